@@ -1,0 +1,304 @@
+//! The bucket: token bucket, GCRA and leaky bucket are one engine.
+//!
+//! # Idea
+//! Remember one instant, the *theoretical arrival time* (TAT): when the bucket will be full again.
+//! Taking a unit moves it one interval `T` later; it may be at most `D = capacity × T` ahead of now.
+//! Nothing is refilled and nothing drains: time passing is the refill.
+//!
+//! ```text
+//!   now              TAT                   now + D
+//!    ├── debt ───────┤── tokens left × T ──┤        take c: TAT += c × T, if it stays within D
+//! ```
+//!
+//! A leaky bucket is the same test with `D = (queue + burst) × T`; an admitted request is told how
+//! long to hold back so that starts are spaced evenly. No queue exists and nothing has to drain it.
+//!
+//! # Promise
+//! Any closed interval of length w admits at most `capacity + floor(w / T)`. A rolling period can
+//! therefore hold up to capacity plus one period's worth; a strict "never more than X in any W"
+//! needs `capacity + W / T <= X`, or a sliding log.
+//!
+//! # State
+//! One instant: 8 bytes where the interval is a simple fraction of a microsecond, else 16.
+//!
+//! # When to use, when not
+//! Token bucket: bursts are a feature (public APIs). GCRA (burst 1): strict spacing. Leaky bucket:
+//! what is behind must see a smooth stream and callers can wait. Not for "exactly N per calendar
+//! day" (fixed window) nor for an exact rolling count (sliding log). All of a burst may arrive
+//! within a microsecond: size it to what is behind, not to what looks generous.
+//!
+//! # Reference
+//! GCRA: ITU-T I.371, "virtual scheduling"; ta < TAT - tau rejects, with tau = D - T for cost 1.
+
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, MAX_COST, Op, Outcome};
+use crate::explain::{Detail, Explanation};
+use crate::invalid::InvalidLimit;
+use crate::rate::{Interval, Rate, narrow};
+use crate::time::{Span, Timestamp};
+
+/// The numbers of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bucket {
+    interval: Interval,
+    capacity: u64,
+    /// `D`: the time an empty bucket needs to fill.
+    fill: Moment,
+    /// What starts without delay; equal to `capacity` unless shaping.
+    burst: u64,
+}
+
+/// The instant from which the bucket is full again. The default is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct BucketState {
+    /// The theoretical arrival time.
+    pub full_at: Moment,
+}
+
+/// `ticks + part / den` microseconds, where `den` belongs to the bucket's interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    /// Whole microseconds.
+    pub ticks: u64,
+    /// The fraction's numerator.
+    pub part: u64,
+}
+
+impl Bucket {
+    const MAX_FILL: u64 = 100 * 365 * 86_400 * 1_000_000;
+
+    /// A bucket that refills at `rate` and holds `burst` units.
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, InvalidLimit> {
+        if burst == 0 || burst > MAX_COST {
+            return Err(InvalidLimit::Burst);
+        }
+        Self::with_capacity(rate, burst, burst)
+    }
+
+    /// A bucket that spaces admitted requests: `burst` start at once, `queue` more wait their turn.
+    pub fn shaping(rate: Rate, burst: u64, queue: u64) -> Result<Self, InvalidLimit> {
+        if burst == 0 || burst > MAX_COST {
+            return Err(InvalidLimit::Burst);
+        }
+        if queue > MAX_COST {
+            return Err(InvalidLimit::Queue);
+        }
+        Self::with_capacity(rate, burst + queue, burst)
+    }
+
+    fn with_capacity(rate: Rate, capacity: u64, burst: u64) -> Result<Self, InvalidLimit> {
+        let interval = Interval::of(rate)?;
+        let fill = u128::from(capacity) * u128::from(interval.num);
+        if fill > u128::from(Self::MAX_FILL) * u128::from(interval.den) {
+            return Err(InvalidLimit::RefillTime);
+        }
+        let (ticks, part) = interval.times(capacity);
+        Ok(Self { interval, capacity, fill: Moment { ticks, part }, burst })
+    }
+
+    /// The denominator that [`Moment::part`] counts in; 1 if the interval is whole microseconds.
+    #[inline]
+    pub const fn denominator(&self) -> u64 {
+        self.interval.den
+    }
+
+    /// The instant the bucket is full again, seen from `now`: never in the past, never further
+    /// ahead than an empty bucket.
+    #[inline]
+    fn full_at(&self, state: &BucketState, now: Timestamp) -> Seen {
+        let floor = Moment { ticks: now.as_micros(), part: 0 };
+        let ceiling = Moment { ticks: floor.ticks + self.fill.ticks, part: self.fill.part };
+        let mut full_at = state.full_at;
+        if full_at.part >= self.interval.den {
+            // Written under other numbers: less than one tick is at stake, round it up.
+            full_at = Moment { ticks: full_at.ticks + 1, part: 0 };
+        }
+        let repaired = full_at > ceiling;
+        Seen { floor, ceiling, full_at: full_at.clamp(floor, ceiling), repaired }
+    }
+
+    #[inline]
+    fn later(&self, from: Moment, units: u64) -> Moment {
+        let (ticks, part) = match units {
+            1 => (self.interval.ticks, self.interval.part),
+            _ => self.interval.times(units),
+        };
+        let (mut ticks, mut part) = (from.ticks + ticks, from.part + part);
+        if part >= self.interval.den {
+            part -= self.interval.den;
+            ticks += 1;
+        }
+        Moment { ticks, part }
+    }
+
+    /// `to - from`, which must not be negative.
+    #[inline]
+    fn gap(&self, from: Moment, to: Moment) -> Moment {
+        debug_assert!(from <= to, "a gap is measured forwards");
+        if to.part >= from.part {
+            Moment { ticks: to.ticks - from.ticks, part: to.part - from.part }
+        } else {
+            Moment {
+                ticks: to.ticks - from.ticks - 1,
+                part: to.part + self.interval.den - from.part,
+            }
+        }
+    }
+
+    #[inline]
+    fn remaining(&self, seen: &Seen) -> u64 {
+        let gap = self.gap(seen.full_at, seen.ceiling);
+        self.interval.fit(gap.ticks, gap.part)
+    }
+
+    #[inline]
+    fn decision(&self, seen: &Seen, outcome: Outcome) -> Decision {
+        Decision {
+            outcome,
+            limit: self.capacity,
+            remaining: self.remaining(seen),
+            reset_after: ceil(self.gap(seen.floor, seen.full_at)),
+            unbooked: 0,
+            lease: None,
+        }
+    }
+
+    /// Allowed: at once, or for a shaping bucket after the delay that keeps starts apart.
+    #[inline]
+    fn admission(&self, seen: &Seen, cost: u64) -> Outcome {
+        if self.burst == self.capacity {
+            return Outcome::Allow;
+        }
+        let head_start = self.burst - cost.min(self.burst);
+        let free_until = self.later(seen.floor, head_start);
+        if seen.full_at <= free_until {
+            return Outcome::Allow;
+        }
+        Outcome::Delay(ceil(self.gap(free_until, seen.full_at)))
+    }
+
+    /// Evaluates taking `cost` from `seen`; on success `seen` holds the state afterwards.
+    #[inline]
+    fn take(&self, seen: &mut Seen, cost: u64) -> Outcome {
+        if cost > self.capacity || cost > MAX_COST {
+            return Outcome::Deny { retry_after: None };
+        }
+        let taken = self.later(seen.full_at, cost);
+        if taken > seen.ceiling {
+            let retry_after = ceil(self.gap(seen.ceiling, taken));
+            return Outcome::Deny { retry_after: Some(retry_after) };
+        }
+        let outcome = self.admission(seen, cost);
+        seen.full_at = taken;
+        outcome
+    }
+
+    fn give_back(&self, seen: &mut Seen, units: u64) {
+        let debt = self.gap(seen.floor, seen.full_at);
+        let owed = self.interval.fit(debt.ticks, debt.part);
+        seen.full_at = if units > owed {
+            seen.floor
+        } else {
+            let (ticks, part) = self.interval.times(units);
+            self.gap(Moment { ticks, part }, seen.full_at)
+        };
+    }
+}
+
+/// A state as it looks from one instant.
+struct Seen {
+    floor: Moment,
+    ceiling: Moment,
+    full_at: Moment,
+    repaired: bool,
+}
+
+/// Waits round up.
+#[inline]
+fn ceil(gap: Moment) -> Span {
+    Span::from_micros(gap.ticks + u64::from(gap.part > 0))
+}
+
+impl Algorithm for Bucket {
+    type State = BucketState;
+
+    #[inline]
+    fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
+        let mut seen = self.full_at(state, now);
+        let mut unbooked = 0;
+        let (outcome, write) = match op {
+            Op::Take(0) => (Outcome::Allow, false),
+            Op::Read(cost) => {
+                let mut after = Seen { ..seen };
+                (self.take(&mut after, cost), false)
+            }
+            Op::Take(cost) => {
+                let outcome = self.take(&mut seen, cost);
+                (outcome, seen.repaired || !matches!(outcome, Outcome::Deny { .. }))
+            }
+            Op::Return(units) => {
+                // A key that owes nothing stays unwritten, so a return never creates one.
+                let owing = seen.full_at > seen.floor;
+                self.give_back(&mut seen, units);
+                (Outcome::Allow, owing)
+            }
+            Op::Force(units) => {
+                let free = self.remaining(&seen);
+                unbooked = units.saturating_sub(free);
+                let booked = units - unbooked;
+                seen.full_at =
+                    if unbooked > 0 { seen.ceiling } else { self.later(seen.full_at, booked) };
+                (Outcome::Allow, units > 0)
+            }
+            Op::Reset => {
+                seen.full_at = seen.floor;
+                *state = BucketState::default();
+                (Outcome::Allow, false)
+            }
+            Op::Release(_) => (Outcome::Allow, false),
+        };
+        if write {
+            state.full_at = seen.full_at;
+        }
+        Decision { unbooked, ..self.decision(&seen, outcome) }
+    }
+
+    #[inline]
+    fn idle_at(&self, state: &BucketState) -> Timestamp {
+        let Moment { ticks, part } = state.full_at;
+        Timestamp::from_micros(ticks + u64::from(part > 0))
+    }
+
+    fn promise(&self, within: Span) -> Option<u64> {
+        let parts = u128::from(within.as_micros()) * u128::from(self.interval.den);
+        let refilled = narrow((parts / u128::from(self.interval.num)).min(u128::from(u64::MAX)));
+        Some(self.capacity.saturating_add(refilled))
+    }
+
+    fn explain(&self, state: &BucketState, now: Timestamp) -> Explanation {
+        let seen = self.full_at(state, now);
+        let remaining = self.remaining(&seen);
+        let next = match self.take(&mut Seen { ..seen }, 1) {
+            Outcome::Deny { retry_after } => retry_after.unwrap_or(Span::MAX),
+            Outcome::Allow | Outcome::Delay(_) => Span::ZERO,
+        };
+        let debt = self.gap(seen.floor, seen.full_at);
+        let detail = Detail::Bucket {
+            full_at: seen.full_at,
+            denominator: self.interval.den,
+            debt_units: self.capacity - remaining,
+            debt_time: ceil(debt),
+        };
+        Explanation {
+            limit: self.capacity,
+            remaining,
+            next_allowed_at: Some(now + next),
+            idle_at: self.idle_at(state),
+            detail,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "bucket_tests.rs"]
+mod tests;

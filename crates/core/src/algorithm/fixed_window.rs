@@ -1,0 +1,191 @@
+//! The fixed window: one counter per key and window.
+//!
+//! # Idea
+//! Time is cut into windows of equal length, the same for everybody. Count what is admitted in the
+//! present one; a new window starts at nought.
+//!
+//! # Promise
+//! Each window admits at most its limit, so an interval of length w admits at most
+//! `limit × (floor(w / W) + 2)`: **twice the limit across a boundary**, however short the window.
+//!
+//! # State
+//! The window's end and a count: 16 bytes.
+//!
+//! # When to use, when not
+//! Quotas people reason about by the calendar ("10,000 a day"), where everybody's reset is the same
+//! instant. Not where a burst is the threat (log-ins, expensive calls): see *Promise*.
+//!
+//! # Reference
+//! The counter-and-expiry limiter of envoyproxy/ratelimit, whose variant also counts what it
+//! denied ([`Denied::Counted`]).
+
+use crate::algorithm::Algorithm;
+use crate::algorithm::window::{Place, Windows};
+use crate::decision::{Decision, MAX_COST, Op, Outcome};
+use crate::explain::{Detail, Explanation};
+use crate::invalid::InvalidLimit;
+use crate::rate::Interval;
+use crate::time::{Span, Timestamp};
+
+/// The numbers of a fixed window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    limit: u64,
+    windows: Windows,
+    denied: Denied,
+}
+
+/// Whether a denied request uses up the window too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Denied {
+    /// Only what was admitted counts.
+    #[default]
+    Ignored,
+    /// Everything counts, as in envoyproxy/ratelimit.
+    Counted,
+}
+
+/// What is remembered of a key: a count, and which window it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FixedWindowState {
+    /// The end of the window, in microseconds since the epoch.
+    pub end: u64,
+    /// Units counted in it.
+    pub count: u64,
+}
+
+impl FixedWindow {
+    /// The largest limit, and the largest count that is kept.
+    pub const MAX: u64 = Interval::MAX_COUNT;
+
+    /// `limit` units per window of `length`; windows start at the epoch plus `offset`.
+    ///
+    /// A limit of 0 is legal and denies everything.
+    pub fn new(
+        limit: u64,
+        length: Span,
+        offset: Span,
+        denied: Denied,
+    ) -> Result<Self, InvalidLimit> {
+        if limit > Self::MAX {
+            return Err(InvalidLimit::WindowLimit);
+        }
+        Ok(Self { limit, windows: Windows::new(length, offset)?, denied })
+    }
+
+    /// The state as it counts at `now`, and whether it had to be repaired.
+    #[inline]
+    fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
+        let end = self.windows.end(now);
+        match self.windows.place(state.end, end) {
+            Place::Current | Place::Ahead => (*state, false),
+            Place::Previous | Place::Past => (FixedWindowState { end, count: 0 }, false),
+            Place::Impossible => (FixedWindowState { end, count: 0 }, true),
+        }
+    }
+
+    #[inline]
+    fn test(&self, seen: &FixedWindowState, now: Timestamp, cost: u64) -> Outcome {
+        if cost > self.limit || cost > MAX_COST {
+            Outcome::Deny { retry_after: None }
+        } else if seen.count + cost > self.limit {
+            Outcome::Deny { retry_after: Some(Span::from_micros(seen.end - now.as_micros())) }
+        } else {
+            Outcome::Allow
+        }
+    }
+
+    /// What denying `cost` leaves behind.
+    fn count_denied(&self, seen: &mut FixedWindowState, cost: u64) -> bool {
+        match self.denied {
+            Denied::Ignored => false,
+            Denied::Counted => {
+                seen.count = seen.count.saturating_add(cost).min(Self::MAX);
+                true
+            }
+        }
+    }
+}
+
+impl Algorithm for FixedWindow {
+    type State = FixedWindowState;
+
+    #[inline]
+    fn decide(&self, state: &mut FixedWindowState, now: Timestamp, op: Op) -> Decision {
+        let (mut seen, repaired) = self.seen(state, now);
+        let free = self.limit.saturating_sub(seen.count);
+        let mut unbooked = 0;
+        let (outcome, write) = match op {
+            Op::Take(0) => (Outcome::Allow, false),
+            Op::Read(cost) => (self.test(&seen, now, cost), false),
+            Op::Take(cost) => match self.test(&seen, now, cost) {
+                Outcome::Deny { retry_after } => {
+                    let counted = self.count_denied(&mut seen, cost);
+                    (Outcome::Deny { retry_after }, counted || repaired)
+                }
+                outcome => {
+                    seen.count += cost;
+                    (outcome, true)
+                }
+            },
+            Op::Return(units) => {
+                let counted = seen.count > 0;
+                seen.count = seen.count.saturating_sub(units);
+                (Outcome::Allow, counted)
+            }
+            Op::Force(units) => {
+                unbooked = units.saturating_sub(free);
+                seen.count += units - unbooked;
+                (Outcome::Allow, units > unbooked)
+            }
+            Op::Reset => {
+                *state = FixedWindowState::default();
+                seen = self.seen(state, now).0;
+                (Outcome::Allow, false)
+            }
+            Op::Release(_) => (Outcome::Allow, false),
+        };
+        if write {
+            *state = seen;
+        }
+        Decision {
+            outcome,
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(seen.count),
+            reset_after: Span::from_micros(seen.end - now.as_micros()),
+            unbooked,
+            lease: None,
+        }
+    }
+
+    #[inline]
+    fn idle_at(&self, state: &FixedWindowState) -> Timestamp {
+        Timestamp::from_micros(state.end)
+    }
+
+    fn promise(&self, within: Span) -> Option<u64> {
+        let windows = within.as_micros() / self.windows.length + 2;
+        Some(self.limit.saturating_mul(windows))
+    }
+
+    fn explain(&self, state: &FixedWindowState, now: Timestamp) -> Explanation {
+        let (seen, _) = self.seen(state, now);
+        let end = Timestamp::from_micros(seen.end);
+        let start = end - Span::from_micros(self.windows.length);
+        let next_allowed_at = match self.test(&seen, now, 1) {
+            Outcome::Deny { retry_after } => retry_after.map(|wait| now + wait),
+            Outcome::Allow | Outcome::Delay(_) => Some(now),
+        };
+        Explanation {
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(seen.count),
+            next_allowed_at,
+            idle_at: self.idle_at(state),
+            detail: Detail::FixedWindow { start, end, count: seen.count },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "fixed_window_tests.rs"]
+mod tests;

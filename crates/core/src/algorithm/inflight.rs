@@ -1,0 +1,226 @@
+//! The in-flight limit: how many at once, whatever the rate.
+//!
+//! # Idea
+//! Taking a place yields a *lease*; releasing the lease frees the place. A lease that its holder
+//! never releases (it crashed) ends by itself after its time to live.
+//!
+//! # Promise
+//! At no instant do unexpired leases weigh more than the limit. Holders that outlive their lease
+//! come on top of it: choose the time to live above the longest request.
+//!
+//! # State
+//! One entry of 24 bytes per lease.
+//!
+//! # When to use, when not
+//! Expensive or slow work, retry pile-ups: rate says how often, this says how many together. It is
+//! orthogonal to rate and usually stands beside a rate limit. It has no units per time and saves
+//! up nothing.
+//!
+//! # Reference
+//! The concurrent-requests limiter Stripe described in 2017.
+
+use alloc::collections::VecDeque;
+
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, LeaseId, MAX_COST, Op, Outcome};
+use crate::explain::{Detail, Explanation};
+use crate::invalid::InvalidLimit;
+use crate::time::{Span, Timestamp};
+
+/// The numbers of an in-flight limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InFlight {
+    limit: u64,
+    ttl: u64,
+}
+
+/// Leases in the order they were taken, which is also the order they expire in.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct InFlightState {
+    leases: VecDeque<Lease>,
+    /// The sum of all weights.
+    total: u64,
+    /// The newest lease id given out. Ids only grow, so a late release never frees another's place.
+    last_id: u64,
+}
+
+/// One place taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Its id.
+    pub id: u64,
+    /// From this microsecond on it no longer counts.
+    pub expires: u64,
+    /// Units it holds.
+    pub weight: u64,
+}
+
+/// A state as it looks from one instant.
+struct Seen {
+    expired: usize,
+    /// Units held by unexpired leases.
+    held: u64,
+    /// No lease may end later than one taken now would.
+    latest: u64,
+    repaired: bool,
+}
+
+impl InFlight {
+    /// The largest limit.
+    pub const MAX: u64 = 100_000;
+    /// A time to live for holders that cannot get lost: permits within one process.
+    pub const NO_EXPIRY: Span = Span::from_secs(100 * 365 * 86_400);
+
+    /// At most `limit` units at once; a lease ends after `ttl` if it is not released.
+    pub fn new(limit: u64, ttl: Span) -> Result<Self, InvalidLimit> {
+        if limit == 0 || limit > Self::MAX {
+            return Err(InvalidLimit::InFlight);
+        }
+        if ttl.is_zero() || ttl > Self::NO_EXPIRY {
+            return Err(InvalidLimit::LeaseTime);
+        }
+        Ok(Self { limit, ttl: ttl.as_micros() })
+    }
+
+    fn seen(&self, state: &InFlightState, now: Timestamp) -> Seen {
+        let latest = now.as_micros() + self.ttl;
+        let (mut expired, mut expired_weight) = (0, 0);
+        for lease in state.leases.iter().take_while(|lease| lease.expires <= now.as_micros()) {
+            expired += 1;
+            expired_weight += lease.weight;
+        }
+        let repaired = state.leases.back().is_some_and(|lease| lease.expires > latest);
+        Seen { expired, held: state.total - expired_weight, latest, repaired }
+    }
+
+    fn test(&self, state: &InFlightState, seen: &Seen, now: Timestamp, cost: u64) -> Outcome {
+        if cost > self.limit || cost > MAX_COST {
+            return Outcome::Deny { retry_after: None };
+        }
+        let Some(mut missing) = (seen.held + cost).checked_sub(self.limit).filter(|m| *m > 0)
+        else {
+            return Outcome::Allow;
+        };
+        let mut free_at = now.as_micros();
+        for lease in state.leases.iter().skip(seen.expired) {
+            free_at = lease.expires.min(seen.latest);
+            missing = missing.saturating_sub(lease.weight);
+            if missing == 0 {
+                break;
+            }
+        }
+        Outcome::Deny { retry_after: Some(Span::from_micros(free_at - now.as_micros())) }
+    }
+}
+
+impl InFlightState {
+    /// The leases, oldest first.
+    pub fn leases(&self) -> impl ExactSizeIterator<Item = Lease> + '_ {
+        self.leases.iter().copied()
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.leases.capacity() * size_of::<Lease>()
+    }
+
+    fn settle(&mut self, seen: &Seen) {
+        self.leases.drain(..seen.expired);
+        self.total = seen.held;
+        for lease in self.leases.iter_mut().rev().take_while(|lease| lease.expires > seen.latest) {
+            lease.expires = seen.latest;
+        }
+    }
+
+    fn lease(&mut self, seen: &Seen, now: Timestamp, weight: u64) -> Option<LeaseId> {
+        self.last_id = (self.last_id + 1).max(now.as_micros());
+        self.leases.push_back(Lease { id: self.last_id, expires: seen.latest, weight });
+        self.total += weight;
+        LeaseId::new(self.last_id)
+    }
+
+    fn release(&mut self, id: LeaseId) {
+        if let Ok(place) = self.leases.binary_search_by_key(&id.number(), |lease| lease.id)
+            && let Some(lease) = self.leases.remove(place)
+        {
+            self.total -= lease.weight;
+        }
+    }
+}
+
+impl Algorithm for InFlight {
+    type State = InFlightState;
+
+    fn decide(&self, state: &mut InFlightState, now: Timestamp, op: Op) -> Decision {
+        let seen = self.seen(state, now);
+        let (mut outcome, mut unbooked, mut lease) = (Outcome::Allow, 0, None);
+        match op {
+            // Units of an in-flight limit come back by their lease only.
+            Op::Take(0) | Op::Return(_) => {}
+            Op::Read(cost) => outcome = self.test(state, &seen, now, cost),
+            Op::Take(cost) => {
+                outcome = self.test(state, &seen, now, cost);
+                let allowed = outcome == Outcome::Allow;
+                if allowed || seen.repaired {
+                    state.settle(&seen);
+                }
+                if allowed {
+                    lease = state.lease(&seen, now, cost);
+                }
+            }
+            Op::Force(units) => {
+                unbooked = units.saturating_sub(self.limit.saturating_sub(seen.held));
+                if units > unbooked {
+                    state.settle(&seen);
+                    lease = state.lease(&seen, now, units - unbooked);
+                }
+            }
+            Op::Reset => {
+                state.leases.clear();
+                state.total = 0;
+            }
+            Op::Release(id) => state.release(id),
+        }
+        let after = self.seen(state, now);
+        let ends = state.leases.back().map_or(0, |lease| lease.expires.min(after.latest));
+        Decision {
+            outcome,
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(after.held),
+            reset_after: Span::from_micros(ends.saturating_sub(now.as_micros())),
+            unbooked,
+            lease,
+        }
+    }
+
+    fn idle_at(&self, state: &InFlightState) -> Timestamp {
+        let ends = state.leases.back().map_or(0, |lease| lease.expires);
+        // While now is not past the last id, forgetting it could give it out again.
+        let ids = if state.last_id == 0 { 0 } else { state.last_id + 1 };
+        Timestamp::from_micros(ends.max(ids))
+    }
+
+    fn promise(&self, _within: Span) -> Option<u64> {
+        None
+    }
+
+    fn explain(&self, state: &InFlightState, now: Timestamp) -> Explanation {
+        let seen = self.seen(state, now);
+        let next_allowed_at = match self.test(state, &seen, now, 1) {
+            Outcome::Deny { retry_after } => retry_after.map(|wait| now + wait),
+            Outcome::Allow | Outcome::Delay(_) => Some(now),
+        };
+        let leases = state.leases.iter().skip(seen.expired).copied().collect();
+        Explanation {
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(seen.held),
+            next_allowed_at,
+            idle_at: self.idle_at(state),
+            detail: Detail::InFlight { held: seen.held, leases },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "inflight_tests.rs"]
+mod tests;

@@ -1,0 +1,256 @@
+//! The sliding log: every admission with its time, an exact rolling window.
+//!
+//! # Idea
+//! Write down when each unit was admitted; a request passes if fewer than the limit lie within the
+//! last window. An entry is out of it the instant it is exactly one window old.
+//!
+//! # Promise
+//! Any rolling window admits at most the limit. Nothing else here promises that.
+//!
+//! # State
+//! One entry of 16 bytes per admission (admissions of the same microsecond share one): up to
+//! `limit` of them. 10,000 a minute is 160 kB for every active key.
+//!
+//! # When to use, when not
+//! Small limits that must be exact: five password resets an hour, an audit trail. Not above a few
+//! thousand: [`SlidingLog::new`] refuses more than 10,000.
+//!
+//! # Reference
+//! The sorted-set limiter known from Redis, with the count taken after pruning and nothing written
+//! on a denial.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::algorithm::Algorithm;
+use crate::decision::{Decision, MAX_COST, Op, Outcome};
+use crate::explain::{Detail, Explanation};
+use crate::invalid::InvalidLimit;
+use crate::rate::check_period;
+use crate::time::{Span, Timestamp};
+
+/// The numbers of a sliding log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    limit: u64,
+    length: u64,
+}
+
+/// Admissions, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SlidingLogState {
+    entries: VecDeque<Entry>,
+    /// The sum of all weights, so that no decision adds up the whole log.
+    total: u64,
+}
+
+/// Units admitted at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// Microseconds since the epoch.
+    pub at: u64,
+    /// Units.
+    pub weight: u64,
+}
+
+/// A state as it looks from one instant.
+struct Seen {
+    /// Entries that have left the window, and their weight.
+    expired: usize,
+    /// Units within the window.
+    sum: u64,
+    /// Some entries are later than now: they count as made now.
+    future: bool,
+}
+
+impl SlidingLog {
+    /// The largest limit of [`SlidingLog::new`].
+    pub const MAX: u64 = 10_000;
+    /// The largest limit of [`SlidingLog::large`].
+    pub const MAX_LARGE: u64 = 1_000_000;
+
+    /// Exactly `limit` units per rolling `length`.
+    pub fn new(limit: u64, length: Span) -> Result<Self, InvalidLimit> {
+        Self::up_to(Self::MAX, limit, length)
+    }
+
+    /// As [`SlidingLog::new`], for those who accept up to 16 MB per key.
+    pub fn large(limit: u64, length: Span) -> Result<Self, InvalidLimit> {
+        Self::up_to(Self::MAX_LARGE, limit, length)
+    }
+
+    fn up_to(most: u64, limit: u64, length: Span) -> Result<Self, InvalidLimit> {
+        check_period(length)?;
+        if limit > most {
+            return Err(InvalidLimit::LogLength);
+        }
+        Ok(Self { limit, length: length.as_micros() })
+    }
+
+    fn seen(&self, state: &SlidingLogState, now: Timestamp) -> Seen {
+        let now = now.as_micros();
+        let old = |entry: &&Entry| entry.at + self.length <= now;
+        let (mut expired, mut expired_weight) = (0, 0);
+        for entry in state.entries.iter().take_while(old) {
+            expired += 1;
+            expired_weight += entry.weight;
+        }
+        let future = state.entries.back().is_some_and(|entry| entry.at > now);
+        Seen { expired, sum: state.total - expired_weight, future }
+    }
+
+    fn test(&self, state: &SlidingLogState, seen: &Seen, now: Timestamp, cost: u64) -> Outcome {
+        if cost > self.limit || cost > MAX_COST {
+            return Outcome::Deny { retry_after: None };
+        }
+        let Some(mut missing) = (seen.sum + cost).checked_sub(self.limit).filter(|m| *m > 0) else {
+            return Outcome::Allow;
+        };
+        let mut free_at = now.as_micros();
+        for entry in state.entries.iter().skip(seen.expired) {
+            free_at = entry.at.min(now.as_micros()) + self.length;
+            missing = missing.saturating_sub(entry.weight);
+            if missing == 0 {
+                break;
+            }
+        }
+        Outcome::Deny { retry_after: Some(Span::from_micros(free_at - now.as_micros())) }
+    }
+
+    fn reset_after(&self, state: &SlidingLogState, now: Timestamp) -> Span {
+        let newest = state.entries.back().map_or(0, |entry| entry.at.min(now.as_micros()));
+        match state.entries.is_empty() {
+            true => Span::ZERO,
+            false => Span::from_micros((newest + self.length).saturating_sub(now.as_micros())),
+        }
+    }
+}
+
+impl SlidingLogState {
+    /// The admissions, oldest first.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
+        self.entries.iter().copied()
+    }
+
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// Brings the log to what `seen` says: drops what has expired, stamps the future as now.
+    fn settle(&mut self, seen: &Seen, now: Timestamp) {
+        self.entries.drain(..seen.expired);
+        self.total = seen.sum;
+        if !seen.future {
+            return;
+        }
+        let now = now.as_micros();
+        let mut weight = 0;
+        while let Some(entry) = self.entries.pop_back_if(|entry| entry.at >= now) {
+            weight += entry.weight;
+        }
+        self.entries.push_back(Entry { at: now, weight });
+    }
+
+    fn add(&mut self, now: Timestamp, weight: u64) {
+        let at = now.as_micros();
+        self.total += weight;
+        match self.entries.back_mut().filter(|entry| entry.at == at) {
+            Some(entry) => entry.weight += weight,
+            None => self.entries.push_back(Entry { at, weight }),
+        }
+    }
+
+    /// Takes the newest units out again.
+    fn remove(&mut self, mut units: u64) {
+        while let Some(entry) = self.entries.back_mut().filter(|_| units > 0) {
+            let removed = units.min(entry.weight);
+            entry.weight -= removed;
+            units -= removed;
+            self.total -= removed;
+            if entry.weight == 0 {
+                self.entries.pop_back();
+            }
+        }
+    }
+}
+
+impl Algorithm for SlidingLog {
+    type State = SlidingLogState;
+
+    fn decide(&self, state: &mut SlidingLogState, now: Timestamp, op: Op) -> Decision {
+        let seen = self.seen(state, now);
+        let mut sum = seen.sum;
+        let mut unbooked = 0;
+        let mut outcome = Outcome::Allow;
+        match op {
+            Op::Take(0) | Op::Release(_) => {}
+            Op::Read(cost) => outcome = self.test(state, &seen, now, cost),
+            Op::Take(cost) => {
+                outcome = self.test(state, &seen, now, cost);
+                let allowed = outcome == Outcome::Allow;
+                if allowed || seen.future {
+                    state.settle(&seen, now);
+                }
+                if allowed {
+                    state.add(now, cost);
+                    sum += cost;
+                }
+            }
+            Op::Return(units) => {
+                state.settle(&seen, now);
+                state.remove(units);
+                sum = state.total;
+            }
+            Op::Force(units) => {
+                unbooked = units.saturating_sub(self.limit.saturating_sub(sum));
+                if units > unbooked {
+                    state.settle(&seen, now);
+                    state.add(now, units - unbooked);
+                    sum = state.total;
+                }
+            }
+            Op::Reset => {
+                *state = SlidingLogState::default();
+                sum = 0;
+            }
+        }
+        Decision {
+            outcome,
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(sum),
+            reset_after: self.reset_after(state, now),
+            unbooked,
+            lease: None,
+        }
+    }
+
+    fn idle_at(&self, state: &SlidingLogState) -> Timestamp {
+        let newest = state.entries.back().map_or(0, |entry| entry.at + self.length);
+        Timestamp::from_micros(newest)
+    }
+
+    fn promise(&self, within: Span) -> Option<u64> {
+        Some(self.limit.saturating_mul(within.as_micros() / self.length + 1))
+    }
+
+    fn explain(&self, state: &SlidingLogState, now: Timestamp) -> Explanation {
+        let seen = self.seen(state, now);
+        let next_allowed_at = match self.test(state, &seen, now, 1) {
+            Outcome::Deny { retry_after } => retry_after.map(|wait| now + wait),
+            Outcome::Allow | Outcome::Delay(_) => Some(now),
+        };
+        let entries: Vec<Entry> = state.entries.iter().skip(seen.expired).copied().collect();
+        Explanation {
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(seen.sum),
+            next_allowed_at,
+            idle_at: self.idle_at(state),
+            detail: Detail::SlidingLog { sum: seen.sum, entries },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "sliding_log_tests.rs"]
+mod tests;

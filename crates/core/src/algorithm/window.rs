@@ -1,0 +1,102 @@
+//! Where an instant lies among aligned windows; shared by the two window algorithms.
+
+use crate::invalid::InvalidLimit;
+use crate::rate::check_period;
+use crate::time::{Span, Timestamp};
+
+/// Windows of one length, back to back, aligned to the epoch plus an offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Windows {
+    pub(crate) length: u64,
+    /// Added to an instant so that windows start at multiples of `length`.
+    shift: u64,
+}
+
+/// How a stored window relates to the one an instant lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The same window.
+    Current,
+    /// The clock went back by less than a window: the stored one is kept, never an older reopened.
+    Ahead,
+    /// The stored window is the one just before.
+    Previous,
+    /// Nothing stored, or too old to matter.
+    Past,
+    /// No history could have left this: the clock went back further.
+    Impossible,
+}
+
+impl Windows {
+    pub(crate) fn new(length: Span, offset: Span) -> Result<Self, InvalidLimit> {
+        check_period(length)?;
+        if offset >= length {
+            return Err(InvalidLimit::Offset);
+        }
+        let length = length.as_micros();
+        Ok(Self { length, shift: (length - offset.as_micros()) % length })
+    }
+
+    /// The end of the window that `now` lies in; always later than `now`.
+    #[inline]
+    pub(crate) fn end(&self, now: Timestamp) -> u64 {
+        let shifted = now.as_micros() + self.shift;
+        now.as_micros() + self.length - shifted % self.length
+    }
+
+    #[inline]
+    pub(crate) fn place(&self, stored_end: u64, current_end: u64) -> Place {
+        if stored_end == current_end {
+            Place::Current
+        } else if stored_end < current_end {
+            if stored_end + self.length == current_end { Place::Previous } else { Place::Past }
+        } else if stored_end == current_end + self.length {
+            Place::Ahead
+        } else {
+            Place::Impossible
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn windows_are_aligned_to_the_epoch_plus_the_offset() {
+        let minute = Windows::new(Span::from_secs(60), Span::ZERO).unwrap();
+        assert_eq!(minute.end(at(0)), 60_000_000);
+        assert_eq!(minute.end(at(59_999_999)), 60_000_000);
+        assert_eq!(minute.end(at(60_000_000)), 120_000_000);
+        let from_ten = Windows::new(Span::from_secs(60), Span::from_secs(10)).unwrap();
+        assert_eq!(from_ten.end(at(0)), 10_000_000);
+        assert_eq!(from_ten.end(at(9_999_999)), 10_000_000);
+        assert_eq!(from_ten.end(at(10_000_000)), 70_000_000);
+    }
+
+    #[test]
+    fn an_offset_as_long_as_the_window_is_refused() {
+        let second = Span::from_secs(1);
+        assert_eq!(Windows::new(second, second), Err(InvalidLimit::Offset));
+    }
+
+    #[test]
+    fn a_stored_window_is_placed_relative_to_now() {
+        let windows = Windows::new(Span::from_micros(10), Span::ZERO).unwrap();
+        for (stored, place) in [
+            (0, Place::Past),
+            (30, Place::Past),
+            (40, Place::Previous),
+            (50, Place::Current),
+            (60, Place::Ahead),
+            (70, Place::Impossible),
+            (55, Place::Impossible),
+        ] {
+            assert_eq!(windows.place(stored, 50), place, "{stored}");
+        }
+    }
+}

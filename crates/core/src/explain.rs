@@ -1,0 +1,124 @@
+//! What a state means, in numbers and in words.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::algorithm::bucket::Moment;
+use crate::algorithm::inflight::Lease;
+use crate::algorithm::sliding_log::Entry;
+use crate::time::{Span, Timestamp};
+
+/// A key's state as a person would want it told. `Display` writes it in one sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The most a fully idle key can take at once.
+    pub limit: u64,
+    /// Units that could be taken now.
+    pub remaining: u64,
+    /// When one more unit is allowed: now, later, or never (a limit of 0).
+    pub next_allowed_at: Option<Timestamp>,
+    /// From here on the state equals that of a key never seen.
+    pub idle_at: Timestamp,
+    /// What the algorithm remembers.
+    pub detail: Detail,
+}
+
+/// What each family of state remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Detail {
+    /// Token bucket, GCRA, leaky bucket.
+    Bucket {
+        /// The theoretical arrival time (TAT): when the bucket is full again.
+        full_at: Moment,
+        /// What the fraction of `full_at` counts in.
+        denominator: u64,
+        /// Units taken and not yet refilled, rounded up.
+        debt_units: u64,
+        /// The time that refilling them takes.
+        debt_time: Span,
+    },
+    /// Fixed window.
+    FixedWindow {
+        /// The window's first instant.
+        start: Timestamp,
+        /// The first instant of the next.
+        end: Timestamp,
+        /// Units counted in it.
+        count: u64,
+    },
+    /// Sliding window counter.
+    SlidingWindow {
+        /// The newer window's first instant.
+        start: Timestamp,
+        /// The first instant of the next.
+        end: Timestamp,
+        /// Units of the window before.
+        previous: u64,
+        /// Units of the newer window.
+        current: u64,
+        /// What the limit is compared with.
+        estimate: u64,
+    },
+    /// Sliding log.
+    SlidingLog {
+        /// Units within the window.
+        sum: u64,
+        /// When each was admitted: the audit trail.
+        entries: Vec<Entry>,
+    },
+    /// In-flight.
+    InFlight {
+        /// Units held.
+        held: u64,
+        /// Who holds them.
+        leases: Vec<Lease>,
+    },
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} left: {}; ", self.remaining, self.limit, self.detail)?;
+        match self.next_allowed_at {
+            _ if self.remaining > 0 => write!(f, "one more is allowed now")?,
+            Some(at) => write!(f, "one more is allowed at {at}")?,
+            None => write!(f, "nothing is ever allowed")?,
+        }
+        write!(f, "; equals a fresh key from {}", self.idle_at)
+    }
+}
+
+impl fmt::Display for Detail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bucket { full_at, denominator, debt_units, debt_time } => {
+                let whole = Timestamp::from_micros(full_at.ticks);
+                write!(f, "{debt_units} owed, {debt_time} to refill, full at {whole}")?;
+                if full_at.part > 0 {
+                    write!(f, " and {}/{denominator} us", full_at.part)?;
+                }
+                Ok(())
+            }
+            Self::FixedWindow { start, end, count } => {
+                write!(f, "{count} counted in the window from {start} to {end}")
+            }
+            Self::SlidingWindow { start, end, previous, current, estimate } => write!(
+                f,
+                "{current} in the window from {start} to {end} and {previous} in the one before, \
+                 weighed to {estimate}"
+            ),
+            Self::SlidingLog { sum, entries } => match (entries.first(), entries.last()) {
+                (Some(first), Some(last)) => write!(
+                    f,
+                    "{sum} admitted between {} and {}",
+                    Timestamp::from_micros(first.at),
+                    Timestamp::from_micros(last.at)
+                ),
+                _ => write!(f, "nothing admitted within the window"),
+            },
+            Self::InFlight { held, leases } => {
+                write!(f, "{held} in flight under {} leases", leases.len())
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Exact rate-limit arithmetic, and nothing else.
+//!
+//! A limit is a pure function of (state, now, operation). This crate holds those functions: no
+//! clock, no store, no I/O, no floating point, no dependencies. Everything else in Tidegate moves
+//! bytes to them and from them: the memory store, the scripts in Redis and the simulator are
+//! *carriers*, and each is tested against the functions here decision by decision.
+//!
+//! | you want | use |
+//! |---|---|
+//! | any limit behind one type | [`Limit`], [`State`] |
+//! | one algorithm | [`algorithm`] |
+//! | what to ask and what comes back | [`Op`], [`Decision`] |
+//! | to test a new algorithm or carrier | [`laws`] (feature `laws`) |
+//!
+//! ```
+//! use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
+//!
+//! let limit = Limit::token_bucket(Rate::per_minute(100)).burst(50).build()?;
+//! let mut state = State::default();
+//! let decision = limit.decide(&mut state, Timestamp::from_secs(0), Op::Take(1));
+//! assert!(decision.is_allowed());
+//! assert_eq!(decision.remaining, 49);
+//! # Ok::<(), tidegate_core::InvalidLimit>(())
+//! ```
+
+#![cfg_attr(not(test), no_std)]
+#![warn(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_lossless,
+    clippy::float_arithmetic
+)]
+
+extern crate alloc;
+
+pub mod algorithm;
+mod decision;
+mod explain;
+mod invalid;
+#[cfg(any(test, feature = "laws"))]
+pub mod laws;
+mod limit;
+mod rate;
+mod time;
+
+pub use algorithm::Algorithm;
+pub use decision::{Decision, LeaseId, MAX_COST, Op, Outcome};
+pub use explain::{Detail, Explanation};
+pub use invalid::InvalidLimit;
+pub use limit::{AlgorithmName, Builder, Limit, State, UnknownAlgorithm};
+pub use rate::Rate;
+pub use time::{Span, Timestamp};

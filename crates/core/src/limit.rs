@@ -1,0 +1,337 @@
+//! The closed set of limits: one enum to name any of them, dispatch and nothing else.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::algorithm::Algorithm;
+use crate::algorithm::bucket::{Bucket, BucketState};
+use crate::algorithm::fixed_window::{Denied, FixedWindow, FixedWindowState};
+use crate::algorithm::inflight::{InFlight, InFlightState};
+use crate::algorithm::sliding_log::{SlidingLog, SlidingLogState};
+use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowState};
+use crate::decision::{Decision, Op};
+use crate::explain::Explanation;
+use crate::invalid::InvalidLimit;
+use crate::rate::Rate;
+use crate::time::{Span, Timestamp};
+
+/// Any limit. Adding an algorithm means adding a carrier for every store, so an enum is honest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Token bucket, GCRA or leaky bucket.
+    Bucket(Bucket),
+    /// Fixed window.
+    FixedWindow(FixedWindow),
+    /// Sliding window counter.
+    SlidingWindow(SlidingWindow),
+    /// Sliding log.
+    SlidingLog(SlidingLog),
+    /// In-flight (concurrency).
+    InFlight(InFlight),
+}
+
+impl Limit {
+    /// A token bucket: refills at `rate`, holds `rate.count` unless [`Builder::burst`] says more
+    /// or less. The usual choice.
+    pub const fn token_bucket(rate: Rate) -> Builder {
+        Builder::new(AlgorithmName::TokenBucket, rate)
+    }
+
+    /// GCRA: a bucket of 1 unless [`Builder::burst`] says more, that is strict spacing.
+    pub const fn gcra(rate: Rate) -> Builder {
+        Builder::new(AlgorithmName::Gcra, rate)
+    }
+
+    /// A leaky bucket: admits what fits its queue and says how long to hold back.
+    pub const fn leaky_bucket(rate: Rate) -> Builder {
+        Builder::new(AlgorithmName::LeakyBucket, rate)
+    }
+
+    /// A counter per window of `rate.per`.
+    pub const fn fixed_window(rate: Rate) -> Builder {
+        Builder::new(AlgorithmName::FixedWindow, rate)
+    }
+
+    /// Two counters that approximate a rolling window of `rate.per`.
+    pub const fn sliding_window(rate: Rate) -> Builder {
+        Builder::new(AlgorithmName::SlidingWindow, rate)
+    }
+
+    /// An exact rolling window of `rate.per`.
+    pub const fn sliding_log(rate: Rate) -> Builder {
+        Builder::new(AlgorithmName::SlidingLog, rate)
+    }
+
+    /// At most `places` at once; a lease ends after `ttl` if nobody releases it.
+    pub fn in_flight(places: u64, ttl: Span) -> Result<Self, InvalidLimit> {
+        InFlight::new(places, ttl).map(Self::InFlight)
+    }
+
+    /// The name of the state family, as keys and scripts spell it.
+    pub const fn family(&self) -> &'static str {
+        match self {
+            Self::Bucket(_) => "bucket",
+            Self::FixedWindow(_) => "fixed_window",
+            Self::SlidingWindow(_) => "sliding_window",
+            Self::SlidingLog(_) => "sliding_log",
+            Self::InFlight(_) => "inflight",
+        }
+    }
+}
+
+/// The six names a person chooses from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AlgorithmName {
+    /// One counter per window.
+    FixedWindow,
+    /// Every admission with its time.
+    SlidingLog,
+    /// Two counters, weighed.
+    SlidingWindow,
+    /// Bursts up to the bucket, refilled at the rate.
+    TokenBucket,
+    /// A token bucket that holds 1 by default.
+    Gcra,
+    /// Shaping: admitted requests are spaced.
+    LeakyBucket,
+}
+
+impl AlgorithmName {
+    /// All of them, simplest first.
+    pub const ALL: [Self; 6] = [
+        Self::FixedWindow,
+        Self::SlidingLog,
+        Self::SlidingWindow,
+        Self::TokenBucket,
+        Self::Gcra,
+        Self::LeakyBucket,
+    ];
+
+    /// As policies, commands and documents spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FixedWindow => "fixed_window",
+            Self::SlidingLog => "sliding_log",
+            Self::SlidingWindow => "sliding_window",
+            Self::TokenBucket => "token_bucket",
+            Self::Gcra => "gcra",
+            Self::LeakyBucket => "leaky_bucket",
+        }
+    }
+}
+
+impl fmt::Display for AlgorithmName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for AlgorithmName {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(text: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or(UnknownAlgorithm)
+    }
+}
+
+/// The text names no algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm;
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("algorithm must be one of")?;
+        AlgorithmName::ALL.iter().try_for_each(|name| write!(f, " {name}"))
+    }
+}
+
+impl core::error::Error for UnknownAlgorithm {}
+
+/// Collects a limit's options; [`Builder::build`] checks them all at once.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a builder makes nothing until `build`"]
+pub struct Builder {
+    algorithm: AlgorithmName,
+    rate: Rate,
+    burst: Option<u64>,
+    queue: Option<u64>,
+    offset: Option<Span>,
+    denied: Denied,
+    large_log: bool,
+}
+
+impl Builder {
+    /// A limit of this algorithm and rate, everything else by default.
+    pub const fn new(algorithm: AlgorithmName, rate: Rate) -> Self {
+        Self {
+            algorithm,
+            rate,
+            burst: None,
+            queue: None,
+            offset: None,
+            denied: Denied::Ignored,
+            large_log: false,
+        }
+    }
+
+    /// Buckets: how many may come at once.
+    pub const fn burst(mut self, burst: u64) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    /// Leaky bucket: how many may wait; the rate's count by default.
+    pub const fn queue(mut self, queue: u64) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
+    /// Fixed window: windows start this long after the epoch's.
+    pub const fn offset(mut self, offset: Span) -> Self {
+        self.offset = Some(offset);
+        self
+    }
+
+    /// Fixed window: denied requests use up the window too.
+    pub const fn count_denied(mut self) -> Self {
+        self.denied = Denied::Counted;
+        self
+    }
+
+    /// Sliding log: allow up to 1,000,000 entries (16 MB) per key.
+    pub const fn large_log(mut self) -> Self {
+        self.large_log = true;
+        self
+    }
+
+    /// Checks the numbers and makes the limit.
+    pub fn build(self) -> Result<Limit, InvalidLimit> {
+        self.check_options()?;
+        let Rate { count, per } = self.rate;
+        match self.algorithm {
+            AlgorithmName::TokenBucket => {
+                Bucket::new(self.rate, self.burst.unwrap_or(count)).map(Limit::Bucket)
+            }
+            AlgorithmName::Gcra => {
+                Bucket::new(self.rate, self.burst.unwrap_or(1)).map(Limit::Bucket)
+            }
+            AlgorithmName::LeakyBucket => {
+                let (burst, queue) = (self.burst.unwrap_or(1), self.queue.unwrap_or(count));
+                Bucket::shaping(self.rate, burst, queue).map(Limit::Bucket)
+            }
+            AlgorithmName::FixedWindow => {
+                let offset = self.offset.unwrap_or_default();
+                FixedWindow::new(count, per, offset, self.denied).map(Limit::FixedWindow)
+            }
+            AlgorithmName::SlidingWindow => {
+                SlidingWindow::new(count, per).map(Limit::SlidingWindow)
+            }
+            AlgorithmName::SlidingLog if self.large_log => {
+                SlidingLog::large(count, per).map(Limit::SlidingLog)
+            }
+            AlgorithmName::SlidingLog => SlidingLog::new(count, per).map(Limit::SlidingLog),
+        }
+    }
+
+    fn check_options(&self) -> Result<(), InvalidLimit> {
+        use AlgorithmName::{FixedWindow, Gcra, LeakyBucket, SlidingLog, TokenBucket};
+        let bucket = matches!(self.algorithm, TokenBucket | Gcra | LeakyBucket);
+        if self.burst.is_some() && !bucket {
+            return Err(InvalidLimit::BurstOnWindow);
+        }
+        if self.queue.is_some() && self.algorithm != LeakyBucket {
+            return Err(InvalidLimit::QueueOutsideLeakyBucket);
+        }
+        let window_option = self.offset.is_some() || self.denied == Denied::Counted;
+        if window_option && self.algorithm != FixedWindow {
+            return Err(InvalidLimit::WindowOption);
+        }
+        if self.large_log && self.algorithm != SlidingLog {
+            return Err(InvalidLimit::LogOption);
+        }
+        Ok(())
+    }
+}
+
+/// The state of any limit. One that belongs to another family reads as never seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum State {
+    /// Never seen.
+    #[default]
+    Absent,
+    /// Of a bucket.
+    Bucket(BucketState),
+    /// Of a fixed window.
+    FixedWindow(FixedWindowState),
+    /// Of a sliding window counter.
+    SlidingWindow(SlidingWindowState),
+    /// Of a sliding log.
+    SlidingLog(SlidingLogState),
+    /// Of an in-flight limit.
+    InFlight(InFlightState),
+}
+
+/// Runs `$run` on the algorithm and its state, whichever family they are.
+macro_rules! dispatch {
+    ($limit:expr, $state:expr, |$algorithm:ident, $inner:ident| $run:expr) => {
+        dispatch!(@ $limit, $state, |$algorithm, $inner| $run,
+            Bucket, FixedWindow, SlidingWindow, SlidingLog, InFlight)
+    };
+    (@ $limit:expr, $state:expr, |$algorithm:ident, $inner:ident| $run:expr, $($family:ident),*) => {
+        match $limit {
+            $(Limit::$family($algorithm) => {
+                let $inner = match $state {
+                    State::$family(inner) => inner,
+                    _ => Default::default(),
+                };
+                $run
+            })*
+        }
+    };
+}
+
+impl Algorithm for Limit {
+    type State = State;
+
+    fn decide(&self, state: &mut State, now: Timestamp, op: Op) -> Decision {
+        macro_rules! decide {
+            ($($family:ident),*) => {
+                match self {
+                    $(Self::$family(algorithm) => match state {
+                        State::$family(inner) => algorithm.decide(inner, now, op),
+                        _ => {
+                            let mut fresh = Default::default();
+                            let decision = algorithm.decide(&mut fresh, now, op);
+                            // A fresh state that nothing was written to is no state at all.
+                            if fresh != Default::default() {
+                                *state = State::$family(fresh);
+                            }
+                            decision
+                        }
+                    })*
+                }
+            };
+        }
+        decide!(Bucket, FixedWindow, SlidingWindow, SlidingLog, InFlight)
+    }
+
+    fn idle_at(&self, state: &State) -> Timestamp {
+        dispatch!(self, state.clone(), |algorithm, inner| algorithm.idle_at(&inner))
+    }
+
+    fn promise(&self, within: Span) -> Option<u64> {
+        match self {
+            Self::Bucket(algorithm) => algorithm.promise(within),
+            Self::FixedWindow(algorithm) => algorithm.promise(within),
+            Self::SlidingWindow(algorithm) => algorithm.promise(within),
+            Self::SlidingLog(algorithm) => algorithm.promise(within),
+            Self::InFlight(algorithm) => algorithm.promise(within),
+        }
+    }
+
+    fn explain(&self, state: &State, now: Timestamp) -> Explanation {
+        dispatch!(self, state.clone(), |algorithm, inner| algorithm.explain(&inner, now))
+    }
+}

@@ -1,0 +1,166 @@
+//! Time as whole microseconds.
+//!
+//! Both types stay below 2^53, so a double (Lua's only number) holds every value exactly.
+
+use core::fmt;
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+/// An instant: microseconds since the Unix epoch.
+///
+/// Values above [`Timestamp::MAX`] (the year 2255) saturate to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The Unix epoch.
+    pub const EPOCH: Self = Self(0);
+    /// The last representable instant, 2^53 - 1 microseconds.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// The instant `micros` microseconds after the epoch.
+    #[inline]
+    pub const fn from_micros(micros: u64) -> Self {
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
+    }
+
+    /// The instant `secs` seconds after the epoch.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self::from_micros(secs.saturating_mul(1_000_000))
+    }
+
+    /// Microseconds since the epoch.
+    #[inline]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after it.
+    #[inline]
+    pub const fn since(self, earlier: Self) -> Span {
+        Span(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Span> for Timestamp {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, span: Span) -> Self {
+        Self::from_micros(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Span> for Timestamp {
+    type Output = Self;
+
+    #[inline]
+    fn sub(self, span: Span) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+/// A length of time: whole microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(u64);
+
+impl Span {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// 2^53 - 1 microseconds, 285 years.
+    pub const MAX: Self = Self((1 << 53) - 1);
+
+    /// A span of `micros` microseconds, saturating at [`Span::MAX`].
+    #[inline]
+    pub const fn from_micros(micros: u64) -> Self {
+        if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
+    }
+
+    /// A span of `millis` milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self::from_micros(millis.saturating_mul(1_000))
+    }
+
+    /// A span of `secs` seconds.
+    pub const fn from_secs(secs: u64) -> Self {
+        Self::from_micros(secs.saturating_mul(1_000_000))
+    }
+
+    /// Whole microseconds.
+    #[inline]
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// True if this is no time at all.
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Add for Span {
+    type Output = Self;
+
+    #[inline]
+    fn add(self, other: Self) -> Self {
+        Self::from_micros(self.0.saturating_add(other.0))
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        Self::from_micros(span.0)
+    }
+}
+
+impl From<Duration> for Span {
+    /// Rounds up to a whole microsecond, because a wait cut short is a broken promise.
+    fn from(duration: Duration) -> Self {
+        let micros = duration.as_nanos().div_ceil(1_000);
+        Self::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Span {
+    /// The shortest exact spelling that [`Rate`](crate::Rate) also reads: `90s`, `250ms`, `7us`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us if us % 1_000_000 == 0 => write!(f, "{}s", us / 1_000_000),
+            us if us % 1_000 == 0 => write!(f, "{}ms", us / 1_000),
+            us => write!(f, "{us}us"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_and_spans_saturate_instead_of_wrapping() {
+        assert_eq!(Timestamp::from_micros(u64::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX + Span::MAX, Timestamp::MAX);
+        assert_eq!(Timestamp::EPOCH - Span::from_secs(1), Timestamp::EPOCH);
+        assert_eq!(Span::from_secs(u64::MAX), Span::MAX);
+    }
+
+    #[test]
+    fn a_duration_rounds_up_to_the_next_microsecond() {
+        assert_eq!(Span::from(Duration::from_nanos(1)), Span::from_micros(1));
+        assert_eq!(Span::from(Duration::from_nanos(1_000)), Span::from_micros(1));
+        assert_eq!(Span::from(Duration::MAX), Span::MAX);
+    }
+
+    #[test]
+    fn a_span_is_spelled_in_the_largest_exact_unit() {
+        assert_eq!(Span::from_secs(90).to_string(), "90s");
+        assert_eq!(Span::from_millis(250).to_string(), "250ms");
+        assert_eq!(Span::from_micros(7).to_string(), "7us");
+    }
+}

@@ -1,0 +1,1 @@
+//! Traffic shapes on simulated time.

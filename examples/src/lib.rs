@@ -1,0 +1,1 @@
+//! One small program per question; see the files beside this one.

@@ -1,0 +1,1 @@
+//! Tests across crates: the oracle, and helpers the test files share.
