@@ -1,1 +1,6 @@
 //! Tests across crates: the oracle, and helpers the test files share.
+
+pub mod comparison;
+pub mod oracle;
+pub mod subject;
+pub mod trace;

@@ -1,3 +1,44 @@
 //! The `tidegate` command.
 
-fn main() {}
+mod args;
+mod chart;
+mod compare;
+mod terminal;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::args::{Cli, Command};
+use crate::terminal::Terminal;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let terminal = Terminal::of_stdout(cli.color);
+    let text = match cli.command {
+        None => Ok(terminal.render(&Cli::command().render_help())),
+        Some(Command::Compare(args)) => compare::compare(&args, terminal),
+    };
+    match text {
+        Ok(text) => print(&text),
+        Err(usage) => {
+            // Nobody reads the message if this fails, but the exit code still says it.
+            let _ = usage.print();
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes to standard output. That the reader has gone (`| head`) is not a failure.
+fn print(text: &str) -> ExitCode {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(gone) if gone.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: cannot write to standard output: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -12,7 +12,8 @@ pub const MAX_COST: u64 = 1 << 32;
 pub enum Op {
     /// Take this many units if they are free. `Take(0)` never writes.
     Take(u64),
-    /// Answer as `Take` of the same cost would, and write nothing.
+    /// Would `Take` of the same cost pass, and if not, when? Writes nothing: `remaining` and
+    /// `reset_after` are what they are before it.
     Read(u64),
     /// Give units back, at most to full. Never denied.
     Return(u64),

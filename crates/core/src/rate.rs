@@ -95,6 +95,8 @@ pub(crate) struct Interval {
     pub(crate) den: u64,
     pub(crate) ticks: u64,
     pub(crate) part: u64,
+    /// `floor((2^64 - 1) / num)`: dividing by `num` is multiplying by this, and one correction.
+    pub(crate) inverse: u64,
 }
 
 impl Interval {
@@ -110,7 +112,7 @@ impl Interval {
         check_period(rate.per)?;
         let divisor = gcd(per, rate.count);
         let (num, den) = (per / divisor, rate.count / divisor);
-        Ok(Self { num, den, ticks: num / den, part: num % den })
+        Ok(Self { num, den, ticks: num / den, part: num % den, inverse: u64::MAX / num })
     }
 
     /// Exactly `units` intervals as (ticks, part).
@@ -126,18 +128,23 @@ impl Interval {
     }
 
     /// How many whole intervals fit into `ticks + part / den` microseconds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn fit(&self, ticks: u64, part: u64) -> u64 {
-        if self.den == 1 {
-            return ticks / self.num;
-        }
         match ticks.checked_mul(self.den).and_then(|parts| parts.checked_add(part)) {
-            Some(parts) => parts / self.num,
+            Some(parts) => self.divide(parts),
             None => {
                 let parts = u128::from(ticks) * u128::from(self.den) + u128::from(part);
                 narrow(parts / u128::from(self.num))
             }
         }
+    }
+
+    /// `parts / num`. The estimate is at most one too low, because `inverse` is less than one too
+    /// low and `parts` is below 2^64.
+    #[inline(always)]
+    pub(crate) fn divide(&self, parts: u64) -> u64 {
+        let estimate = narrow((u128::from(parts) * u128::from(self.inverse)) >> 64);
+        estimate + u64::from(parts - estimate * self.num >= self.num)
     }
 }
 
@@ -150,6 +157,7 @@ pub(crate) fn check_period(per: Span) -> Result<(), InvalidLimit> {
 }
 
 /// The value, which the caller has shown to fit; saturates rather than wraps if it does not.
+#[inline(always)]
 pub(crate) fn narrow(value: u128) -> u64 {
     debug_assert!(u64::try_from(value).is_ok(), "bounds checked when the limit was built");
     u64::try_from(value).unwrap_or(u64::MAX)
@@ -206,6 +214,18 @@ mod tests {
         assert_eq!(third.times(2), (666_666, 2));
         assert_eq!(third.fit(666_666, 1), 1);
         assert_eq!(third.fit(666_666, 2), 2);
+    }
+
+    #[test]
+    fn dividing_by_the_inverse_is_dividing() {
+        for num in [1, 2, 3, 7, 10, 600_000, 999_983, (1 << 32) + 1, u64::MAX / 3, u64::MAX] {
+            let rate = Interval { num, den: 1, ticks: num, part: 0, inverse: u64::MAX / num };
+            for base in [0, 1, num / 2, num, u64::MAX / num * num, u64::MAX, 1 << 53] {
+                for parts in [base.saturating_sub(1), base, base.saturating_add(1)] {
+                    assert_eq!(rate.divide(parts), parts / num, "{parts} / {num}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,1 +1,66 @@
+//! A rate limiter people enjoy: exact, fast, bounded.
+//!
+//! # Three lines
+//! ```
+//! use tidegate::{Limit, Limiter, Rate};
+//!
+//! let limiter = Limiter::new(Limit::token_bucket(Rate::per_second(100)).burst(50).build()?);
+//! if limiter.check("api-key-17").is_allowed() {
+//!     // serve
+//! }
+//! # Ok::<(), tidegate::InvalidLimit>(())
+//! ```
+//!
+//! A denial is a value, not an error, and it is honest: [`Verdict::retry_after`] is the exact time
+//! after which the same request passes, to the microsecond.
+//!
+//! # What else
+//! | you want | use |
+//! |---|---|
+//! | a cost other than one | [`Limiter::check_cost`] |
+//! | to ask without taking | [`Limiter::peek`] |
+//! | to give back, to start afresh | [`Limiter::refund`], [`Limiter::reset`] |
+//! | several limits, all or nothing | [`Limiter::builder`], [`Limiter::check_together`] |
+//! | many keys at once, faster | [`Limiter::check_each`] |
+//! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
+//! | to limit what runs at once | [`Limiter::acquire`] |
+//! | other numbers while running | [`Limiter::set_limit`] |
+//! | to know why | [`Limiter::explain`], [`Limiter::check_report`] |
+//! | to test without waiting | [`ManualClock`] |
+//!
+//! # Memory
+//! A limiter takes at most [`Builder::max_bytes`], about 22 bytes per key of a token bucket, and
+//! only as keys come. State that has expired is free space, so nothing is swept and no thread runs
+//! in the background. Under an attack with more keys than fit, keys that owe least are forgotten
+//! first, keys that are being denied never, and [`Limiter::stats`] counts it.
+//!
+//! Keys are kept as 59 bits of a hash with a secret drawn at start: among 10 million live keys the
+//! odds that any two share a budget are 1 in 10,000.
 
+mod builder;
+mod clock;
+mod key;
+mod limiter;
+mod limits;
+mod permit;
+pub mod store;
+mod sync;
+mod verdict;
+#[cfg(feature = "tokio")]
+mod wait;
+
+pub use builder::{BuildError, Builder};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use key::{Hashing, Key, Scope};
+pub use limiter::{Limiter, Report};
+pub use limits::UnknownLimit;
+pub use permit::{Admission, Permit};
+pub use store::memory::MemoryStats;
+pub use tidegate_core::algorithm::inflight::InFlight;
+pub use tidegate_core::{
+    Algorithm, AlgorithmName, Decision, Detail, Explanation, InvalidLimit, LeaseId, Limit, Op,
+    Outcome, Rate, Span, State, Timestamp,
+};
+pub use verdict::Verdict;
+#[cfg(feature = "tokio")]
+pub use wait::MAX_WAITING;

@@ -104,7 +104,7 @@ impl Bucket {
 
     /// The instant the bucket is full again, seen from `now`: never in the past, never further
     /// ahead than an empty bucket.
-    #[inline]
+    #[inline(always)]
     fn full_at(&self, state: &BucketState, now: Timestamp) -> Seen {
         let floor = Moment { ticks: now.as_micros(), part: 0 };
         let ceiling = Moment { ticks: floor.ticks + self.fill.ticks, part: self.fill.part };
@@ -117,7 +117,7 @@ impl Bucket {
         Seen { floor, ceiling, full_at: full_at.clamp(floor, ceiling), repaired }
     }
 
-    #[inline]
+    #[inline(always)]
     fn later(&self, from: Moment, units: u64) -> Moment {
         let (ticks, part) = match units {
             1 => (self.interval.ticks, self.interval.part),
@@ -132,7 +132,7 @@ impl Bucket {
     }
 
     /// `to - from`, which must not be negative.
-    #[inline]
+    #[inline(always)]
     fn gap(&self, from: Moment, to: Moment) -> Moment {
         debug_assert!(from <= to, "a gap is measured forwards");
         if to.part >= from.part {
@@ -145,13 +145,13 @@ impl Bucket {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn remaining(&self, seen: &Seen) -> u64 {
         let gap = self.gap(seen.full_at, seen.ceiling);
         self.interval.fit(gap.ticks, gap.part)
     }
 
-    #[inline]
+    #[inline(always)]
     fn decision(&self, seen: &Seen, outcome: Outcome) -> Decision {
         Decision {
             outcome,
@@ -164,7 +164,7 @@ impl Bucket {
     }
 
     /// Allowed: at once, or for a shaping bucket after the delay that keeps starts apart.
-    #[inline]
+    #[inline(always)]
     fn admission(&self, seen: &Seen, cost: u64) -> Outcome {
         if self.burst == self.capacity {
             return Outcome::Allow;
@@ -178,7 +178,7 @@ impl Bucket {
     }
 
     /// Evaluates taking `cost` from `seen`; on success `seen` holds the state afterwards.
-    #[inline]
+    #[inline(always)]
     fn take(&self, seen: &mut Seen, cost: u64) -> Outcome {
         if cost > self.capacity || cost > MAX_COST {
             return Outcome::Deny { retry_after: None };
@@ -191,6 +191,50 @@ impl Bucket {
         let outcome = self.admission(seen, cost);
         seen.full_at = taken;
         outcome
+    }
+
+    fn decide_in_parts(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
+        self.decide_exactly(state, now, op)
+    }
+
+    #[inline(always)]
+    fn decide_exactly(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
+        let mut seen = self.full_at(state, now);
+        let mut unbooked = 0;
+        let (outcome, write) = match op {
+            Op::Read(cost) | Op::Take(cost @ 0) => {
+                let mut after = Seen { ..seen };
+                (self.take(&mut after, cost), false)
+            }
+            Op::Take(cost) => {
+                let outcome = self.take(&mut seen, cost);
+                (outcome, seen.repaired || !matches!(outcome, Outcome::Deny { .. }))
+            }
+            Op::Return(units) => {
+                // A key that owes nothing stays unwritten, so a return never creates one.
+                let owing = seen.full_at > seen.floor;
+                self.give_back(&mut seen, units);
+                (Outcome::Allow, owing && units > 0)
+            }
+            Op::Force(units) => {
+                let free = self.remaining(&seen);
+                unbooked = units.saturating_sub(free);
+                let booked = units - unbooked;
+                seen.full_at =
+                    if unbooked > 0 { seen.ceiling } else { self.later(seen.full_at, booked) };
+                (Outcome::Allow, units > 0)
+            }
+            Op::Reset => {
+                seen.full_at = seen.floor;
+                *state = BucketState::default();
+                (Outcome::Allow, false)
+            }
+            Op::Release(_) => (Outcome::Allow, false),
+        };
+        if write {
+            state.full_at = seen.full_at;
+        }
+        Decision { unbooked, ..self.decision(&seen, outcome) }
     }
 
     fn give_back(&self, seen: &mut Seen, units: u64) {
@@ -214,7 +258,7 @@ struct Seen {
 }
 
 /// Waits round up.
-#[inline]
+#[inline(always)]
 fn ceil(gap: Moment) -> Span {
     Span::from_micros(gap.ticks + u64::from(gap.part > 0))
 }
@@ -222,45 +266,16 @@ fn ceil(gap: Moment) -> Span {
 impl Algorithm for Bucket {
     type State = BucketState;
 
-    #[inline]
+    // Inlined so that a store that always takes one unit pays for nothing else.
+    #[inline(always)]
     fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
-        let mut seen = self.full_at(state, now);
-        let mut unbooked = 0;
-        let (outcome, write) = match op {
-            Op::Take(0) => (Outcome::Allow, false),
-            Op::Read(cost) => {
-                let mut after = Seen { ..seen };
-                (self.take(&mut after, cost), false)
-            }
-            Op::Take(cost) => {
-                let outcome = self.take(&mut seen, cost);
-                (outcome, seen.repaired || !matches!(outcome, Outcome::Deny { .. }))
-            }
-            Op::Return(units) => {
-                // A key that owes nothing stays unwritten, so a return never creates one.
-                let owing = seen.full_at > seen.floor;
-                self.give_back(&mut seen, units);
-                (Outcome::Allow, owing)
-            }
-            Op::Force(units) => {
-                let free = self.remaining(&seen);
-                unbooked = units.saturating_sub(free);
-                let booked = units - unbooked;
-                seen.full_at =
-                    if unbooked > 0 { seen.ceiling } else { self.later(seen.full_at, booked) };
-                (Outcome::Allow, units > 0)
-            }
-            Op::Reset => {
-                seen.full_at = seen.floor;
-                *state = BucketState::default();
-                (Outcome::Allow, false)
-            }
-            Op::Release(_) => (Outcome::Allow, false),
-        };
-        if write {
-            state.full_at = seen.full_at;
+        if self.interval.den != 1 {
+            return self.decide_in_parts(state, now, op);
         }
-        Decision { unbooked, ..self.decision(&seen, outcome) }
+        // Most rates: with the denominator known, the compiler leaves out all that deals in parts.
+        let interval = Interval { den: 1, part: 0, ..self.interval };
+        let fill = Moment { part: 0, ..self.fill };
+        Self { interval, fill, ..*self }.decide_exactly(state, now, op)
     }
 
     #[inline]

@@ -73,6 +73,16 @@ impl FixedWindow {
         Ok(Self { limit, windows: Windows::new(length, offset)?, denied })
     }
 
+    /// The length of a window.
+    pub const fn length(&self) -> Span {
+        Span::from_micros(self.windows.length)
+    }
+
+    /// How long after the epoch's multiples of its length a window starts.
+    pub const fn offset(&self) -> Span {
+        self.windows.offset()
+    }
+
     /// The state as it counts at `now`, and whether it had to be repaired.
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
@@ -116,8 +126,7 @@ impl Algorithm for FixedWindow {
         let free = self.limit.saturating_sub(seen.count);
         let mut unbooked = 0;
         let (outcome, write) = match op {
-            Op::Take(0) => (Outcome::Allow, false),
-            Op::Read(cost) => (self.test(&seen, now, cost), false),
+            Op::Read(cost) | Op::Take(cost @ 0) => (self.test(&seen, now, cost), false),
             Op::Take(cost) => match self.test(&seen, now, cost) {
                 Outcome::Deny { retry_after } => {
                     let counted = self.count_denied(&mut seen, cost);
@@ -131,12 +140,12 @@ impl Algorithm for FixedWindow {
             Op::Return(units) => {
                 let counted = seen.count > 0;
                 seen.count = seen.count.saturating_sub(units);
-                (Outcome::Allow, counted)
+                (Outcome::Allow, counted && units > 0)
             }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(free);
                 seen.count += units - unbooked;
-                (Outcome::Allow, units > unbooked)
+                (Outcome::Allow, units > unbooked || (repaired && units > 0))
             }
             Op::Reset => {
                 *state = FixedWindowState::default();

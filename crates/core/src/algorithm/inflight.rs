@@ -124,6 +124,12 @@ impl InFlightState {
         self.leases.capacity() * size_of::<Lease>()
     }
 
+    /// Bytes on the heap that one more entry may add: a full list doubles.
+    pub fn growth_bytes(&self) -> usize {
+        let full = self.leases.len() == self.leases.capacity();
+        if full { self.leases.capacity().max(4) * size_of::<Lease>() } else { 0 }
+    }
+
     fn settle(&mut self, seen: &Seen) {
         self.leases.drain(..seen.expired);
         self.total = seen.held;
@@ -156,8 +162,8 @@ impl Algorithm for InFlight {
         let (mut outcome, mut unbooked, mut lease) = (Outcome::Allow, 0, None);
         match op {
             // Units of an in-flight limit come back by their lease only.
-            Op::Take(0) | Op::Return(_) => {}
-            Op::Read(cost) => outcome = self.test(state, &seen, now, cost),
+            Op::Return(_) => {}
+            Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
                 outcome = self.test(state, &seen, now, cost);
                 let allowed = outcome == Outcome::Allow;
@@ -170,9 +176,13 @@ impl Algorithm for InFlight {
             }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(seen.held));
-                if units > unbooked {
+                let booked = units - unbooked;
+                // Even if nothing fits: a key that is only ever forced must not stay locked.
+                if booked > 0 || (seen.repaired && units > 0) {
                     state.settle(&seen);
-                    lease = state.lease(&seen, now, units - unbooked);
+                }
+                if booked > 0 {
+                    lease = state.lease(&seen, now, booked);
                 }
             }
             Op::Reset => {

@@ -1,1 +1,205 @@
+use super::*;
+use alloc::vec::Vec;
 
+fn at(micros: u64) -> Timestamp {
+    Timestamp::from_micros(micros)
+}
+
+fn secs(secs: u64) -> Timestamp {
+    Timestamp::from_secs(secs)
+}
+
+fn places(limit: u64, ttl_secs: u64) -> InFlight {
+    InFlight::new(limit, Span::from_secs(ttl_secs)).unwrap()
+}
+
+fn take(limit: &InFlight, state: &mut InFlightState, now: Timestamp, cost: u64) -> Decision {
+    limit.decide(state, now, Op::Take(cost))
+}
+
+/// Takes `cost` places, which must be free; the lease.
+fn lease(limit: &InFlight, state: &mut InFlightState, now: Timestamp, cost: u64) -> LeaseId {
+    take(limit, state, now, cost).lease.unwrap()
+}
+
+fn wait(decision: Decision) -> Option<u64> {
+    decision.retry_after().map(Span::as_micros)
+}
+
+/// 2.6
+#[test]
+fn a_released_place_can_be_taken_again() {
+    let (limit, mut state) = (places(2, 30), InFlightState::default());
+    let first = lease(&limit, &mut state, secs(10), 1);
+    assert_eq!(take(&limit, &mut state, secs(10), 1).remaining, 0);
+    let denied = take(&limit, &mut state, secs(12), 1);
+    assert_eq!((wait(denied), denied.lease), (Some(28_000_000), None));
+    assert_eq!(limit.decide(&mut state, secs(12), Op::Release(first)).remaining, 1);
+    assert!(take(&limit, &mut state, secs(12), 1).is_allowed());
+}
+
+/// 2.6
+#[test]
+fn releasing_twice_frees_one_place() {
+    let (limit, mut state) = (places(3, 30), InFlightState::default());
+    let first = lease(&limit, &mut state, secs(0), 1);
+    lease(&limit, &mut state, secs(0), 1);
+    for _ in 0..3 {
+        assert_eq!(limit.decide(&mut state, secs(1), Op::Release(first)).remaining, 2);
+    }
+}
+
+/// 2.6: a crashed holder's place comes back by itself, to the microsecond.
+#[test]
+fn a_lease_ends_after_its_time_to_live() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(10), 2);
+    lease(&limit, &mut state, secs(20), 3);
+    assert_eq!(wait(take(&limit, &mut state, secs(25), 2)), Some(15_000_000));
+    assert_eq!(wait(take(&limit, &mut state, secs(25), 3)), Some(25_000_000));
+    assert!(!take(&limit, &mut state, at(39_999_999), 1).is_allowed());
+    assert!(take(&limit, &mut state, secs(40), 2).is_allowed());
+}
+
+/// 2.6: who comes late frees nobody else's place.
+#[test]
+fn a_late_release_frees_nothing() {
+    let (limit, mut state) = (places(1, 30), InFlightState::default());
+    let late = lease(&limit, &mut state, secs(0), 1);
+    let present = lease(&limit, &mut state, secs(30), 1);
+    assert_ne!(late, present);
+    assert_eq!(limit.decide(&mut state, secs(31), Op::Release(late)).remaining, 0);
+    assert_eq!(limit.decide(&mut state, secs(31), Op::Release(present)).remaining, 1);
+}
+
+#[test]
+fn a_lease_id_is_never_given_out_twice() {
+    let (limit, mut state) = (places(2, 1), InFlightState::default());
+    let mut seen = Vec::new();
+    for step in 0..200_u64 {
+        // Also after a reset, after releases and while the clock goes back.
+        let now = at(5_000_000 + step % 7 - 3 * (step % 2));
+        match step % 10 {
+            9 => _ = limit.decide(&mut state, now, Op::Reset),
+            4 => _ = limit.decide(&mut state, now, Op::Release(*seen.last().unwrap())),
+            _ => seen.extend(take(&limit, &mut state, now, 1).lease),
+        }
+    }
+    assert!(seen.len() > 40);
+    assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{seen:?}");
+}
+
+/// While a state could give an id out again if it were forgotten, it is not idle.
+#[test]
+fn a_state_is_not_idle_before_its_ids_are_past() {
+    let (limit, mut state) = (places(100, 1), InFlightState::default());
+    let micro = InFlight::new(100, Span::from_micros(1)).unwrap();
+    let last = (0..50).map(|_| lease(&micro, &mut state, at(10), 1)).last().unwrap();
+    assert_eq!(last.number(), 59);
+    assert_eq!(micro.idle_at(&state), at(60));
+    let fresh = lease(&micro, &mut InFlightState::default(), at(60), 1);
+    assert_eq!((lease(&micro, &mut state, at(60), 1), fresh.number()), (fresh, 60));
+    limit.decide(&mut state, at(60), Op::Reset);
+    assert_eq!(limit.idle_at(&state), at(61));
+}
+
+#[test]
+fn a_heavy_request_holds_its_weight() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    let heavy = lease(&limit, &mut state, secs(0), 4);
+    assert!(!take(&limit, &mut state, secs(0), 2).is_allowed());
+    assert_eq!(limit.decide(&mut state, secs(0), Op::Release(heavy)).remaining, 5);
+    assert!(take(&limit, &mut state, secs(0), 6).is_never());
+}
+
+/// 2.6: nobody is thrown out, it drains.
+#[test]
+fn a_lowered_limit_drains() {
+    let (limit, mut state) = (places(10, 30), InFlightState::default());
+    let leases: Vec<_> = (0..10).map(|_| lease(&limit, &mut state, secs(0), 1)).collect();
+    let lowered = places(4, 30);
+    for (released, id) in leases.into_iter().enumerate() {
+        let told = take(&lowered, &mut state, secs(1), 1);
+        assert!(!told.is_allowed(), "{released} released");
+        let left = lowered.decide(&mut state, secs(1), Op::Release(id)).remaining;
+        assert_eq!(left, (released as u64 + 1).saturating_sub(6));
+        if left > 0 {
+            break;
+        }
+    }
+}
+
+/// Decisions 9: no lease ends later than one taken now would.
+#[test]
+fn a_denial_writes_the_repair_so_a_stepped_clock_costs_one_time_to_live() {
+    let (limit, mut state) = (places(1, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(3_600), 1);
+    let stale = state.clone();
+    assert_eq!(wait(limit.decide(&mut state, secs(0), Op::Read(1))), Some(30_000_000));
+    assert_eq!(state, stale, "a peek repairs nothing");
+    assert_eq!(wait(take(&limit, &mut state, secs(0), 1)), Some(30_000_000));
+    assert!(!take(&limit, &mut state, at(29_999_999), 1).is_allowed());
+    assert!(take(&limit, &mut state, secs(30), 1).is_allowed());
+}
+
+/// Decisions 9: whatever may write repairs, even if nothing could be booked.
+#[test]
+fn a_key_that_is_only_ever_forced_does_not_stay_locked() {
+    let (limit, mut state) = (places(1, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(3_600), 1);
+    assert_eq!(limit.decide(&mut state, secs(0), Op::Force(1)).unbooked, 1);
+    assert_eq!(limit.decide(&mut state, secs(30), Op::Force(1)).unbooked, 0);
+}
+
+/// Decisions 4: `Force` stops at the limit; what it booked is a lease like any other.
+#[test]
+fn a_forced_cost_takes_the_places_there_are() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(0), 3);
+    let forced = limit.decide(&mut state, secs(0), Op::Force(4));
+    assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
+    let freed = limit.decide(&mut state, secs(0), Op::Release(forced.lease.unwrap()));
+    assert_eq!(freed.remaining, 2);
+}
+
+#[test]
+fn units_come_back_by_their_lease_only() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(0), 3);
+    assert_eq!(limit.decide(&mut state, secs(0), Op::Return(3)).remaining, 2);
+}
+
+/// AL-29
+#[test]
+fn explains_who_holds_what() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(10), 2);
+    lease(&limit, &mut state, secs(20), 3);
+    let told = limit.explain(&state, secs(25));
+    assert_eq!((told.remaining, told.next_allowed_at), (0, Some(secs(40))));
+    let Detail::InFlight { held, leases } = &told.detail else { panic!("{told:?}") };
+    assert_eq!((*held, leases.len(), leases[0].weight, leases[1].weight), (5, 2, 2, 3));
+    assert_eq!(
+        told.to_string(),
+        "0 of 5 left: 5 in flight under 2 leases; one more is allowed at 40.000000; \
+         equals a fresh key from 50.000000"
+    );
+    let after = limit.explain(&state, secs(45));
+    assert!(after.to_string().starts_with("2 of 5 left: 3 in flight under 1 leases"), "{after}");
+}
+
+#[test]
+fn a_lease_takes_24_bytes() {
+    assert_eq!(size_of::<Lease>(), 24);
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    let second = Span::from_secs(1);
+    assert_eq!(InFlight::new(0, second), Err(InvalidLimit::InFlight));
+    assert_eq!(InFlight::new(100_001, second), Err(InvalidLimit::InFlight));
+    assert_eq!(InFlight::new(1, Span::ZERO), Err(InvalidLimit::LeaseTime));
+    let longer = InFlight::NO_EXPIRY + Span::from_micros(1);
+    assert_eq!(InFlight::new(1, longer), Err(InvalidLimit::LeaseTime));
+    assert!(InFlight::new(100_000, InFlight::NO_EXPIRY).is_ok());
+}

@@ -137,6 +137,12 @@ impl SlidingLogState {
         self.entries.capacity() * size_of::<Entry>()
     }
 
+    /// Bytes on the heap that one more entry may add: a full list doubles.
+    pub fn growth_bytes(&self) -> usize {
+        let full = self.entries.len() == self.entries.capacity();
+        if full { self.entries.capacity().max(4) * size_of::<Entry>() } else { 0 }
+    }
+
     /// Brings the log to what `seen` says: drops what has expired, stamps the future as now.
     fn settle(&mut self, seen: &Seen, now: Timestamp) {
         self.entries.drain(..seen.expired);
@@ -184,8 +190,8 @@ impl Algorithm for SlidingLog {
         let mut unbooked = 0;
         let mut outcome = Outcome::Allow;
         match op {
-            Op::Take(0) | Op::Release(_) => {}
-            Op::Read(cost) => outcome = self.test(state, &seen, now, cost),
+            Op::Return(0) | Op::Release(_) => {}
+            Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
                 outcome = self.test(state, &seen, now, cost);
                 let allowed = outcome == Outcome::Allow;
@@ -204,9 +210,13 @@ impl Algorithm for SlidingLog {
             }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(sum));
-                if units > unbooked {
+                let booked = units - unbooked;
+                // Even if nothing fits: a key that is only ever forced must not stay locked.
+                if booked > 0 || (seen.future && units > 0) {
                     state.settle(&seen, now);
-                    state.add(now, units - unbooked);
+                }
+                if booked > 0 {
+                    state.add(now, booked);
                     sum = state.total;
                 }
             }

@@ -81,6 +81,12 @@ impl SlidingWindow {
         Ok(Self { limit, windows, step, steps: windows.length.div_ceil(step) })
     }
 
+    /// The length of a window.
+    #[inline]
+    pub const fn length(&self) -> Span {
+        Span::from_micros(self.windows.length)
+    }
+
     #[inline]
     fn seen(&self, state: &SlidingWindowState, now: Timestamp) -> Seen {
         let end = self.windows.end(now);
@@ -119,6 +125,13 @@ impl SlidingWindow {
         Outcome::Deny { retry_after: Some(Span::from_micros(wait)) }
     }
 
+    /// When neither count weighs anything; may lie after the last timestamp.
+    #[inline]
+    fn gone_at(&self, state: &SlidingWindowState) -> u64 {
+        let tail = if state.current > 0 { self.windows.length } else { 0 };
+        state.end + tail
+    }
+
     /// The first instant at which `cost` fits, if nobody spends. `cost` is at most the limit.
     fn free_at(&self, state: &SlidingWindowState, cost: u64) -> u64 {
         let room = self.limit - cost;
@@ -150,8 +163,7 @@ impl Algorithm for SlidingWindow {
         let mut seen = self.seen(state, now);
         let mut unbooked = 0;
         let (outcome, write) = match op {
-            Op::Take(0) => (Outcome::Allow, false),
-            Op::Read(cost) => (self.test(&seen, now, cost), false),
+            Op::Read(cost) | Op::Take(cost @ 0) => (self.test(&seen, now, cost), false),
             Op::Take(cost) => match self.test(&seen, now, cost) {
                 Outcome::Deny { retry_after } => (Outcome::Deny { retry_after }, seen.repaired),
                 outcome => {
@@ -164,12 +176,12 @@ impl Algorithm for SlidingWindow {
                 let newest = units.min(seen.state.current);
                 seen.state.current -= newest;
                 seen.state.previous = seen.state.previous.saturating_sub(units - newest);
-                (Outcome::Allow, counted)
+                (Outcome::Allow, counted && units > 0)
             }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(self.estimate(&seen)));
                 seen.state.current += units - unbooked;
-                (Outcome::Allow, units > unbooked)
+                (Outcome::Allow, units > unbooked || (seen.repaired && units > 0))
             }
             Op::Reset => {
                 *state = SlidingWindowState::default();
@@ -185,7 +197,7 @@ impl Algorithm for SlidingWindow {
             outcome,
             limit: self.limit,
             remaining: self.limit.saturating_sub(self.estimate(&seen)),
-            reset_after: self.idle_at(&seen.state).since(now),
+            reset_after: Span::from_micros(self.gone_at(&seen.state) - now.as_micros()),
             unbooked,
             lease: None,
         }
@@ -193,8 +205,7 @@ impl Algorithm for SlidingWindow {
 
     #[inline]
     fn idle_at(&self, state: &SlidingWindowState) -> Timestamp {
-        let tail = if state.current > 0 { self.windows.length } else { 0 };
-        Timestamp::from_micros(state.end + tail)
+        Timestamp::from_micros(self.gone_at(state))
     }
 
     fn promise(&self, within: Span) -> Option<u64> {

@@ -37,6 +37,11 @@ impl Windows {
         Ok(Self { length, shift: (length - offset.as_micros()) % length })
     }
 
+    /// How far windows start after the epoch's multiples of their length.
+    pub(crate) const fn offset(&self) -> Span {
+        Span::from_micros((self.length - self.shift) % self.length)
+    }
+
     /// The end of the window that `now` lies in; always later than `now`.
     #[inline]
     pub(crate) fn end(&self, now: Timestamp) -> u64 {

@@ -1,0 +1,87 @@
+//! Measures Tidegate beside its peers and beside what the machine could do at best.
+//! `README.md` says how to run it and how to read it.
+
+mod attack;
+mod candidate;
+mod floor;
+mod governed;
+mod growth;
+mod machine;
+#[cfg(feature = "peers")]
+mod maps;
+mod measure;
+mod memory;
+mod options;
+#[cfg(feature = "peers")]
+mod peers;
+mod report;
+mod row;
+mod targets;
+mod tidegate;
+mod traffic;
+
+use std::process::{Command, ExitCode};
+
+use serde::de::DeserializeOwned;
+
+use crate::options::Options;
+
+/// A run ends with a sentence if it fails.
+type Failure = Box<dyn std::error::Error>;
+
+const USAGE: &str = "\
+usage: tidegate-bench COMMAND [OPTIONS]
+
+  memory   decisions per second and bytes per key, beside peers and floors; then growth, half as far again
+  growth   only the growth: bytes per key and pauses while a table fills
+  attack   a bounded table under a flood of distinct keys
+  list     the names --only can choose from
+
+  --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far
+  --rounds N      memory: interleaved rounds, medians of them are reported [5]
+  --millis N      memory: length of one measurement [150]
+  --only A,B,..   memory, growth: only names that contain one of these
+  --max-mib N     attack: the bound of the table [256]
+  --quick         a smoke run of seconds
+  --out FILE      where the JSON goes [target/bench/COMMAND.json]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), Failure> {
+    let (command, rest) = arguments.split_first().ok_or(USAGE)?;
+    match command.as_str() {
+        "memory" => memory::run(&Options::parse(rest)?),
+        "growth" => growth::run(&Options::parse(rest)?),
+        "attack" => attack::run(&Options::parse(rest)?),
+        "list" => {
+            candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
+            Ok(())
+        }
+        // The children of `memory` and `growth`: one process per measurement.
+        "one-memory" => memory::child(rest),
+        "one-growth" => growth::child(rest),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// Measures in a process of its own: no table inherits another one's heap, and a crash costs one
+/// row. The child answers with one line of JSON.
+fn in_child<T: DeserializeOwned>(arguments: &[&str]) -> Result<T, Failure> {
+    let output = Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("{} failed: {}", arguments.join(" "), output.status).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}

@@ -1,0 +1,123 @@
+//! What can be said on the command line.
+
+use std::str::FromStr;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::ErrorKind;
+use clap::{Args, ColorChoice, Parser, Subcommand};
+use tidegate_core::{AlgorithmName, Rate};
+use tidegate_sim::{InvalidSetup, Seed, Setup, Shape};
+
+/// Tidegate: rate limits that say exactly what they do.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, after_help = FIRST_STEPS)]
+pub(crate) struct Cli {
+    /// When to use colour; automatic means on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub(crate) color: ColorChoice,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Compare(Compare),
+}
+
+/// Run traffic through every algorithm and see what each lets through
+///
+/// Built-in traffic is scaled to the limit and decided one request at a time, on simulated time, by
+/// the same code that decides in production. The same seed gives the same figures.
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
+pub(crate) struct Compare {
+    /// How many requests per how long, as COUNT/PERIOD: 100/60s, 10/s, 5000/hour
+    #[arg(long, value_name = "RATE", default_value = "100/60s")]
+    limit: Rate,
+
+    /// What token_bucket and gcra hold, and how many may wait in leaky_bucket [default: COUNT]
+    #[arg(long, value_name = "N")]
+    burst: Option<u64>,
+
+    /// Only this traffic; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = names::<Shape>(&Shape::ALL.map(Shape::as_str)))]
+    shape: Vec<Shape>,
+
+    /// Only this algorithm; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = names::<AlgorithmName>(&AlgorithmName::ALL.map(AlgorithmName::as_str)),
+    )]
+    algorithm: Vec<AlgorithmName>,
+
+    /// Where the uneven parts of the traffic come from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+
+    /// Figures and verdicts only
+    #[arg(long)]
+    pub(crate) no_chart: bool,
+
+    /// For machines: one JSON document, times in milliseconds
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Compare {
+    /// The numbers to compare, or which option is wrong and why.
+    pub(crate) fn setup(&self) -> Result<Setup, clap::Error> {
+        Setup::new(self.limit, self.burst, Seed(self.seed)).map_err(|why| {
+            let (option, value) = match (why, self.burst) {
+                (InvalidSetup::Burst(_), Some(burst)) => ("--burst <N>", burst.to_string()),
+                _ => ("--limit <RATE>", self.limit.to_string()),
+            };
+            let message = format!("invalid value '{value}' for '{option}': {why}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, message)
+        })
+    }
+
+    pub(crate) fn shapes(&self) -> Vec<Shape> {
+        chosen(&Shape::ALL, &self.shape)
+    }
+
+    pub(crate) fn algorithms(&self) -> Vec<AlgorithmName> {
+        chosen(&AlgorithmName::ALL, &self.algorithm)
+    }
+}
+
+/// Those of `all` that were asked for, in their own order and once each; all if none was.
+fn chosen<T: Copy + PartialEq>(all: &[T], asked: &[T]) -> Vec<T> {
+    all.iter().copied().filter(|one| asked.is_empty() || asked.contains(one)).collect()
+}
+
+fn names<T>(names: &[&'static str]) -> impl TypedValueParser<Value = T> + use<T>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names.iter().copied()).try_map(|name| name.parse::<T>())
+}
+
+const FIRST_STEPS: &str = "\
+Start here:
+  tidegate compare                     all algorithms, all traffic, 100 requests per 60 s
+  tidegate compare --help              what the figures mean";
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate compare
+  tidegate compare --limit 10/1s --shape retry_storm
+  tidegate compare --limit 100/60s --burst 50 --algorithm token_bucket --algorithm leaky_bucket
+  tidegate compare --json | jq '.shapes[].results[] | {algorithm, max_in_2s}'";
+
+const FIGURES: &str = "\
+Figures:
+  admitted   requests let through, at once or after a delay
+  denied     denials; in retry_storm and batch_job the denied ask again, and are counted again
+  max/60s    most requests that started within any rolling period of the limit (max_in_window)
+  max/2s     most requests that started within any 2 seconds (max_in_2s)
+  delay      how long leaky_bucket held admitted requests back; the others delay nobody.
+             A delayed request counts from when it starts
+  bytes      most bytes of state kept for the key (state_bytes): one or two words of 8 for buckets
+             and windows, 16 per entry for sliding_log. The key itself and the table that holds it
+             come on top";

@@ -1,0 +1,105 @@
+//! Who asks, and what they do when told no.
+
+use tidegate_core::{Span, Timestamp};
+
+use crate::seed::Seed;
+
+/// Somebody who makes one request, or several one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// When the first request is made.
+    pub at: Timestamp,
+    /// How many requests are to be made.
+    pub requests: u64,
+    /// Between the start of one request and the next.
+    pub pause: Span,
+    /// What a denial leads to.
+    pub on_denial: OnDenial,
+}
+
+impl Client {
+    /// One request, and no second try.
+    pub const fn once(at: Timestamp) -> Self {
+        Self { at, requests: 1, pause: Span::ZERO, on_denial: OnDenial::GiveUp }
+    }
+}
+
+/// What a client does when denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnDenial {
+    /// Goes away.
+    GiveUp,
+    /// Tries again almost at once, however often it is told to wait.
+    Hammer {
+        /// The shortest wait; the longest is twice as long.
+        pause: Span,
+        /// How many tries in all.
+        tries: u32,
+    },
+    /// Waits twice as long each time, with jitter of up to half the wait.
+    BackOff {
+        /// The first wait.
+        first: Span,
+        /// How many tries in all.
+        tries: u32,
+    },
+    /// Comes back exactly when it was told to.
+    Honour {
+        /// How many tries in all.
+        tries: u32,
+    },
+}
+
+impl OnDenial {
+    /// How long the client waits after its `tried`th denial, or `None` if it gives up.
+    ///
+    /// `who` is the client's place in the traffic, from which its luck follows.
+    pub(crate) fn wait(
+        self,
+        tried: u32,
+        retry_after: Option<Span>,
+        who: usize,
+        seed: Seed,
+    ) -> Option<Span> {
+        let jittered = |least: u64, spread: u64| {
+            Span::from_micros(least.saturating_add(seed.below(spread, who, tried)))
+        };
+        match self {
+            Self::GiveUp => None,
+            Self::Hammer { pause, tries } => {
+                (tried < tries).then(|| jittered(pause.as_micros(), pause.as_micros()))
+            }
+            Self::BackOff { first, tries } => (tried < tries).then(|| {
+                let wait = first.as_micros().saturating_mul(1 << (tried - 1).min(32));
+                jittered(wait, wait / 2)
+            }),
+            Self::Honour { tries } => retry_after.filter(|_| tried < tries),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOLD: Option<Span> = Some(Span::from_secs(9));
+
+    #[test]
+    fn backing_off_doubles_and_ends() {
+        let client = OnDenial::BackOff { first: Span::from_secs(1), tries: 4 };
+        for (tried, least) in [(1, 1), (2, 2), (3, 4)] {
+            let wait = client.wait(tried, TOLD, 0, Seed(1)).unwrap();
+            assert!(wait >= Span::from_secs(least), "{wait}");
+            assert!(wait.as_micros() < least * 1_500_000, "{wait}");
+        }
+        assert_eq!(client.wait(4, TOLD, 0, Seed(1)), None);
+    }
+
+    #[test]
+    fn who_honours_comes_back_exactly_when_told() {
+        let client = OnDenial::Honour { tries: 2 };
+        assert_eq!(client.wait(1, TOLD, 0, Seed(1)), TOLD);
+        assert_eq!(client.wait(2, TOLD, 0, Seed(1)), None);
+        assert_eq!(client.wait(1, None, 0, Seed(1)), None, "never means never");
+    }
+}

@@ -1,0 +1,124 @@
+//! Putting a limiter together.
+
+use std::fmt;
+use std::io;
+
+use tidegate_core::Limit;
+
+use crate::clock::Clock;
+use crate::key::Hashing;
+use crate::limiter::Limiter;
+use crate::limits::{Entry, Limits};
+use crate::store::MAX_TOGETHER;
+use crate::store::memory::MemoryStore;
+
+/// Collects limits and options; [`Builder::build`] makes the limiter.
+#[derive(Debug)]
+#[must_use = "a builder makes nothing until `build`"]
+pub struct Builder {
+    limits: Vec<(String, Limit)>,
+    max_bytes: u64,
+    hashing: Hashing,
+    clock: Clock,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            limits: Vec::new(),
+            max_bytes: MemoryStore::DEFAULT_BYTES,
+            hashing: Hashing::default(),
+            clock: Clock::default(),
+        }
+    }
+}
+
+impl Builder {
+    /// One more limit that every request must pass. The name says which one denied, and which one
+    /// to change later.
+    pub fn limit(mut self, name: impl Into<String>, limit: Limit) -> Self {
+        self.limits.push((name.into(), limit));
+        self
+    }
+
+    /// The most memory the limiter may take; 256 MiB by default, for about 11 million keys.
+    pub const fn max_bytes(mut self, max_bytes: u64) -> Self {
+        self.max_bytes = max_bytes;
+        self
+    }
+
+    /// How keys are hashed.
+    pub const fn hashing(mut self, hashing: Hashing) -> Self {
+        self.hashing = hashing;
+        self
+    }
+
+    /// Another clock than the machine's: [`ManualClock`](crate::ManualClock) for tests.
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = clock.into();
+        self
+    }
+
+    /// Checks everything and makes the limiter.
+    pub fn build(self) -> Result<Limiter, BuildError> {
+        if self.limits.is_empty() {
+            return Err(BuildError::NoLimit);
+        }
+        if self.limits.len() > MAX_TOGETHER {
+            return Err(BuildError::TooManyLimits(self.limits.len()));
+        }
+        for (i, (name, _)) in self.limits.iter().enumerate() {
+            if self.limits[..i].iter().any(|(earlier, _)| earlier == name) {
+                return Err(BuildError::SameName(name.clone()));
+            }
+        }
+        if self.max_bytes < MemoryStore::MIN_BYTES {
+            return Err(BuildError::TooLittleMemory(self.max_bytes));
+        }
+        let entries = self.limits.iter().map(|(name, limit)| Entry::new(name, *limit)).collect();
+        let store = MemoryStore::new(self.max_bytes, self.hashing).map_err(BuildError::Memory)?;
+        Ok(Limiter::from_parts(Limits::new(entries), store, self.clock))
+    }
+}
+
+/// Why no limiter could be made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// No limit was given.
+    NoLimit,
+    /// More limits than can be decided together.
+    TooManyLimits(usize),
+    /// Two limits of one name.
+    SameName(String),
+    /// A bound below [`MemoryStore::MIN_BYTES`].
+    TooLittleMemory(u64),
+    /// The system refused to reserve address space.
+    Memory(io::Error),
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoLimit => write!(f, "a limiter needs at least one limit"),
+            Self::TooManyLimits(count) => {
+                write!(f, "{count} limits on one request, at most {MAX_TOGETHER} are possible")
+            }
+            Self::SameName(name) => write!(f, "two limits are called {name:?}"),
+            Self::TooLittleMemory(bytes) => {
+                let least = MemoryStore::MIN_BYTES;
+                write!(f, "max_bytes is {bytes}, at least {least} are needed")
+            }
+            Self::Memory(_) => write!(f, "the system refused to reserve address space"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Memory(error) => Some(error),
+            _ => None,
+        }
+    }
+}

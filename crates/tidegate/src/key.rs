@@ -1,0 +1,128 @@
+//! What a state is kept under.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+use tidegate_core::Limit;
+
+/// A limit's own part of its keys: which limit it is, and what kind of state it keeps.
+///
+/// Numbers are not part of it, so changing a rate, a burst or a limit keeps everybody's state. The
+/// family is, and for aligned windows their length and offset, because counts of one window mean
+/// nothing in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scope(u64);
+
+impl Scope {
+    /// The scope of the limit called `name`.
+    pub fn new(name: &str, limit: &Limit) -> Self {
+        let (length, offset) = match limit {
+            Limit::FixedWindow(window) => (window.length(), window.offset()),
+            Limit::SlidingWindow(window) => (window.length(), Default::default()),
+            _ => Default::default(),
+        };
+        // Not secret: a store mixes it with a secret of its own.
+        let seed = SharedSeed::from_u64(0);
+        let mut hasher = FoldHasher::with_seed(0, &seed);
+        for field in [limit.family(), name] {
+            hasher.write_usize(field.len());
+            hasher.write(field.as_bytes());
+        }
+        hasher.write_u64(length.as_micros());
+        hasher.write_u64(offset.as_micros());
+        Self(hasher.finish())
+    }
+}
+
+/// One key of one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    /// Of which limit.
+    pub scope: Scope,
+    /// Whose.
+    pub text: &'a [u8],
+}
+
+/// How a store turns keys into fingerprints. Either way with a secret drawn at start, so that
+/// nobody outside can choose keys that collide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hashing {
+    /// A fast keyed hash.
+    #[default]
+    Fast,
+    /// SipHash-1-3, for key spaces that adversaries control and watch the timing of.
+    Strong,
+}
+
+/// A store's secret.
+#[derive(Debug)]
+pub(crate) struct Secret {
+    fast: SharedSeed,
+    salt: u64,
+    strong: Option<RandomState>,
+}
+
+impl Secret {
+    pub(crate) fn new(hashing: Hashing) -> Self {
+        let random = RandomState::new();
+        Self {
+            fast: SharedSeed::from_u64(random.hash_one(1_u64)),
+            salt: random.hash_one(2_u64),
+            strong: (hashing == Hashing::Strong).then_some(random),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: Key<'_>) -> u64 {
+        match &self.strong {
+            None => {
+                let mut hasher = FoldHasher::with_seed(key.scope.0 ^ self.salt, &self.fast);
+                hasher.write(key.text);
+                hasher.finish()
+            }
+            Some(strong) => {
+                let mut hasher = strong.build_hasher();
+                hasher.write_u64(key.scope.0);
+                hasher.write(key.text);
+                hasher.finish()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Rate, Span};
+
+    use super::*;
+
+    fn scope(name: &str, limit: tidegate_core::Builder) -> Scope {
+        Scope::new(name, &limit.build().unwrap())
+    }
+
+    #[test]
+    fn numbers_are_not_part_of_a_key_but_windows_are() {
+        let bucket = |count| scope("a", Limit::token_bucket(Rate::per_second(count)));
+        assert_eq!(bucket(1), bucket(2));
+        assert_eq!(bucket(1), scope("a", Limit::gcra(Rate::per_hour(5))));
+        let window = |rate| scope("a", Limit::fixed_window(rate));
+        assert_eq!(window(Rate::per_second(1)), window(Rate::per_second(2)));
+        assert_ne!(window(Rate::per_second(1)), window(Rate::per_minute(1)));
+        let shifted = Limit::fixed_window(Rate::per_second(1)).offset(Span::from_millis(1));
+        assert_ne!(window(Rate::per_second(1)), scope("a", shifted));
+        assert_ne!(bucket(1), window(Rate::per_second(1)));
+        assert_ne!(bucket(1), scope("b", Limit::token_bucket(Rate::per_second(1))));
+    }
+
+    /// F16: two stores never agree on what collides.
+    #[test]
+    fn every_store_hashes_with_its_own_secret() {
+        let key = Key { scope: scope("a", Limit::gcra(Rate::per_second(1))), text: b"user:1" };
+        for hashing in [Hashing::Fast, Hashing::Strong] {
+            let hashes: std::collections::HashSet<u64> =
+                (0..64).map(|_| Secret::new(hashing).hash(key)).collect();
+            assert_eq!(hashes.len(), 64, "{hashing:?}");
+        }
+    }
+}

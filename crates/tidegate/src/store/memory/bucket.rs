@@ -1,0 +1,180 @@
+//! One bucket of the table: a few slots, and one lock bit that guards them all.
+//!
+//! ```text
+//!   word 0 … SLOTS-1   who: 59 bits of keyed hash | 3 bits debt class | 2 bits
+//!   the rest           what: STATE words for each slot
+//! ```
+//!
+//! The 2 lowest bits are the bucket's, not the slot's. Slot 0 carries the lock. Slots 1 to 3 carry
+//! the *reach*: how many buckets further on a key at home here may live.
+
+use crate::sync::{AtomicU64, Ordering, pause};
+
+/// The part of a word that says whose slot it is; all zero means nobody's.
+pub(super) const PRINT: u64 = !0b1_1111;
+const CLASS: u64 = 0b1_1100;
+const CLASS_SHIFT: u32 = 2;
+const LOCK: u64 = 0b1;
+const REACH: u64 = 0b11;
+
+/// The furthest a key may live from home.
+pub(super) const MAX_REACH: u32 = 63;
+
+/// The words of a bucket.
+pub(super) type Words<const WORDS: usize> = [AtomicU64; WORDS];
+
+/// The slot that holds `print`, as it looks without the lock.
+#[inline(always)]
+pub(super) fn find<const SLOTS: usize, const WORDS: usize>(
+    words: &Words<WORDS>,
+    print: u64,
+) -> Option<usize> {
+    (0..SLOTS).find(|slot| (words[*slot].load(Ordering::Relaxed) ^ print) & PRINT == 0)
+}
+
+/// How far from home the keys of this bucket may live, as it looks without the lock.
+#[inline]
+pub(super) fn reach<const WORDS: usize>(words: &Words<WORDS>) -> u32 {
+    let bits = |slot: usize| (words[slot].load(Ordering::Relaxed) & REACH) as u32;
+    bits(1) | bits(2) << 2 | bits(3) << 4
+}
+
+/// A locked bucket. Dropping it unlocks.
+#[derive(Debug)]
+pub(super) struct Locked<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
+    words: &'a Words<WORDS>,
+    /// Slot 0's word without the lock bit; written back on unlock.
+    first: u64,
+}
+
+impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
+    Locked<'a, SLOTS, STATE, WORDS>
+{
+    const BASE: usize = WORDS - SLOTS * STATE;
+
+    /// One attempt.
+    #[inline(always)]
+    pub(super) fn try_new(words: &'a Words<WORDS>) -> Option<Self> {
+        let first = words[0].load(Ordering::Relaxed) & !LOCK;
+        words[0]
+            .compare_exchange(first, first | LOCK, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+            .then_some(Self { words, first })
+    }
+
+    #[inline(always)]
+    pub(super) fn new(words: &'a Words<WORDS>) -> Self {
+        match Self::try_new(words) {
+            Some(locked) => locked,
+            None => Self::contended(words),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn contended(words: &'a Words<WORDS>) -> Self {
+        let mut attempt = 0;
+        loop {
+            if words[0].load(Ordering::Relaxed) & LOCK == 0
+                && let Some(locked) = Self::try_new(words)
+            {
+                return locked;
+            }
+            pause(attempt);
+            attempt = attempt.saturating_add(1);
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self, slot: usize) -> u64 {
+        if slot == 0 { self.first } else { self.words[slot].load(Ordering::Relaxed) }
+    }
+
+    #[inline(always)]
+    fn set_word(&mut self, slot: usize, word: u64) {
+        if slot == 0 {
+            self.first = word;
+        } else {
+            self.words[slot].store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Whose slot it is; 0 if nobody's.
+    #[inline(always)]
+    pub(super) fn print(&self, slot: usize) -> u64 {
+        self.word(slot) & PRINT
+    }
+
+    pub(super) fn find(&self, print: u64) -> Option<usize> {
+        (0..SLOTS).find(|slot| self.print(*slot) == print)
+    }
+
+    pub(super) fn class(&self, slot: usize) -> u64 {
+        (self.word(slot) & CLASS) >> CLASS_SHIFT
+    }
+
+    #[inline(always)]
+    pub(super) fn set_class(&mut self, slot: usize, class: u64) {
+        let word = self.word(slot);
+        let changed = word & !CLASS | class << CLASS_SHIFT;
+        if changed != word {
+            self.set_word(slot, changed);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn state(&self, slot: usize) -> [u64; STATE] {
+        std::array::from_fn(|i| self.words[Self::BASE + slot * STATE + i].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(super) fn set_state(&mut self, slot: usize, state: &[u64; STATE]) {
+        for (i, word) in state.iter().enumerate() {
+            self.words[Self::BASE + slot * STATE + i].store(*word, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the slot to `print`, leaving the bucket's own bits alone.
+    pub(super) fn occupy(&mut self, slot: usize, print: u64, class: u64, state: &[u64; STATE]) {
+        let own = self.word(slot) & REACH;
+        self.set_word(slot, print | class << CLASS_SHIFT | own);
+        self.set_state(slot, state);
+    }
+
+    /// Nobody's slot, or one whose state counts for nothing at `idle_below`.
+    pub(super) fn vacancy(&self, idle_below: u64) -> Option<usize> {
+        (0..SLOTS).find(|slot| self.print(*slot) == 0 || self.state(*slot)[0] <= idle_below)
+    }
+
+    pub(super) fn reach(&self) -> u32 {
+        reach(self.words)
+    }
+
+    /// Lets keys at home here live up to `distance` buckets further on.
+    pub(super) fn extend_reach(&mut self, distance: u32) {
+        if distance <= self.reach() {
+            return;
+        }
+        for slot in 1..4 {
+            let bits = u64::from(distance >> (2 * (slot - 1))) & REACH;
+            let word = self.word(slot as usize) & !REACH | bits;
+            self.set_word(slot as usize, word);
+        }
+    }
+
+    /// Makes every slot nobody's and the reach nought.
+    pub(super) fn clear(&mut self) {
+        for slot in 0..SLOTS {
+            self.set_word(slot, 0);
+        }
+    }
+}
+
+impl<const SLOTS: usize, const STATE: usize, const WORDS: usize> Drop
+    for Locked<'_, SLOTS, STATE, WORDS>
+{
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.words[0].store(self.first, Ordering::Release);
+    }
+}

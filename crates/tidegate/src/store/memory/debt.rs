@@ -1,0 +1,63 @@
+//! How much would be lost by forgetting a key, in three bits.
+//!
+//! A slot does not know whose limit it belongs to, so what its state is worth is noted beside it
+//! when it is decided. Between decisions the debt only shrinks, so the note is an upper bound.
+
+use tidegate_core::Decision;
+
+/// The key would be denied its next unit. Never forgotten while it lasts.
+pub(super) const DENYING: u64 = 7;
+
+/// The class of a key after a decision: 0 for at most one unit, then powers of 16.
+#[inline(always)]
+pub(super) fn class(decision: &Decision) -> u64 {
+    if decision.remaining == 0 {
+        return DENYING;
+    }
+    let owed = decision.limit.wrapping_sub(decision.remaining);
+    let bits = 64 - owed.saturating_sub(1).leading_zeros();
+    u64::from((bits + 3) >> 2).min(DENYING - 1)
+}
+
+/// The most units that a key of this class can owe.
+pub(super) fn most_units(class: u64) -> u64 {
+    match class {
+        0..=5 => 1 << (4 * class),
+        _ => 1 << 33,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Outcome, Span};
+
+    use super::*;
+
+    fn decision(limit: u64, remaining: u64) -> Decision {
+        Decision {
+            outcome: Outcome::Allow,
+            limit,
+            remaining,
+            reset_after: Span::ZERO,
+            unbooked: 0,
+            lease: None,
+        }
+    }
+
+    #[test]
+    fn a_class_never_understates_what_is_owed() {
+        for owed in [0, 1, 2, 15, 16, 17, 255, 256, 257, 4_096, 65_536, 65_537, 1 << 20, 1 << 32] {
+            let class = class(&decision(owed + 1, 1));
+            assert!(most_units(class) >= owed, "{owed} owed, class {class}");
+            assert!(class < DENYING);
+        }
+        assert_eq!(class(&decision(100, 99)), 0);
+        assert_eq!(most_units(0), 1);
+    }
+
+    #[test]
+    fn a_key_with_nothing_left_is_denying() {
+        assert_eq!(class(&decision(1, 0)), DENYING);
+        assert_eq!(class(&decision(0, 0)), DENYING);
+    }
+}

@@ -1,0 +1,241 @@
+//! States that do not fit a slot: logs and leases.
+//!
+//! A plain map in shards, each behind a lock, drawing on the same budget of bytes as the tables and
+//! forgetting by the same rule: idle first, then who owes least, never who is denying.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
+
+use super::budget::Budget;
+use super::debt;
+use super::table::Losses;
+use crate::sync::{Mutex, MutexGuard, lock};
+
+const SHARD_BITS: u32 = 6;
+/// How many neighbours are considered before a key is forgotten, and swept past on every insert.
+const NEIGHBOURS: usize = 16;
+const SWEPT: usize = 2;
+
+#[derive(Debug)]
+pub(super) struct Heap {
+    shards: Box<[Mutex<Shard>]>,
+    budget: Arc<Budget>,
+    pub(super) losses: Losses,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    places: HashMap<u64, usize, BuildHasherDefault<PrintHasher>>,
+    tenants: Vec<Tenant>,
+    /// Where sweeping goes on.
+    hand: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Tenant {
+    print: u64,
+    class: u64,
+    idle_at: Timestamp,
+    /// As booked with the budget.
+    bytes: u64,
+    state: State,
+}
+
+impl Tenant {
+    pub(super) fn new(print: u64, limit: &Limit, decision: &Decision, state: State) -> Self {
+        let bytes = TENANT_BYTES + heap_bytes(&state);
+        Self { print, class: debt::class(decision), idle_at: limit.idle_at(&state), bytes, state }
+    }
+}
+
+/// What one tenant takes besides its list: itself, its place in the map, and room to grow.
+const TENANT_BYTES: u64 = 4 * size_of::<Tenant>() as u64;
+
+/// Fingerprints are hashes already.
+#[derive(Debug, Default)]
+struct PrintHasher(u64);
+
+impl Hasher for PrintHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, print: u64) {
+        // The map takes its bits from both ends; the shard already used up the top ones.
+        self.0 = print.rotate_left(SHARD_BITS);
+    }
+}
+
+impl Heap {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        let shards = (0..1 << SHARD_BITS).map(|_| Mutex::new(Shard::default())).collect();
+        Self { shards, budget, losses: Losses::default() }
+    }
+
+    pub(super) fn shard_of(&self, print: u64) -> usize {
+        (print >> (64 - SHARD_BITS)) as usize
+    }
+
+    pub(super) fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[shard])
+    }
+
+    /// Decides one operation. `None` if the key would need memory that is not to be had.
+    pub(super) fn decide(
+        &self,
+        print: u64,
+        limit: &Limit,
+        now: Timestamp,
+        op: Op,
+    ) -> Option<Decision> {
+        let mut shard = self.lock(self.shard_of(print));
+        let room = self.make_room(&mut shard, print, now, op)?;
+        let mut state = shard.take(print);
+        let decision = limit.decide(&mut state, now, op);
+        self.put(&mut shard, Tenant::new(print, limit, &decision, state));
+        self.release(room);
+        Some(decision)
+    }
+
+    /// Reserves what `op` may add to the state of `print`, forgetting others if it must. The caller
+    /// releases the reservation once the state is put back.
+    pub(super) fn make_room(
+        &self,
+        shard: &mut Shard,
+        print: u64,
+        now: Timestamp,
+        op: Op,
+    ) -> Option<u64> {
+        if !matches!(op, Op::Take(1..) | Op::Force(1..)) {
+            return Some(0);
+        }
+        let bytes = match shard.tenant(print) {
+            Some(tenant) => growth_bytes(&tenant.state),
+            None => {
+                shard.sweep(&self.budget, now);
+                TENANT_BYTES + growth_bytes(&State::Absent)
+            }
+        };
+        while !self.budget.reserve(bytes) {
+            let class = shard.forget_one(print, now, &self.budget)?;
+            if let Some(class) = class {
+                self.losses.forget(class);
+            }
+        }
+        Some(bytes)
+    }
+
+    /// Puts a state back, unless there was none and is none, and books the bytes it takes.
+    pub(super) fn put(&self, shard: &mut Shard, tenant: Tenant) {
+        let (print, bytes) = (tenant.print, tenant.bytes);
+        self.budget.add(bytes);
+        if let Some(place) = shard.places.get(&print) {
+            let before = std::mem::replace(&mut shard.tenants[*place], tenant);
+            self.budget.release(before.bytes);
+        } else if tenant.state == State::Absent {
+            self.budget.release(bytes);
+        } else {
+            shard.places.insert(print, shard.tenants.len());
+            shard.tenants.push(tenant);
+        }
+    }
+
+    /// Gives back what [`Heap::make_room`] reserved.
+    pub(super) fn release(&self, room: u64) {
+        self.budget.release(room);
+    }
+
+    /// Keys held.
+    pub(super) fn keys(&self) -> u64 {
+        (0..self.shards.len()).map(|shard| self.lock(shard).tenants.len() as u64).sum()
+    }
+}
+
+impl Shard {
+    fn tenant(&self, print: u64) -> Option<&Tenant> {
+        self.places.get(&print).map(|place| &self.tenants[*place])
+    }
+
+    /// A copy of the state of `print`.
+    pub(super) fn state(&self, print: u64) -> State {
+        self.tenant(print).map(|tenant| tenant.state.clone()).unwrap_or_default()
+    }
+
+    /// The state of `print`, taken out; it must be put back.
+    fn take(&mut self, print: u64) -> State {
+        match self.places.get(&print) {
+            Some(place) => std::mem::take(&mut self.tenants[*place].state),
+            None => State::Absent,
+        }
+    }
+
+    /// Drops a few idle tenants, so that what is idle never piles up.
+    fn sweep(&mut self, budget: &Budget, now: Timestamp) {
+        for _ in 0..SWEPT.min(self.tenants.len()) {
+            self.hand = (self.hand + 1) % self.tenants.len();
+            if self.tenants[self.hand].idle_at <= now {
+                self.remove(self.hand, budget);
+                if self.tenants.is_empty() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Drops the tenant that loses least by it, other than `print`. `None` if all are denying;
+    /// the class of a live tenant that was forgotten, nothing for an idle one.
+    fn forget_one(&mut self, print: u64, now: Timestamp, budget: &Budget) -> Option<Option<u64>> {
+        let count = self.tenants.len();
+        let start = self.hand;
+        self.hand = if count == 0 { 0 } else { (start + NEIGHBOURS) % count };
+        let worth = |place: &usize| {
+            let tenant = &self.tenants[*place];
+            (tenant.idle_at > now, tenant.class, tenant.idle_at)
+        };
+        let place = (0..NEIGHBOURS.min(count))
+            .map(|step| (start + step) % count)
+            .filter(|place| self.tenants[*place].print != print)
+            .min_by_key(worth)?;
+        match worth(&place) {
+            (true, debt::DENYING, _) => None,
+            (live, class, _) => {
+                self.remove(place, budget);
+                Some(live.then_some(class))
+            }
+        }
+    }
+
+    fn remove(&mut self, place: usize, budget: &Budget) {
+        let tenant = self.tenants.swap_remove(place);
+        self.places.remove(&tenant.print);
+        if let Some(moved) = self.tenants.get(place) {
+            self.places.insert(moved.print, place);
+        }
+        budget.release(tenant.bytes);
+    }
+}
+
+fn heap_bytes(state: &State) -> u64 {
+    match state {
+        State::SlidingLog(log) => log.heap_bytes() as u64,
+        State::InFlight(leases) => leases.heap_bytes() as u64,
+        _ => 0,
+    }
+}
+
+fn growth_bytes(state: &State) -> u64 {
+    /// The first allocation of an empty list.
+    const FIRST: u64 = 4 * 24;
+    match state {
+        State::SlidingLog(log) => log.growth_bytes() as u64,
+        State::InFlight(leases) => leases.growth_bytes() as u64,
+        _ => FIRST,
+    }
+}

@@ -1,0 +1,40 @@
+//! The last resort: one state for all keys of a limit that find no room.
+//!
+//! Only reached when everything near a new key's place is denying, so that nothing may be
+//! forgotten. New keys then share one budget: some are denied that had done nothing, but nobody
+//! who is over the limit is let through.
+
+use std::collections::HashMap;
+
+use tidegate_core::{Algorithm, Limit, State, Timestamp};
+
+use crate::key::Scope;
+
+/// Limits with a state here; as many as one would ever configure.
+const MOST: usize = 4_096;
+
+#[derive(Debug, Default)]
+pub(super) struct Overflow {
+    states: HashMap<Scope, (State, Timestamp)>,
+}
+
+impl Overflow {
+    /// A copy of the state that the keys of `scope` share.
+    pub(super) fn state(&self, scope: Scope) -> State {
+        self.states.get(&scope).map(|(state, _)| state.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn put(&mut self, scope: Scope, limit: &Limit, state: State, now: Timestamp) {
+        let idle_at = limit.idle_at(&state);
+        if self.states.len() >= MOST && !self.states.contains_key(&scope) {
+            self.states.retain(|_, (_, idle_at)| *idle_at > now);
+            let soonest = self.states.iter().min_by_key(|(_, (_, idle_at))| *idle_at);
+            if let Some(scope) = soonest.map(|(scope, _)| *scope)
+                && self.states.len() >= MOST
+            {
+                self.states.remove(&scope);
+            }
+        }
+        self.states.insert(scope, (state, idle_at));
+    }
+}

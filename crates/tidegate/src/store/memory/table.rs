@@ -1,0 +1,439 @@
+//! The table: fingerprints to state, in one cache line per look-up.
+//!
+//! Keys are not stored: a slot holds 59 bits of a keyed hash and the packed state. The hash picks a
+//! shard and, within it, a home bucket; a key that finds its home full lives a few buckets further
+//! on, and the home's *reach* says how far to look. Shards grow alone, a few rows at a time:
+//!
+//! ```text
+//!           shard 0    shard 1    shard 2   …
+//!   row 0   8 buckets  8 buckets  8 buckets      a shard's bucket i lies in row i / 8;
+//!   row 1   8 buckets  8 buckets                 memory is touched row by row, front to back,
+//!   row 2   8 buckets                            and nothing ever moves under a reader's feet
+//! ```
+//!
+//! A decision takes one lock bit, in the line it has to load anyway. Locks are taken in ascending
+//! order, or else only tried; a home's lock is held while a key is added to it, so no key is added
+//! twice; growing holds all locks of its shard.
+
+use std::io;
+use std::sync::Arc;
+
+use tidegate_core::Timestamp;
+
+use super::arena::Arena;
+use super::bucket::{self, Locked, PRINT, Words};
+use super::budget::Budget;
+use super::debt;
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Buckets that a shard grows by at a time.
+pub(super) const CHUNK: u32 = 8;
+/// Bits of a fingerprint that can choose a shard.
+const MAX_SHARD_BITS: u32 = 14;
+/// Low bits of the first state word that are not time.
+pub(super) const FLAG_BITS: u32 = 10;
+
+/// A table of `SLOTS` slots of `STATE` words to a bucket of `WORDS` words.
+///
+/// The first state word is a time in its upper bits: a slot is idle, that is free, once that time
+/// has passed (`LATEST_FLAGS` are the low bits it may carry and still have passed).
+#[derive(Debug)]
+pub(super) struct Table<
+    const SLOTS: usize,
+    const STATE: usize,
+    const WORDS: usize,
+    const LATEST_FLAGS: u64,
+> {
+    pub(super) arena: Arena,
+    pub(super) budget: Arc<Budget>,
+    /// Buckets in a row: as many for each shard as it grows by at a time.
+    row_buckets: usize,
+    /// How many home buckets each shard has. Small, because every look-up reads it.
+    homes: Box<[AtomicU32]>,
+    pub(super) shards: Box<[Shard]>,
+    /// Rows that may be touched; more are taken from the budget.
+    pub(super) rows: AtomicU32,
+    pub(super) most_rows: u32,
+    pub(super) losses: Losses,
+}
+
+/// What only adding and growing look at.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) buckets: AtomicU32,
+    /// Slots that are somebody's, idle or not.
+    pub(super) used: AtomicU32,
+    /// No more memory to be had.
+    pub(super) capped: AtomicBool,
+}
+
+/// What was forgotten for want of memory.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    pub(super) evicted: AtomicU64,
+    pub(super) forgotten_units: AtomicU64,
+}
+
+impl Losses {
+    pub(super) fn forget(&self, class: u64) {
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.forgotten_units.fetch_add(debt::most_units(class), Ordering::Relaxed);
+    }
+}
+
+/// What a decision leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Change<const STATE: usize> {
+    pub(super) state: [u64; STATE],
+    pub(super) class: u64,
+}
+
+/// What is asked of a state. A trait and not a closure, because a closure that is called in three
+/// places is not inlined into any of them.
+pub(super) trait Ask<const STATE: usize> {
+    type Answer;
+
+    /// Answers from a state (all zeros if there is none), and says what becomes of it. Asked again
+    /// if the answer could not be kept.
+    fn ask(&self, state: [u64; STATE]) -> (Self::Answer, Change<STATE>);
+}
+
+/// Sets the state of a key that has none.
+pub(super) struct Begin<const STATE: usize>(pub(super) Change<STATE>);
+
+impl<const STATE: usize> Ask<STATE> for Begin<STATE> {
+    type Answer = ();
+
+    fn ask(&self, state: [u64; STATE]) -> ((), Change<STATE>) {
+        // Denying until decided otherwise: the next decision notes what it is worth.
+        let kept = Change { state, class: debt::DENYING };
+        ((), if state == [0; STATE] { self.0 } else { kept })
+    }
+}
+
+/// Forgets the state of a key.
+pub(super) struct End;
+
+impl<const STATE: usize> Ask<STATE> for End {
+    type Answer = ();
+
+    fn ask(&self, _state: [u64; STATE]) -> ((), Change<STATE>) {
+        ((), Change { state: [0; STATE], class: 0 })
+    }
+}
+
+/// Where a key belongs while the shard has `homes` home buckets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Home {
+    pub(super) shard: u32,
+    pub(super) bucket: u32,
+    pub(super) homes: u32,
+}
+
+impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FLAGS: u64>
+    Table<SLOTS, STATE, WORDS, LATEST_FLAGS>
+{
+    /// A table of at most `max_bytes`, all of it taken from `budget` as it grows.
+    pub(super) fn new(max_bytes: u64, budget: Arc<Budget>) -> io::Result<Self> {
+        let shard_bits = Self::shard_bits(max_bytes);
+        let shards = 1_u64 << shard_bits;
+        let row_bytes = Self::row_bytes(shard_bits);
+        let most_rows = u32::try_from(max_bytes / row_bytes).unwrap_or(u32::MAX).max(1);
+        let words = u64::from(most_rows) * row_bytes / size_of::<u64>() as u64;
+        let words = usize::try_from(words).map_err(io::Error::other)?;
+        let table = Self {
+            arena: Arena::new(words)?,
+            budget,
+            row_buckets: (CHUNK as usize) << shard_bits,
+            homes: (0..shards).map(|_| AtomicU32::new(Self::homes_of(CHUNK))).collect(),
+            shards: (0..shards).map(|_| Shard::new()).collect(),
+            rows: AtomicU32::new(1),
+            most_rows,
+            losses: Losses::default(),
+        };
+        match table.budget.reserve(row_bytes) {
+            true => Ok(table),
+            false => Err(io::Error::from(io::ErrorKind::OutOfMemory)),
+        }
+    }
+
+    /// One to two MiB to a shard when full. Growing a shard copies it while its keys wait, so it
+    /// should be small; the fullest shard decides how many rows there are, so there should be few.
+    fn shard_bits(max_bytes: u64) -> u32 {
+        let log = max_bytes.max(1).ilog2();
+        log.saturating_sub(20).min(log.saturating_sub(21).clamp(9, MAX_SHARD_BITS))
+    }
+
+    const fn row_bytes(shard_bits: u32) -> u64 {
+        (CHUNK as u64 * WORDS as u64 * size_of::<u64>() as u64) << shard_bits
+    }
+
+    pub(super) fn bytes_per_row(&self) -> u64 {
+        (self.row_buckets * WORDS * size_of::<u64>()) as u64
+    }
+
+    /// Home buckets of a shard with `buckets` buckets: the last few take what overflows.
+    pub(super) fn homes_of(buckets: u32) -> u32 {
+        buckets - (buckets / 32).clamp(3, bucket::MAX_REACH)
+    }
+
+    /// The largest first state word that is idle at `now`.
+    #[inline(always)]
+    pub(super) fn idle_below(now: Timestamp) -> u64 {
+        now.as_micros() << FLAG_BITS | LATEST_FLAGS
+    }
+
+    #[inline(always)]
+    pub(super) fn shard_of(&self, print: u64) -> u32 {
+        (print >> (64 - MAX_SHARD_BITS)) as u32 & (self.homes.len() - 1) as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn home_among(print: u64, homes: u32) -> u32 {
+        let rest = print << MAX_SHARD_BITS >> 32;
+        ((rest * u64::from(homes)) >> 32) as u32
+    }
+
+    #[inline(always)]
+    pub(super) fn home(&self, print: u64) -> Home {
+        let shard = self.shard_of(print);
+        // Acquire: buckets that a growth added are seen filled.
+        let homes = self.homes[shard as usize].load(Ordering::Acquire);
+        Home { shard, bucket: Self::home_among(print, homes), homes }
+    }
+
+    #[inline(always)]
+    pub(super) fn still(&self, home: Home) -> bool {
+        self.homes[home.shard as usize].load(Ordering::Acquire) == home.homes
+    }
+
+    pub(super) fn publish_homes(&self, shard: u32, homes: u32) {
+        self.homes[shard as usize].store(homes, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn words(&self, shard: u32, bucket: u32) -> &Words<WORDS> {
+        let (row, place) = (bucket / CHUNK, bucket % CHUNK);
+        let index = row as usize * self.row_buckets + (shard * CHUNK + place) as usize;
+        &self.arena.words().as_chunks::<WORDS>().0[index]
+    }
+
+    #[inline(always)]
+    pub(super) fn lock(&self, shard: u32, bucket: u32) -> Locked<'_, SLOTS, STATE, WORDS> {
+        Locked::new(self.words(shard, bucket))
+    }
+
+    /// Reads the key's home line, so that it is on its way while others are asked for.
+    #[inline(always)]
+    pub(super) fn touch(&self, print: u64) -> u64 {
+        let home = self.home(print);
+        self.words(home.shard, home.bucket)[0].load(Ordering::Relaxed)
+    }
+
+    /// Decides on the state of `print` (all zeros if it has none) and keeps what changed.
+    ///
+    /// `None` if the key has no slot and every slot it could have is denying.
+    #[inline(always)]
+    pub(super) fn update<A: Ask<STATE>>(
+        &self,
+        print: u64,
+        now: Timestamp,
+        ask: &A,
+    ) -> Option<A::Answer> {
+        let home = self.home(print);
+        let words = self.words(home.shard, home.bucket);
+        for slot in 0..SLOTS {
+            if (words[slot].load(Ordering::Relaxed) ^ print) & PRINT == 0 {
+                let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
+                if locked.print(slot) == print && self.still(home) {
+                    return Some(apply(locked, slot, ask));
+                }
+                break;
+            }
+        }
+        self.update_away(home, print, now, ask)
+    }
+
+    /// The key was not seen at home: it lives further on, or nowhere yet.
+    #[inline(never)]
+    fn update_away<A: Ask<STATE>>(
+        &self,
+        home: Home,
+        print: u64,
+        now: Timestamp,
+        ask: &A,
+    ) -> Option<A::Answer> {
+        let reach = bucket::reach(self.words(home.shard, home.bucket));
+        for distance in 1..=reach {
+            let words = self.words(home.shard, home.bucket + distance);
+            if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
+                let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
+                if locked.print(slot) == print && self.still(home) {
+                    return Some(apply(locked, slot, ask));
+                }
+                break;
+            }
+        }
+        self.update_or_add(print, now, ask)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_or_add<A: Ask<STATE>>(
+        &self,
+        print: u64,
+        now: Timestamp,
+        ask: &A,
+    ) -> Option<A::Answer> {
+        loop {
+            let home = self.home(print);
+            let mut at_home = self.lock(home.shard, home.bucket);
+            if !self.still(home) {
+                continue;
+            }
+            match self.seek(home, &at_home, print) {
+                Seek::AtHome(slot) => return Some(apply(at_home, slot, ask)),
+                Seek::Away(locked, slot) => return Some(apply(locked, slot, ask)),
+                Seek::Absent => {}
+            }
+            let (answer, change) = ask.ask([0; STATE]);
+            if change.state == [0; STATE] {
+                return Some(answer);
+            }
+            match self.place(home, &mut at_home, now) {
+                Place::AtHome(slot) => {
+                    at_home.occupy(slot, print, change.class, &change.state);
+                }
+                Place::Away(mut locked, slot) => {
+                    locked.occupy(slot, print, change.class, &change.state);
+                }
+                Place::Crowded => {
+                    drop(at_home);
+                    self.grow(home, now, Growth::Needed);
+                    continue;
+                }
+                Place::AllDenying => return None,
+            }
+            drop(at_home);
+            self.grow_if_full(home, now);
+            return Some(answer);
+        }
+    }
+
+    /// The state of `print`; all zeros if it has none.
+    pub(super) fn state(&self, print: u64) -> [u64; STATE] {
+        loop {
+            let home = self.home(print);
+            let at_home = self.lock(home.shard, home.bucket);
+            if self.still(home) {
+                return match self.seek(home, &at_home, print) {
+                    Seek::AtHome(slot) => at_home.state(slot),
+                    Seek::Away(locked, slot) => locked.state(slot),
+                    Seek::Absent => [0; STATE],
+                };
+            }
+        }
+    }
+
+    /// The bucket and slot where `print` seems to be, without a lock.
+    #[inline(always)]
+    pub(super) fn glimpse(&self, print: u64) -> Option<(Home, u32, usize)> {
+        let home = self.home(print);
+        let words = self.words(home.shard, home.bucket);
+        if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
+            return Some((home, home.bucket, slot));
+        }
+        (1..=bucket::reach(words)).find_map(|distance| {
+            let bucket = home.bucket + distance;
+            let slot = bucket::find::<SLOTS, WORDS>(self.words(home.shard, bucket), print)?;
+            Some((home, bucket, slot))
+        })
+    }
+
+    /// Gives `print` a slot if it has none, with a state that says nothing. False if there is no
+    /// room.
+    pub(super) fn ensure(&self, print: u64, now: Timestamp) -> bool {
+        let mut long_past = [0; STATE];
+        long_past[0] = 1 << FLAG_BITS;
+        let begin = Begin(Change { state: long_past, class: 0 });
+        self.update(print, now, &begin).is_some()
+    }
+
+    /// Slots that are somebody's, idle or not.
+    pub(super) fn keys(&self) -> u64 {
+        self.shards.iter().map(|shard| u64::from(shard.used.load(Ordering::Relaxed))).sum()
+    }
+
+    /// Looks for `print` while its home is locked, so that nobody can add it meanwhile.
+    pub(super) fn seek<'a>(
+        &'a self,
+        home: Home,
+        at_home: &Locked<'a, SLOTS, STATE, WORDS>,
+        print: u64,
+    ) -> Seek<'a, SLOTS, STATE, WORDS> {
+        if let Some(slot) = at_home.find(print) {
+            return Seek::AtHome(slot);
+        }
+        for distance in 1..=at_home.reach() {
+            let words = self.words(home.shard, home.bucket + distance);
+            if bucket::find::<SLOTS, WORDS>(words, print).is_some() {
+                let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
+                if let Some(slot) = locked.find(print) {
+                    return Seek::Away(locked, slot);
+                }
+            }
+        }
+        Seek::Absent
+    }
+}
+
+impl Shard {
+    fn new() -> Self {
+        Self {
+            buckets: AtomicU32::new(CHUNK),
+            used: AtomicU32::new(0),
+            capped: AtomicBool::new(false),
+        }
+    }
+}
+
+/// Where a key was found.
+pub(super) enum Seek<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
+    AtHome(usize),
+    Away(Locked<'a, SLOTS, STATE, WORDS>, usize),
+    Absent,
+}
+
+/// Where a new key can go.
+pub(super) enum Place<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
+    AtHome(usize),
+    Away(Locked<'a, SLOTS, STATE, WORDS>, usize),
+    /// Nowhere, but the shard may grow.
+    Crowded,
+    /// Nowhere, and nothing near may be forgotten.
+    AllDenying,
+}
+
+/// Why a shard is made larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// A key found no room.
+    Needed,
+    /// Most slots are used; perhaps many of them are idle.
+    Full,
+}
+
+#[inline(always)]
+fn apply<A: Ask<STATE>, const SLOTS: usize, const STATE: usize, const WORDS: usize>(
+    mut locked: Locked<'_, SLOTS, STATE, WORDS>,
+    slot: usize,
+    ask: &A,
+) -> A::Answer {
+    let before = locked.state(slot);
+    let (answer, change) = ask.ask(before);
+    if change.state != before {
+        locked.set_state(slot, &change.state);
+    }
+    locked.set_class(slot, change.class);
+    answer
+}

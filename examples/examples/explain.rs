@@ -1,0 +1,49 @@
+//! "Why am I denied?" What the state of a key means, and what each limit said.
+
+use std::error::Error;
+
+use tidegate::{Detail, Limit, Limiter, ManualClock, Rate, Span};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let clock = ManualClock::new();
+    let limiter = Limiter::builder()
+        .limit("per second", Limit::token_bucket(Rate::per_second(5)).build()?)
+        .limit("per day", Limit::fixed_window(Rate::per_day(8)).build()?)
+        .clock(clock.clone())
+        .build()?;
+    let _ = limiter.check_cost("alice", 5);
+
+    // Asks for two, and tells what every limit said; neither is charged, because one denies.
+    let report = limiter.check_report("alice", 2);
+    for (name, decision) in &report.decisions {
+        let allows = if decision.is_allowed() { "would allow" } else { "denies" };
+        println!("{name} {allows}: {} of {} left", decision.remaining, decision.limit);
+    }
+    assert!(report.verdict.is_denied());
+    assert_eq!(report.verdict.retry_after(), Some(Span::from_millis(400)));
+    assert_eq!(report.decisions[1].1.remaining, 3);
+
+    // In words, and in numbers for a dashboard.
+    println!();
+    for (name, explanation) in limiter.explain("alice") {
+        println!("{name}: {explanation}");
+        match explanation.detail {
+            Detail::Bucket { debt_units, debt_time, .. } => {
+                assert_eq!((debt_units, debt_time), (5, Span::from_secs(1)));
+            }
+            Detail::FixedWindow { start, end, count } => {
+                assert_eq!((count, end.since(start)), (5, Span::from_secs(86_400)));
+            }
+            _ => return Err("no such limit was given".into()),
+        }
+    }
+
+    // Asking changes nothing, and a key never seen has an answer too.
+    assert_eq!(
+        limiter.explain("alice")[0].1.next_allowed_at,
+        Some(clock.now() + Span::from_millis(200))
+    );
+    assert_eq!(limiter.explain("nobody")[0].1.remaining, 5);
+    assert_eq!(limiter.stats().keys, 2, "alice, under two limits");
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! One limit for each API key, and a 429 that tells the truth about when to come back.
+
+use std::error::Error;
+
+use tidegate::{Limit, Limiter, Rate, Span, Verdict};
+
+struct Response {
+    status: u16,
+    /// Seconds, as the header wants them.
+    retry_after: Option<u64>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // A hundred a minute for each key, and at most three at once.
+    let limiter = Limiter::new(Limit::token_bucket(Rate::per_minute(100)).burst(3).build()?);
+
+    for (api_key, expected) in [
+        ("alice", 200),
+        ("alice", 200),
+        ("alice", 200),
+        ("alice", 429),
+        ("bob", 200), // has a bucket of his own
+    ] {
+        let response = handle(&limiter, api_key);
+        match response.retry_after {
+            None => println!("{api_key:>5}: {}", response.status),
+            Some(secs) => println!("{api_key:>5}: {}, Retry-After: {secs}", response.status),
+        }
+        assert_eq!(response.status, expected);
+    }
+
+    // To the microsecond it is at most 600 ms (100 a minute). The header has whole seconds, rounded
+    // up: a client told to come back too early would only be denied again.
+    let exact = limiter.peek("alice", 1).retry_after().ok_or("alice is over her limit")?;
+    println!("exactly: {exact}, in a header: {}", whole_seconds(exact));
+    assert!(exact <= Span::from_millis(600));
+    assert_eq!(whole_seconds(exact), 1);
+    assert_eq!(whole_seconds(Span::from_secs(2)), 2);
+    assert_eq!(whole_seconds(Span::from_micros(2_000_001)), 3);
+    Ok(())
+}
+
+fn handle(limiter: &Limiter, api_key: &str) -> Response {
+    let verdict = limiter.check(api_key);
+    if verdict.is_allowed() {
+        return Response { status: 200, retry_after: None };
+    }
+    Response { status: 429, retry_after: retry_after_header(&verdict) }
+}
+
+/// No header if no wait helps: the request costs more than the limit ever gives.
+fn retry_after_header(verdict: &Verdict) -> Option<u64> {
+    verdict.retry_after().map(whole_seconds)
+}
+
+fn whole_seconds(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000_000).max(1)
+}

@@ -1,1 +1,0 @@
-//! One small program per question; see the files beside this one.

@@ -1,0 +1,93 @@
+//! An independent model of every algorithm, to compare the engine and its carriers with.
+//!
+//! It is written from the definitions, not from the engine, and deliberately says the same things
+//! in other words: tokens instead of arrival times, window numbers instead of window ends, a plain
+//! list instead of running sums, and waits found by looking for the first instant that admits.
+//! Only the types of questions and answers are shared. Slow and obvious is the point.
+
+mod bucket;
+mod fixed_window;
+mod in_flight;
+mod sliding_log;
+mod sliding_window;
+
+use tidegate_core::{AlgorithmName, Decision, MAX_COST, Op, Outcome, Span};
+
+use crate::subject::{Numbers, Subject};
+
+/// The model of one key under one limit.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    numbers: Numbers,
+    key: Key,
+}
+
+/// What each family remembers.
+#[derive(Clone, Debug)]
+enum Key {
+    Bucket(bucket::Bucket),
+    FixedWindow(fixed_window::FixedWindow),
+    SlidingWindow(sliding_window::SlidingWindow),
+    SlidingLog(sliding_log::SlidingLog),
+    InFlight(in_flight::InFlight),
+}
+
+impl Oracle {
+    /// A key never seen.
+    pub fn new(numbers: Numbers) -> Self {
+        let key = match numbers.subject {
+            Subject::Rated(
+                AlgorithmName::TokenBucket | AlgorithmName::Gcra | AlgorithmName::LeakyBucket,
+            ) => Key::Bucket(bucket::Bucket::new(&numbers)),
+            Subject::Rated(AlgorithmName::FixedWindow) => Key::FixedWindow(Default::default()),
+            Subject::Rated(AlgorithmName::SlidingWindow) => Key::SlidingWindow(Default::default()),
+            Subject::Rated(AlgorithmName::SlidingLog) => Key::SlidingLog(Default::default()),
+            Subject::InFlight => Key::InFlight(Default::default()),
+        };
+        Self { numbers, key }
+    }
+
+    /// New numbers on living state: the same family and, for windows, the same length.
+    pub fn renumber(&mut self, numbers: Numbers) {
+        self.numbers = numbers;
+        if let Key::Bucket(bucket) = &mut self.key {
+            bucket.renumber(&numbers);
+        }
+    }
+
+    /// What a limit must answer at `now`, in microseconds since the epoch.
+    pub fn decide(&mut self, now: u64, op: Op) -> Decision {
+        match &mut self.key {
+            Key::Bucket(bucket) => bucket.decide(now, op),
+            Key::FixedWindow(window) => window.decide(&self.numbers, now, op),
+            Key::SlidingWindow(window) => window.decide(&self.numbers, now, op),
+            Key::SlidingLog(log) => log.decide(&self.numbers, now, op),
+            Key::InFlight(places) => places.decide(&self.numbers, now, op),
+        }
+    }
+}
+
+/// True if no wait can ever make `cost` fit.
+fn never_fits(cost: u64, capacity: u64) -> bool {
+    cost > capacity || cost > MAX_COST
+}
+
+/// A denial; `None` is never.
+fn deny(wait: Option<u64>) -> Outcome {
+    Outcome::Deny { retry_after: wait.map(Span::from_micros) }
+}
+
+/// The first number in `1..=last` for which `holds`, which stays true once it is true.
+fn first(last: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    assert!(holds(last), "the search must end: nothing holds at {last}");
+    let (mut below, mut at) = (0, last);
+    while at - below > 1 {
+        let middle = below + (at - below) / 2;
+        if holds(middle) {
+            at = middle;
+        } else {
+            below = middle;
+        }
+    }
+    at
+}

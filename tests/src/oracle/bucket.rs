@@ -1,0 +1,182 @@
+//! Token bucket, GCRA and leaky bucket as a level of tokens that refills.
+
+use num_rational::BigRational;
+use num_traits::{Signed, ToPrimitive, Zero};
+use tidegate_core::{AlgorithmName, Decision, Op, Outcome, Span};
+
+use super::{deny, never_fits};
+use crate::subject::{Numbers, Subject};
+
+/// A bucket's key: how many tokens it held when somebody last wrote it down.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    pace: Pace,
+    kept: Option<Kept>,
+}
+
+/// How fast tokens come and how many fit.
+#[derive(Clone, Debug, PartialEq)]
+struct Pace {
+    /// Tokens per microsecond.
+    rate: BigRational,
+    capacity: u64,
+    /// Shaping only: how many start without delay.
+    burst: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    level: BigRational,
+    as_of: u64,
+    /// The numbers it was written under.
+    pace: Pace,
+}
+
+impl Bucket {
+    pub(super) fn new(numbers: &Numbers) -> Self {
+        Self { pace: Pace::of(numbers), kept: None }
+    }
+
+    pub(super) fn renumber(&mut self, numbers: &Numbers) {
+        self.pace = Pace::of(numbers);
+    }
+
+    pub(super) fn decide(&mut self, now: u64, op: Op) -> Decision {
+        let raw = self.level(now);
+        // Fewer than no tokens: a clock stepped back or the numbers shrank.
+        let broken = raw.is_negative();
+        let level = if broken { BigRational::zero() } else { raw };
+        match op {
+            Op::Take(cost) => {
+                let (outcome, after) = self.take(&level, cost);
+                if cost > 0 && (broken || !matches!(outcome, Outcome::Deny { .. })) {
+                    self.keep(now, &after);
+                }
+                self.answer(outcome, &after, 0)
+            }
+            Op::Read(cost) => {
+                let (outcome, _) = self.take(&level, cost);
+                self.answer(outcome, &level, 0)
+            }
+            Op::Return(0) | Op::Force(0) | Op::Release(_) => self.answer(Outcome::Allow, &level, 0),
+            Op::Return(cost) => {
+                let after = (&level + whole(cost)).min(whole(self.pace.capacity));
+                if after > level {
+                    self.keep(now, &after);
+                }
+                self.answer(Outcome::Allow, &after, 0)
+            }
+            Op::Force(cost) => {
+                let unbooked = cost.saturating_sub(floor(&level));
+                let after = (&level - whole(cost)).max(BigRational::zero());
+                self.keep(now, &after);
+                self.answer(Outcome::Allow, &after, unbooked)
+            }
+            Op::Reset => {
+                self.kept = None;
+                self.answer(Outcome::Allow, &whole(self.pace.capacity), 0)
+            }
+        }
+    }
+
+    /// Tokens at `now`, at most the capacity; negative if nothing could have led here.
+    fn level(&self, now: u64) -> BigRational {
+        let full = whole(self.pace.capacity);
+        let Some(kept) = &self.kept else { return full };
+        let passed = whole(now) - whole(kept.as_of);
+        let then = if kept.pace == self.pace { kept.level.clone() } else { self.convert(kept) };
+        (then + passed * &self.pace.rate).min(full)
+    }
+
+    /// What was kept under other numbers: the debt stays the time it was, so the instant at which
+    /// the bucket is full stays; its fraction of a tick is a count of the old denominator's parts
+    /// and is read as so many of the new one's.
+    fn convert(&self, kept: &Kept) -> BigRational {
+        let debt = (whole(kept.pace.capacity) - &kept.level) / &kept.pace.rate;
+        let full_at = whole(kept.as_of) + debt;
+        let parts = full_at.fract() * kept.pace.denominator();
+        assert!(parts.is_integer(), "instants are whole parts of a tick");
+        let fraction = parts / self.pace.denominator();
+        let full_at = full_at.trunc() + fraction.min(whole(1));
+        whole(self.pace.capacity) - (full_at - whole(kept.as_of)) * &self.pace.rate
+    }
+
+    fn keep(&mut self, now: u64, level: &BigRational) {
+        self.kept = Some(Kept { level: level.clone(), as_of: now, pace: self.pace.clone() });
+    }
+
+    /// Whether `cost` fits into `level` tokens, and what is left then.
+    fn take(&self, level: &BigRational, cost: u64) -> (Outcome, BigRational) {
+        if never_fits(cost, self.pace.capacity) {
+            return (deny(None), level.clone());
+        }
+        let left = level - whole(cost);
+        if left.is_negative() {
+            let wait = self.refill_time(&-left);
+            return (deny(Some(wait)), level.clone());
+        }
+        (self.start(level, cost), left)
+    }
+
+    /// When an admitted request starts: shaping looks at a smaller bucket of `burst` tokens that
+    /// may owe some, and starts once that holds the request, or is full.
+    fn start(&self, level: &BigRational, cost: u64) -> Outcome {
+        let Some(burst) = self.pace.burst else { return Outcome::Allow };
+        let waiting = whole(self.pace.capacity - burst);
+        let missing = whole(cost.min(burst)) - (level - waiting);
+        if missing.is_positive() {
+            Outcome::Delay(Span::from_micros(self.refill_time(&missing)))
+        } else {
+            Outcome::Allow
+        }
+    }
+
+    /// Whole ticks until so many tokens have come: enough, and one fewer is not.
+    fn refill_time(&self, tokens: &BigRational) -> u64 {
+        let ticks = ceil(&(tokens / &self.pace.rate));
+        let come = |ticks: u64| whole(ticks) * &self.pace.rate;
+        assert!(come(ticks) >= *tokens, "{ticks} ticks are enough");
+        assert!(ticks == 0 || come(ticks - 1) < *tokens, "{ticks} ticks are not too many");
+        ticks
+    }
+
+    fn answer(&self, outcome: Outcome, level: &BigRational, unbooked: u64) -> Decision {
+        let missing = whole(self.pace.capacity) - level;
+        Decision {
+            outcome,
+            limit: self.pace.capacity,
+            remaining: floor(level),
+            reset_after: Span::from_micros(self.refill_time(&missing)),
+            unbooked,
+            lease: None,
+        }
+    }
+}
+
+impl Pace {
+    fn of(numbers: &Numbers) -> Self {
+        let shaping = numbers.subject == Subject::Rated(AlgorithmName::LeakyBucket);
+        Self {
+            rate: BigRational::new(numbers.count.into(), numbers.per.into()),
+            capacity: numbers.capacity(),
+            burst: shaping.then(|| numbers.burst.unwrap_or(1)),
+        }
+    }
+
+    /// What a fraction of a tick is counted in: one token takes `1 / rate`, reduced.
+    fn denominator(&self) -> BigRational {
+        BigRational::from_integer(self.rate.recip().denom().clone())
+    }
+}
+
+fn whole(number: u64) -> BigRational {
+    BigRational::from_integer(number.into())
+}
+
+fn floor(number: &BigRational) -> u64 {
+    number.floor().to_integer().to_u64().expect("levels are not negative and at most 2^33")
+}
+
+fn ceil(number: &BigRational) -> u64 {
+    number.ceil().to_integer().to_u64().expect("waits are not negative and at most 100 years")
+}

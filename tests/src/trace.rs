@@ -1,0 +1,132 @@
+//! Random histories of one key, made where decisions go wrong: at boundaries, at promised
+//! instants and one tick beside them, with clocks that jump and numbers that change.
+//!
+//! Each trace has habits of its own (swarm testing): some never step back, some do little else.
+//! A uniform mixture would reach deep states of neither kind.
+
+mod clock;
+mod habits;
+mod numbers;
+
+use std::fmt;
+
+use fastrand::Rng;
+use tidegate_core::{Decision, LeaseId, Op, Timestamp};
+
+use crate::subject::{Numbers, Subject};
+use clock::Clock;
+use habits::{CostKind, Habits, OpKind};
+
+/// One event in the life of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step {
+    /// The limit's numbers become these; the state stays.
+    Renumber(Numbers),
+    /// An operation at an instant.
+    Decide(Timestamp, Op),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Renumber(numbers) => write!(f, "numbers {numbers}"),
+            Self::Decide(now, op) => write!(f, "at {} {op:?}", now.as_micros()),
+        }
+    }
+}
+
+/// Makes one trace, step by step; what it learns of the answers decides where it goes next.
+#[derive(Debug)]
+pub struct Trace {
+    rng: Rng,
+    habits: Habits,
+    numbers: Numbers,
+    clock: Clock,
+    remaining: u64,
+    leases: Vec<LeaseId>,
+    begun: bool,
+}
+
+impl Trace {
+    /// The trace of this seed.
+    pub fn new(subject: Subject, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let numbers = numbers::random(&mut rng, subject);
+        let clock = Clock::new(&mut rng, &numbers);
+        let habits = Habits::new(&mut rng, subject);
+        let remaining = numbers.capacity();
+        Self { rng, habits, numbers, clock, remaining, leases: Vec::new(), begun: false }
+    }
+
+    /// The next event.
+    pub fn step(&mut self) -> Step {
+        if !self.begun {
+            self.begun = true;
+            return Step::Renumber(self.numbers);
+        }
+        if self.rng.u32(0..1_000) < self.habits.renumber_permille {
+            self.numbers = numbers::changed(&mut self.rng, &self.numbers);
+            return Step::Renumber(self.numbers);
+        }
+        let stride = self.habits.stride(&mut self.rng);
+        self.clock.advance(&mut self.rng, &self.numbers, stride);
+        Step::Decide(Timestamp::from_micros(self.clock.now()), self.op())
+    }
+
+    /// Takes note of the answer to the last operation.
+    pub fn learn(&mut self, decision: &Decision) {
+        self.remaining = decision.remaining;
+        let waits = [decision.retry_after(), Some(decision.delay()), Some(decision.reset_after)];
+        for wait in waits.into_iter().flatten().filter(|wait| !wait.is_zero()) {
+            self.clock.promise(wait.as_micros());
+        }
+        if let Some(lease) = decision.lease {
+            // Old ones stay in the list for a while: late and double releases are the point.
+            if self.leases.len() == 16 {
+                self.leases.remove(0);
+            }
+            self.leases.push(lease);
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        match self.habits.op(&mut self.rng) {
+            OpKind::Take => Op::Take(self.cost()),
+            OpKind::Read => Op::Read(self.cost()),
+            OpKind::Return => Op::Return(self.cost()),
+            OpKind::Force => Op::Force(self.cost()),
+            OpKind::Reset => Op::Reset,
+            OpKind::Release => Op::Release(self.lease()),
+        }
+    }
+
+    fn cost(&mut self) -> u64 {
+        let capacity = self.numbers.capacity();
+        let kind = self.habits.cost(&mut self.rng);
+        let rng = &mut self.rng;
+        match kind {
+            CostKind::Nought => 0,
+            CostKind::One => 1,
+            CostKind::Few => rng.u64(2..=5),
+            CostKind::Remaining => (self.remaining + rng.u64(0..=2)).saturating_sub(1),
+            CostKind::Share => rng.u64(0..=capacity / 4 + 1),
+            CostKind::Any => rng.u64(0..=capacity),
+            CostKind::Capacity => (capacity + rng.u64(0..=3)).saturating_sub(1),
+            CostKind::Huge => match rng.u32(0..4) {
+                0 => (1 << 32) - 1,
+                1 => 1 << 32,
+                2 => (1 << 32) + 1,
+                _ => u64::MAX >> rng.u32(0..31),
+            },
+        }
+    }
+
+    fn lease(&mut self) -> LeaseId {
+        let made_up = LeaseId::new(self.rng.u64(1..=100)).expect("not nought");
+        match self.leases.len() {
+            0 => made_up,
+            _ if self.rng.u32(0..16) == 0 => made_up,
+            known => self.leases[self.rng.usize(0..known)],
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `campaign`: the run that is too long for every change.
+
+use std::fs;
+
+use crate::step::{Failure, Step, Tally, root};
+
+const TWO_HOURS_S: u32 = 2 * 60 * 60;
+const MUTANTS: &str = "target/mutants/mutants.out";
+
+/// The exit status of `timeout` when it had to stop the command.
+const TIMED_OUT: i32 = 124;
+
+pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+    let plan = Plan::parse(options)?;
+    if plan.oracle {
+        let decisions = plan.decisions;
+        Step::cargo(&format!(
+            "run --release --package tidegate-tests --bin campaign -- --decisions {decisions}"
+        ))
+        .run()?;
+        tally.passed(format!("{decisions} decisions per algorithm equal to the oracle's"));
+    }
+    if plan.mutants {
+        tally.passed(mutants()?);
+    }
+    Ok(())
+}
+
+#[derive(Debug, PartialEq)]
+struct Plan {
+    decisions: u64,
+    oracle: bool,
+    mutants: bool,
+}
+
+impl Plan {
+    fn parse(options: &[String]) -> Result<Self, Failure> {
+        let mut plan = Self { decisions: 10_000_000, oracle: true, mutants: true };
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            match option.as_str() {
+                "--decisions" => plan.decisions = decisions(options.next())?,
+                "--skip-mutants" => plan.mutants = false,
+                "--mutants-only" => plan.oracle = false,
+                unknown => {
+                    return Err(Failure::new(format!(
+                        "unknown option `{unknown}`; known: --decisions N, --skip-mutants, \
+                         --mutants-only"
+                    )));
+                }
+            }
+        }
+        if !plan.oracle && !plan.mutants {
+            return Err(Failure::new("--skip-mutants and --mutants-only leave nothing to do"));
+        }
+        Ok(plan)
+    }
+}
+
+fn decisions(text: Option<&String>) -> Result<u64, Failure> {
+    let number = text.and_then(|text| text.replace('_', "").parse().ok());
+    number
+        .filter(|number| *number > 0)
+        .ok_or_else(|| Failure::new("--decisions takes a whole number above 0"))
+}
+
+/// Changes the algorithms one operator at a time; the tests should notice 95 % of the changes.
+fn mutants() -> Result<String, Failure> {
+    if !Step::cargo("mutants --version").succeeds_quietly() {
+        Step::cargo("install cargo-mutants --locked").run()?;
+    }
+    fs::create_dir_all(root().join("target/mutants"))
+        .map_err(|error| Failure::new(format!("could not create target/mutants: {error}")))?;
+    // The tool has no limit for a whole run. An interrupt lets it write down what it has, and its
+    // order is random, so a run cut short is a fair sample.
+    let step = Step::new(
+        "timeout",
+        &format!(
+            "--signal=INT --kill-after=60 {TWO_HOURS_S} \
+             cargo mutants --package tidegate-core --file crates/core/src/algorithm/*.rs \
+             --test-package tidegate-core,tidegate-tests --shuffle --no-times \
+             --output target/mutants"
+        ),
+    );
+    let status = step.status()?;
+    // 0 all caught, 2 some missed, 3 some hung (which is noticed too).
+    if !matches!(status.code(), Some(0 | 2 | 3 | TIMED_OUT)) {
+        return Err(Failure::new(format!("mutation testing did not run ({status}):\n  {step}")));
+    }
+    if status.code() == Some(TIMED_OUT) {
+        println!("stopped after two hours; what follows counts those tested until then");
+    }
+    let score = Score { noticed: count("caught") + count("timeout"), missed: count("missed") };
+    println!("{score}; those missed are listed in {MUTANTS}/missed.txt");
+    if score.is_enough() { Ok(score.to_string()) } else { Err(Failure::new(score.to_string())) }
+}
+
+fn count(outcome: &str) -> usize {
+    let file = root().join(MUTANTS).join(format!("{outcome}.txt"));
+    fs::read_to_string(file).map_or(0, |text| text.lines().count())
+}
+
+struct Score {
+    noticed: usize,
+    missed: usize,
+}
+
+impl Score {
+    const LEAST_PERCENT: usize = 95;
+
+    fn is_enough(&self) -> bool {
+        self.noticed > 0 && self.noticed * 100 >= self.tested() * Self::LEAST_PERCENT
+    }
+
+    fn tested(&self) -> usize {
+        self.noticed + self.missed
+    }
+}
+
+impl std::fmt::Display for Score {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let least = Self::LEAST_PERCENT;
+        write!(f, "{} of {} mutants noticed (at least {least} %)", self.noticed, self.tested())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(options: &[&str]) -> Result<Plan, String> {
+        let options: Vec<String> = options.iter().map(|&text| text.into()).collect();
+        Plan::parse(&options).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn options_choose_what_runs() {
+        let all = Plan { decisions: 10_000_000, oracle: true, mutants: true };
+        assert_eq!(parse(&[]).unwrap(), all);
+        let short = Plan { decisions: 1_000, oracle: true, mutants: false };
+        assert_eq!(parse(&["--decisions", "1_000", "--skip-mutants"]).unwrap(), short);
+    }
+
+    #[test]
+    fn wrong_options_are_refused() {
+        assert!(parse(&["--decisions"]).unwrap_err().contains("whole number"));
+        assert!(parse(&["--decisions", "0"]).unwrap_err().contains("whole number"));
+        assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
+        assert!(parse(&["--skip-mutants", "--mutants-only"]).unwrap_err().contains("nothing"));
+    }
+
+    #[test]
+    fn ninety_five_percent_are_enough() {
+        assert!(Score { noticed: 95, missed: 5 }.is_enough());
+        assert!(!Score { noticed: 94, missed: 6 }.is_enough());
+        assert!(!Score { noticed: 0, missed: 0 }.is_enough());
+    }
+}

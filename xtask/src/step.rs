@@ -1,0 +1,149 @@
+//! One command of a task: shown, run from the root of the workspace, counted.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A command that a task runs.
+#[derive(Debug)]
+pub(crate) struct Step {
+    program: String,
+    arguments: Vec<String>,
+    variables: Vec<(String, String)>,
+}
+
+impl Step {
+    /// `program` with arguments split at spaces: none of ours contains one.
+    pub(crate) fn new(program: &str, arguments: &str) -> Self {
+        Self {
+            program: program.into(),
+            arguments: arguments.split_whitespace().map(Into::into).collect(),
+            variables: Vec::new(),
+        }
+    }
+
+    pub(crate) fn cargo(arguments: &str) -> Self {
+        Self::new("cargo", arguments)
+    }
+
+    /// Adds arguments as they are.
+    pub(crate) fn with(mut self, arguments: &[String]) -> Self {
+        self.arguments.extend_from_slice(arguments);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs the command; anything but success is a failure.
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let status = self.status()?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Failure::new(format!("stopped, because this failed ({status}):\n  {self}")))
+    }
+
+    /// Runs the command and leaves judging how it ended to the caller.
+    pub(crate) fn status(&self) -> Result<ExitStatus, Failure> {
+        println!("\n$ {self}");
+        self.command().status().map_err(|error| self.not_started(&error))
+    }
+
+    /// True if the command can be started and succeeds; its output is not shown.
+    pub(crate) fn succeeds_quietly(&self) -> bool {
+        let status = self.command().stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(root()).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn not_started(&self, error: &std::io::Error) -> Failure {
+        Failure::new(format!("could not start `{}`: {error}", self.program))
+    }
+}
+
+impl fmt::Display for Step {
+    /// As one would type it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.variables {
+            write!(f, "{name}=\"{value}\" ")?;
+        }
+        write!(f, "{}", self.program)?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+/// Why a task stopped.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a task has passed so far, and since when it runs.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    task: String,
+    passed: Vec<String>,
+    started: Instant,
+}
+
+impl Tally {
+    pub(crate) fn start(task: &str) -> Self {
+        Self { task: task.into(), passed: Vec::new(), started: now() }
+    }
+
+    /// Notes what has passed, for the last line.
+    pub(crate) fn passed(&mut self, what: impl Into<String>) {
+        self.passed.push(what.into());
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let elapsed = Minutes(now().duration_since(self.started));
+        format!("{} passed in {elapsed}: {}", self.task, self.passed.join(", "))
+    }
+}
+
+struct Minutes(Duration);
+
+impl fmt::Display for Minutes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_secs() {
+            seconds @ 0..60 => write!(f, "{seconds} s"),
+            seconds => write!(f, "{} min {} s", seconds / 60, seconds % 60),
+        }
+    }
+}
+
+/// The root of the workspace that the command was given in.
+///
+/// Not the one this was compiled in: two checkouts that share a target directory share the binary.
+pub(crate) fn root() -> PathBuf {
+    let here = env::current_dir().unwrap_or_default();
+    let is_root = |folder: &&Path| folder.join("xtask/Cargo.toml").is_file();
+    here.ancestors().find(is_root).unwrap_or(&here).to_path_buf()
+}
+
+#[expect(clippy::disallowed_methods, reason = "measures how long commands take; decides nothing")]
+fn now() -> Instant {
+    Instant::now()
+}
