@@ -56,7 +56,7 @@ pub fn fill_all(options: &Options, keys: u32) -> Result<Vec<Growth>, Failure> {
     let mut grown = Vec::new();
     for name in NAMES {
         if candidate::find(name).is_some() && options.wants(name) {
-            let growth: Growth = crate::in_child(&["one-growth", name, &keys.to_string()])?;
+            let growth: Growth = crate::child::in_child(&["one-growth", name, &keys.to_string()])?;
             eprintln!("growth {name} to {keys}: {:.0} ns per insert", growth.insert_ns);
             grown.push(growth);
         }

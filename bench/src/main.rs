@@ -3,6 +3,7 @@
 
 mod attack;
 mod candidate;
+mod child;
 mod floor;
 mod governed;
 mod growth;
@@ -20,9 +21,7 @@ mod targets;
 mod tidegate;
 mod traffic;
 
-use std::process::{Command, ExitCode};
-
-use serde::de::DeserializeOwned;
+use std::process::ExitCode;
 
 use crate::options::Options;
 
@@ -71,17 +70,4 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "one-growth" => growth::child(rest),
         _ => Err(USAGE.into()),
     }
-}
-
-/// Measures in a process of its own: no table inherits another one's heap, and a crash costs one
-/// row. The child answers with one line of JSON.
-fn in_child<T: DeserializeOwned>(arguments: &[&str]) -> Result<T, Failure> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(arguments)
-        .stderr(std::process::Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        return Err(format!("{} failed: {}", arguments.join(" "), output.status).into());
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }

@@ -82,7 +82,7 @@ impl Plan {
                 let step = format!("round {round}/{} {}/{}", self.rounds, number + 1, jobs.len());
                 let (name, count) = (candidate.name, keys.to_string());
                 let arguments = ["one-memory", name, &count, &self.millis.to_string()];
-                match crate::in_child::<Vec<Row>>(&arguments) {
+                match crate::child::in_child::<Vec<Row>>(&arguments) {
                     Ok(rows) => {
                         eprintln!("{step} {name} x {keys}: {:.1} ns", rows[0].ns_per_decision);
                         for row in rows {

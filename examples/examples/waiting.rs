@@ -33,10 +33,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(times[3] >= Span::from_millis(59), "three times 20 ms after the first");
 
     // Whoever loses patience has spent nothing: dropping the future leaves the queue.
-    let long = limiter.until_ready("mail server");
-    let given_up = timeout(Duration::from_millis(1), long).await.is_err();
-    println!("gave up: {given_up}");
+    let slow = Limiter::new(Limit::token_bucket(Rate::per_hour(1)).burst(2).build()?);
+    assert!(slow.until_ready("archive").await.is_allowed());
+    let both = slow.until_ready_cost("archive", 2);
+    let given_up = timeout(Duration::from_millis(1), both).await.is_err();
+    println!("gave up: {given_up}, left: {}", slow.peek("archive", 1).remaining());
     assert!(given_up);
+    assert!(slow.until_ready("archive").await.is_allowed());
 
     // A request that can never pass is told so at once instead of waiting for ever.
     let never = limiter.until_ready_cost("mail server", 2).await;

@@ -16,7 +16,7 @@ use crate::time::{Span, Timestamp};
 /// A limit's arithmetic. `self` is the numbers; the state lives with the caller.
 ///
 /// `decide` is pure: a `&mut` is one value in and one value out. Every implementation keeps the
-/// laws of [`crate::laws`], which are checked for each:
+/// laws below, which the module `laws` (feature `laws`) checks for each:
 ///
 /// - **L1 bound**: no interval admits more than [`Algorithm::promise`] says.
 /// - **L2 exact wait**: a denial with `retry_after` w is a denial at w - 1 and an admission at w.
@@ -25,7 +25,8 @@ use crate::time::{Span, Timestamp};
 /// - **L5 peek**: `Take(0)` and `Read` write nothing.
 /// - **L6 idle**: from [`Algorithm::idle_at`] on, the state decides as no state does.
 /// - **L7 time**: a clock that goes back never panics, never frees units within one window or
-///   refill, and locks nobody out for longer than one full refill.
+///   refill, and locks nobody out for longer than one full refill (windows: one window more, for
+///   they keep the newer window).
 /// - **L8 replay**: the same trace gives the same decisions.
 ///
 /// *Repair.* A state that no history under these numbers could have left (a clock stepped back, a

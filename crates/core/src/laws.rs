@@ -19,6 +19,7 @@
 //! | a forced cost is never denied | [`force`] |
 //! | a reset key is a fresh key | [`reset`] |
 //! | nobody starves | [`starvation`] |
+//! | a lease is named once | [`leases`] |
 //! | new numbers on a living state | [`changed_numbers`] |
 //!
 //! ```
@@ -42,7 +43,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Decision, LeaseId, Op};
 use crate::time::{Span, Timestamp};
 
-pub use flow::{bound, changed_numbers, replay, time};
+pub use flow::{bound, changed_numbers, leases, replay, time};
 
 /// What happens to one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,7 @@ pub fn check_all_but_stable_denial<A: Algorithm>(
     idle(algorithm, trace)?;
     time(algorithm, trace)?;
     replay(algorithm, trace)?;
+    leases(algorithm, trace)?;
     remaining(algorithm, trace)?;
     monotone(algorithm, trace)?;
     refund(algorithm, trace)?;

@@ -10,7 +10,7 @@
 //! | any limit behind one type | [`Limit`], [`State`] |
 //! | one algorithm | [`algorithm`] |
 //! | what to ask and what comes back | [`Op`], [`Decision`] |
-//! | to test a new algorithm or carrier | [`laws`] (feature `laws`) |
+//! | to test a new algorithm or carrier | `laws` (feature `laws`) |
 //!
 //! ```
 //! use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};

@@ -281,12 +281,12 @@ macro_rules! dispatch {
     };
     (@ $limit:expr, $state:expr, |$algorithm:ident, $inner:ident| $run:expr, $($family:ident),*) => {
         match $limit {
-            $(Limit::$family($algorithm) => {
-                let $inner = match $state {
-                    State::$family(inner) => inner,
-                    _ => Default::default(),
-                };
-                $run
+            $(Limit::$family($algorithm) => match $state {
+                State::$family($inner) => $run,
+                _ => {
+                    let $inner = &Default::default();
+                    $run
+                }
             })*
         }
     };
@@ -318,7 +318,7 @@ impl Algorithm for Limit {
     }
 
     fn idle_at(&self, state: &State) -> Timestamp {
-        dispatch!(self, state.clone(), |algorithm, inner| algorithm.idle_at(&inner))
+        dispatch!(self, state, |algorithm, inner| algorithm.idle_at(inner))
     }
 
     fn promise(&self, within: Span) -> Option<u64> {
@@ -332,7 +332,7 @@ impl Algorithm for Limit {
     }
 
     fn explain(&self, state: &State, now: Timestamp) -> Explanation {
-        dispatch!(self, state.clone(), |algorithm, inner| algorithm.explain(&inner, now))
+        dispatch!(self, state, |algorithm, inner| algorithm.explain(inner, now))
     }
 }
 

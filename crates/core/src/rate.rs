@@ -116,15 +116,13 @@ impl Interval {
     }
 
     /// Exactly `units` intervals as (ticks, part).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn times(&self, units: u64) -> (u64, u64) {
-        if self.den == 1 {
-            return (units * self.ticks, 0);
-        }
-        let parts = u128::from(units) * u128::from(self.part);
-        let den = u128::from(self.den);
-        // parts / den < units <= 2^53 and parts % den < den < 2^53.
-        (units * self.ticks + narrow(parts / den), narrow(parts % den))
+        let (carry, part) = match self.den {
+            1 => (0, 0),
+            den => times_part(units, self.part, den),
+        };
+        (units * self.ticks + carry, part)
     }
 
     /// How many whole intervals fit into `ticks + part / den` microseconds.
@@ -146,6 +144,13 @@ impl Interval {
         let estimate = narrow((u128::from(parts) * u128::from(self.inverse)) >> 64);
         estimate + u64::from(parts - estimate * self.num >= self.num)
     }
+}
+
+/// `units × part` as whole denominators and the rest.
+fn times_part(units: u64, part: u64, den: u64) -> (u64, u64) {
+    let parts = u128::from(units) * u128::from(part);
+    // Below `units`, at most 2^53, and below `den`.
+    (narrow(parts / u128::from(den)), narrow(parts % u128::from(den)))
 }
 
 /// Checks that a window or refill period is one we can count in: 1 us to 10 years.

@@ -64,3 +64,8 @@ pub use tidegate_core::{
 pub use verdict::Verdict;
 #[cfg(feature = "tokio")]
 pub use wait::MAX_WAITING;
+
+/// The guide's examples are compiled and run with the documentation's.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/guide/embed.md")]
+struct EmbedGuide;

@@ -7,12 +7,13 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Decision, Explanation, Limit, Op};
+use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
 
 use crate::builder::Builder;
 use crate::clock::Clock;
 use crate::limits::{self, Limits, UnknownLimit};
 use crate::permit::{Admission, Held, Permit};
+use crate::store::Charge;
 use crate::store::memory::{MemoryStats, MemoryStore};
 use crate::verdict::Verdict;
 #[cfg(feature = "tokio")]
@@ -113,9 +114,23 @@ impl Limiter {
         let Shared { limits, store, clock, .. } = self.shared();
         let now = clock.now();
         if let Some([limit]) = limits.unchanged() {
-            return Verdict::of_one(store.decide(now, &limit.charge(key, op)));
+            let charge = limit.charge(key, op);
+            let print = store.print(charge.key);
+            return match store.decide_quickly(now, &charge, print) {
+                Some(decision) => Verdict::of_one(decision),
+                None => decide_one(store, now, &charge, print),
+            };
         }
-        limits.with(|limits| limits::fold(limits, now, store, |_| (key, op), |_, _| {}))
+        self.charge_all(now, key, op)
+    }
+
+    #[inline(never)]
+    fn charge_all(&self, now: Timestamp, key: &[u8], op: Op) -> Verdict {
+        let Shared { limits, store, .. } = self.shared();
+        limits.with(|limits| match limits {
+            [limit] => Verdict::of_one(store.decide(now, &limit.charge(key, op))),
+            limits => limits::fold(limits, now, store, |_| (key, op), |_, _| {}),
+        })
     }
 
     /// As [`Limiter::check`], with a key of its own for each limit, in the order they were given:
@@ -241,6 +256,12 @@ impl Limiter {
         #[cfg(not(feature = "tokio"))]
         let _ = key;
     }
+}
+
+// Not inlined, so that the quick way keeps its answer in registers.
+#[inline(never)]
+fn decide_one(store: &MemoryStore, now: Timestamp, charge: &Charge<'_>, print: u64) -> Verdict {
+    Verdict::of_one(store.decide_fully(now, charge, print))
 }
 
 /// A verdict, and what every limit said.

@@ -29,7 +29,7 @@ pub(crate) struct Queues {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    queues: HashMap<Box<[u8]>, Arc<Queue>>,
+    queues: HashMap<Box<[u8]>, (Arc<Queue>, usize)>,
     count: usize,
 }
 
@@ -57,27 +57,29 @@ impl Queues {
             return None;
         }
         waiting.count += 1;
-        let queue = match waiting.queues.get(key) {
-            Some(queue) => Arc::clone(queue),
-            None => {
-                let queue = Arc::<Queue>::default();
-                waiting.queues.insert(key.into(), Arc::clone(&queue));
-                queue
-            }
-        };
+        if let Some((queue, length)) = waiting.queues.get_mut(key) {
+            *length += 1;
+            return Some(Place { queues: self, key, queue: Arc::clone(queue) });
+        }
+        let queue = Arc::<Queue>::default();
+        waiting.queues.insert(key.into(), (Arc::clone(&queue), 1));
         Some(Place { queues: self, key, queue })
     }
 
     /// Lets the first in the queue of `key` ask again now.
     pub(crate) fn freed(&self, key: &[u8]) {
-        if let Some(queue) = self.lock().queues.get(key) {
+        // Let go of the map first: whoever is woken may want it at once.
+        let queue = self.lock().queues.get(key).map(|(queue, _)| Arc::clone(queue));
+        if let Some(queue) = queue {
             queue.freed.notify_waiters();
         }
     }
 
     /// Lets the first of every queue ask again now.
     pub(crate) fn freed_all(&self) {
-        self.lock().queues.values().for_each(|queue| queue.freed.notify_waiters());
+        let queues: Vec<_> =
+            self.lock().queues.values().map(|(queue, _)| Arc::clone(queue)).collect();
+        queues.iter().for_each(|queue| queue.freed.notify_waiters());
     }
 }
 
@@ -92,9 +94,11 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
         waiting.count -= 1;
-        // The map and we: nobody else stands here, and nobody can join while we hold the map.
-        if Arc::strong_count(&self.queue) == 2 {
-            waiting.queues.remove(self.key);
+        if let Some((_, length)) = waiting.queues.get_mut(self.key) {
+            *length -= 1;
+            if *length == 0 {
+                waiting.queues.remove(self.key);
+            }
         }
     }
 }

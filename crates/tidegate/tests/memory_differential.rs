@@ -125,7 +125,8 @@ impl Comparison {
         for (i, asked) in asked.iter().enumerate() {
             let (answer, expected) = (answers.get(i), expected.get(i));
             let mark = if answer == expected { "" } else { "  <-- differs" };
-            lines += &format!("{asked:?}{mark}\n    answer   {answer:?}\n    expected {expected:?}\n");
+            lines +=
+                &format!("{asked:?}{mark}\n    answer   {answer:?}\n    expected {expected:?}\n");
         }
         panic!(
             "seed {}, decision {}, at {}\n{lines}replay: run this test again, its seeds are constant \

@@ -5,8 +5,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -376,7 +376,8 @@ fn a_place_and_a_unit_are_waited_for_together() {
 #[test]
 fn a_refund_a_reset_and_a_new_limit_wake_early() {
     let slow = bucket(Rate::per_hour(1), 1);
-    let give_back: [(&str, fn(&Limiter)); 3] = [
+    type GiveBack = fn(&Limiter);
+    let give_back: [(&str, GiveBack); 3] = [
         ("refund", |limiter| assert!(limiter.refund("k", 1).is_allowed())),
         ("reset", |limiter| assert!(limiter.reset("k").is_allowed())),
         ("set_limit", |limiter| {
@@ -618,6 +619,48 @@ async fn places_change_hands_between_threads_without_a_lost_wake_up() {
     assert!(granted.load(Ordering::SeqCst) >= TASKS * EACH * 4 / 5);
     assert!(nobody_waits(&limiter));
     assert_eq!(limiter.peek("k", 1).remaining(), 2);
+}
+
+/// One thread gives a place back just while another asks for it, at ever other moments: the waiter
+/// either got it or was woken.
+#[test]
+fn what_is_freed_while_a_waiter_asks_is_not_missed() {
+    const ROUNDS: usize = 30_000;
+    let (limiter, permit) = one_place();
+    drop(permit);
+    let held: Mutex<Option<Permit>> = Mutex::new(None);
+    let mut missed = Vec::new();
+    let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let reached = |counter: &AtomicUsize, round| {
+        while counter.load(Ordering::Acquire) < round {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                reached(&begun, round);
+                (0..round % 97).for_each(|_| std::hint::spin_loop());
+                drop(held.lock().unwrap().take());
+                ended.store(round, Ordering::Release);
+            }
+        });
+        for round in 1..=ROUNDS {
+            *held.lock().unwrap() = limiter.acquire("k").permit();
+            let mut crowd = Crowd::new();
+            begun.store(round, Ordering::Release);
+            (0..round % 89).for_each(|_| std::hint::spin_loop());
+            let at_once = crowd.join(limiter.acquire_ready("k"));
+            reached(&ended, round);
+            let later = crowd.served().pop().map(|(_, admission)| admission);
+            // Panicking here would leave the other thread waiting.
+            if !at_once.or(later).is_some_and(|admission| admission.is_granted()) {
+                missed.push(round);
+            }
+        }
+    });
+    assert_eq!(missed, [], "rounds without a wake-up");
+    assert!(nobody_waits(&limiter));
 }
 
 /// The answers of waiting are those of asking.

@@ -114,7 +114,7 @@ impl Bucket {
             full_at = Moment { ticks: full_at.ticks + 1, part: 0 };
         }
         let repaired = full_at > ceiling;
-        Seen { floor, ceiling, full_at: full_at.clamp(floor, ceiling), repaired }
+        Seen { floor, ceiling, full_at: full_at.max(floor).min(ceiling), repaired }
     }
 
     #[inline(always)]
@@ -193,10 +193,6 @@ impl Bucket {
         outcome
     }
 
-    fn decide_in_parts(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
-        self.decide_exactly(state, now, op)
-    }
-
     #[inline(always)]
     fn decide_exactly(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
         let mut seen = self.full_at(state, now);
@@ -270,7 +266,7 @@ impl Algorithm for Bucket {
     #[inline(always)]
     fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
         if self.interval.den != 1 {
-            return self.decide_in_parts(state, now, op);
+            return self.decide_exactly(state, now, op);
         }
         // Most rates: with the denominator known, the compiler leaves out all that deals in parts.
         let interval = Interval { den: 1, part: 0, ..self.interval };

@@ -141,6 +141,23 @@ fn a_leaky_bucket_with_a_burst_starts_that_many_at_once() {
     assert!(take(&leaky, &mut BucketState::default(), secs(9), 6).is_never());
 }
 
+/// Decisions 7: a delay is a wait, so it rounds up; a start a fraction early would break spacing.
+#[test]
+fn a_delay_of_a_fraction_of_a_microsecond_rounds_up() {
+    let (leaky, mut state) = (shaping("3/s", 1, 5), BucketState::default());
+    let delays: Vec<_> = (0..4).map(|_| take(&leaky, &mut state, secs(0), 1).delay()).collect();
+    assert_eq!(delays, [0, 333_334, 666_667, 1_000_000].map(Span::from_micros));
+}
+
+/// Decisions 7: no cost above 2^32, even where a queue makes room for it.
+#[test]
+fn a_cost_above_two_to_the_32_is_denied_for_good() {
+    let (leaky, mut state) = (shaping("1000000000000/s", 1 << 32, 1 << 32), BucketState::default());
+    assert!(take(&leaky, &mut state, secs(0), (1 << 32) + 1).is_never());
+    assert!(take(&leaky, &mut state, secs(0), 1 << 32).is_allowed());
+    assert!(take(&leaky, &mut state, secs(0), 1 << 32).is_allowed());
+}
+
 #[test]
 fn a_leaky_bucket_without_a_queue_never_delays() {
     let (leaky, mut state) = (shaping("1/s", 2, 0), BucketState::default());

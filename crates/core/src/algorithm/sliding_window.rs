@@ -19,7 +19,7 @@
 //! window; a sliding log is.
 //!
 //! # State
-//! A window's end and two counts: 16 bytes.
+//! A window's end and two counts of at most 2^32: 16 bytes as the memory store packs them.
 //!
 //! # When to use, when not
 //! Where a boundary burst is the bug and a small error is not (edge protection, log-ins at scale).

@@ -48,7 +48,10 @@ fn drip(
     while now < end {
         match take(window, state, now, 1).retry_after() {
             None => admitted += 1,
-            Some(wait) => now = now + wait,
+            Some(wait) => {
+                assert!(!wait.is_zero(), "denied, but told to come at once");
+                now = now + wait;
+            }
         }
     }
     admitted

@@ -43,6 +43,19 @@ pub fn replay<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violatio
     }
 }
 
+/// A lease is named once: ids only grow, whatever the clock does.
+pub fn leases<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
+    let mut newest = None;
+    for (step, decision) in decisions(algorithm, trace).into_iter().enumerate() {
+        if decision.lease.is_some() && decision.lease <= newest {
+            let message = format!("{:?} after {newest:?}", decision.lease);
+            return Err(Violation { law: "leases", step, message });
+        }
+        newest = decision.lease.or(newest);
+    }
+    Ok(())
+}
+
 /// New numbers on a living state: from step `at` on, `after` decides what `before` left.
 ///
 /// Nothing panics, every law about one instant holds, and nobody waits for longer than one full

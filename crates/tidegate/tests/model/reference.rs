@@ -71,6 +71,7 @@ impl Reference {
     }
 
     /// Checks charges that were decided all or nothing.
+    #[allow(dead_code, reason = "not every test decides together")]
     pub(crate) fn decide_together(
         &mut self,
         now: Timestamp,
@@ -109,6 +110,7 @@ impl Reference {
     }
 
     /// The only state that a key can have, if there is only one.
+    #[allow(dead_code, reason = "not every test asks")]
     pub(crate) fn state(&self, asked: &Asked) -> Option<State> {
         let mut possible = self.possible(asked);
         (possible.len() == 1).then(|| possible.remove(0))

@@ -24,12 +24,18 @@ pub(super) const MAX_REACH: u32 = 63;
 pub(super) type Words<const WORDS: usize> = [AtomicU64; WORDS];
 
 /// The slot that holds `print`, as it looks without the lock.
+#[expect(clippy::manual_find, clippy::needless_range_loop, reason = "iterators are not unrolled")]
 #[inline(always)]
 pub(super) fn find<const SLOTS: usize, const WORDS: usize>(
     words: &Words<WORDS>,
     print: u64,
 ) -> Option<usize> {
-    (0..SLOTS).find(|slot| (words[*slot].load(Ordering::Relaxed) ^ print) & PRINT == 0)
+    for slot in 0..SLOTS {
+        if (words[slot].load(Ordering::Relaxed) ^ print) & PRINT == 0 {
+            return Some(slot);
+        }
+    }
+    None
 }
 
 /// How far from home the keys of this bucket may live, as it looks without the lock.
@@ -37,6 +43,12 @@ pub(super) fn find<const SLOTS: usize, const WORDS: usize>(
 pub(super) fn reach<const WORDS: usize>(words: &Words<WORDS>) -> u32 {
     let bits = |slot: usize| (words[slot].load(Ordering::Relaxed) & REACH) as u32;
     bits(1) | bits(2) << 2 | bits(3) << 4
+}
+
+#[cold]
+#[inline(never)]
+fn reclass(word: u64, class: u64) -> u64 {
+    word & !CLASS | class << CLASS_SHIFT
 }
 
 /// A locked bucket. Dropping it unlocks.
@@ -109,16 +121,18 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         (0..SLOTS).find(|slot| self.print(*slot) == print)
     }
 
+    #[inline(always)]
     pub(super) fn class(&self, slot: usize) -> u64 {
         (self.word(slot) & CLASS) >> CLASS_SHIFT
     }
 
+    /// Notes what the slot is worth. It seldom changes: a branch, rather than a store of the same
+    /// word, lets the unlocking go ahead before the class is known.
     #[inline(always)]
     pub(super) fn set_class(&mut self, slot: usize, class: u64) {
-        let word = self.word(slot);
-        let changed = word & !CLASS | class << CLASS_SHIFT;
-        if changed != word {
-            self.set_word(slot, changed);
+        if self.class(slot) != class {
+            let word = reclass(self.word(slot), class);
+            self.set_word(slot, word);
         }
     }
 

@@ -29,7 +29,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     /// that loses least by it.
     pub(super) fn place<'a>(
         &'a self,
-        home: Home,
+        home: Home<'_>,
         at_home: &mut Locked<'a, SLOTS, STATE, WORDS>,
         now: Timestamp,
     ) -> Place<'a, SLOTS, STATE, WORDS> {
@@ -63,7 +63,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     /// Takes the slot of the key that owes least, and of those the one that is idle soonest.
     fn evict<'a>(
         &'a self,
-        home: Home,
+        home: Home<'_>,
         at_home: &mut Locked<'a, SLOTS, STATE, WORDS>,
         furthest: u32,
     ) -> Place<'a, SLOTS, STATE, WORDS> {
@@ -95,7 +95,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     }
 
     /// Rebuilds the shard when four fifths of its slots are used.
-    pub(super) fn grow_if_full(&self, home: Home, now: Timestamp) {
+    pub(super) fn grow_if_full(&self, home: Home<'_>, now: Timestamp) {
         let shard = &self.shards[home.shard as usize];
         let slots = u64::from(shard.buckets.load(Ordering::Relaxed)) * SLOTS as u64;
         let used = u64::from(shard.used.load(Ordering::Relaxed));
@@ -107,11 +107,11 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     /// Rebuilds a shard without its idle keys, larger if it needs to be, unless somebody else just
     /// did. All its buckets are locked meanwhile.
     #[cold]
-    pub(super) fn grow(&self, home: Home, now: Timestamp, growth: Growth) {
+    pub(super) fn grow(&self, home: Home<'_>, now: Timestamp, growth: Growth) {
         let shard = &self.shards[home.shard as usize];
         let mut locked = vec![self.lock(home.shard, 0)];
         let buckets = shard.buckets.load(Ordering::Relaxed);
-        if !self.still(home) || shard.capped.load(Ordering::Relaxed) {
+        if !home.is_current() || shard.capped.load(Ordering::Relaxed) {
             return;
         }
         locked.reserve(buckets as usize);

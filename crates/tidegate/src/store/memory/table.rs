@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::arena::Arena;
-use super::bucket::{self, Locked, PRINT, Words};
+use super::bucket::{self, Locked, Words};
 use super::budget::Budget;
 use super::debt;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -124,10 +124,19 @@ impl<const STATE: usize> Ask<STATE> for End {
 
 /// Where a key belongs while the shard has `homes` home buckets.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Home {
+pub(super) struct Home<'a> {
     pub(super) shard: u32,
     pub(super) bucket: u32,
-    pub(super) homes: u32,
+    homes: u32,
+    current: &'a AtomicU32,
+}
+
+impl Home<'_> {
+    /// False if the shard has grown meanwhile. Asked under a lock of the shard.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.current.load(Ordering::Acquire) == self.homes
+    }
 }
 
 impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FLAGS: u64>
@@ -157,11 +166,17 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
     }
 
-    /// One to two MiB to a shard when full. Growing a shard copies it while its keys wait, so it
-    /// should be small; the fullest shard decides how many rows there are, so there should be few.
+    /// A shard is at most 2 MiB when full, up to 1 GiB in all. Growing one copies it while its
+    /// keys wait, so shards should be small; the fullest decides how many rows there are, so they
+    /// should be few.
     fn shard_bits(max_bytes: u64) -> u32 {
         let log = max_bytes.max(1).ilog2();
-        log.saturating_sub(20).min(log.saturating_sub(21).clamp(9, MAX_SHARD_BITS))
+        log.saturating_sub(18).min(log.saturating_sub(21).clamp(9, MAX_SHARD_BITS))
+    }
+
+    /// What growing a shard takes for the time of it: a copy of its slots, and a list of its locks.
+    pub(super) fn scratch_bytes(max_bytes: u64) -> u64 {
+        (max_bytes >> Self::shard_bits(max_bytes)) * 3
     }
 
     const fn row_bytes(shard_bits: u32) -> u64 {
@@ -195,16 +210,12 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     }
 
     #[inline(always)]
-    pub(super) fn home(&self, print: u64) -> Home {
+    pub(super) fn home(&self, print: u64) -> Home<'_> {
         let shard = self.shard_of(print);
+        let current = &self.homes[shard as usize];
         // Acquire: buckets that a growth added are seen filled.
-        let homes = self.homes[shard as usize].load(Ordering::Acquire);
-        Home { shard, bucket: Self::home_among(print, homes), homes }
-    }
-
-    #[inline(always)]
-    pub(super) fn still(&self, home: Home) -> bool {
-        self.homes[home.shard as usize].load(Ordering::Acquire) == home.homes
+        let homes = current.load(Ordering::Acquire);
+        Home { shard, bucket: Self::home_among(print, homes), homes, current }
     }
 
     pub(super) fn publish_homes(&self, shard: u32, homes: u32) {
@@ -230,35 +241,51 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         self.words(home.shard, home.bucket)[0].load(Ordering::Relaxed)
     }
 
-    /// Decides on the state of `print` (all zeros if it has none) and keeps what changed.
+    /// Reads the line after the key's home, if the key is not at home but may live further on.
+    #[inline(always)]
+    pub(super) fn touch_away(&self, print: u64) -> u64 {
+        let home = self.home(print);
+        let words = self.words(home.shard, home.bucket);
+        if bucket::find::<SLOTS, WORDS>(words, print).is_some() || bucket::reach(words) == 0 {
+            return 0;
+        }
+        self.words(home.shard, home.bucket + 1)[0].load(Ordering::Relaxed)
+    }
+
+    /// Asks the state of `print` if it is at home, where nearly all are. Calls nothing that is not
+    /// inlined, so that the answer never passes through memory.
+    #[inline(always)]
+    pub(super) fn update_at_home<A: Ask<STATE>>(&self, print: u64, ask: &A) -> Option<A::Answer> {
+        let home = self.home(print);
+        let words = self.words(home.shard, home.bucket);
+        let slot = bucket::find::<SLOTS, WORDS>(words, print)?;
+        let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
+        if locked.print(slot) != print || !home.is_current() {
+            return None;
+        }
+        Some(apply(locked, slot, ask))
+    }
+
+    /// Asks the state of `print` (all zeros if it has none) and keeps what changed.
     ///
     /// `None` if the key has no slot and every slot it could have is denying.
-    #[inline(always)]
     pub(super) fn update<A: Ask<STATE>>(
         &self,
         print: u64,
         now: Timestamp,
         ask: &A,
     ) -> Option<A::Answer> {
-        let home = self.home(print);
-        let words = self.words(home.shard, home.bucket);
-        for slot in 0..SLOTS {
-            if (words[slot].load(Ordering::Relaxed) ^ print) & PRINT == 0 {
-                let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
-                if locked.print(slot) == print && self.still(home) {
-                    return Some(apply(locked, slot, ask));
-                }
-                break;
-            }
+        if let Some(answer) = self.update_at_home(print, ask) {
+            return Some(answer);
         }
-        self.update_away(home, print, now, ask)
+        self.update_away(self.home(print), print, now, ask)
     }
 
     /// The key was not seen at home: it lives further on, or nowhere yet.
     #[inline(never)]
     fn update_away<A: Ask<STATE>>(
         &self,
-        home: Home,
+        home: Home<'_>,
         print: u64,
         now: Timestamp,
         ask: &A,
@@ -268,7 +295,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
             let words = self.words(home.shard, home.bucket + distance);
             if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
                 let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
-                if locked.print(slot) == print && self.still(home) {
+                if locked.print(slot) == print && home.is_current() {
                     return Some(apply(locked, slot, ask));
                 }
                 break;
@@ -288,7 +315,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         loop {
             let home = self.home(print);
             let mut at_home = self.lock(home.shard, home.bucket);
-            if !self.still(home) {
+            if !home.is_current() {
                 continue;
             }
             match self.seek(home, &at_home, print) {
@@ -325,7 +352,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         loop {
             let home = self.home(print);
             let at_home = self.lock(home.shard, home.bucket);
-            if self.still(home) {
+            if home.is_current() {
                 return match self.seek(home, &at_home, print) {
                     Seek::AtHome(slot) => at_home.state(slot),
                     Seek::Away(locked, slot) => locked.state(slot),
@@ -337,7 +364,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
 
     /// The bucket and slot where `print` seems to be, without a lock.
     #[inline(always)]
-    pub(super) fn glimpse(&self, print: u64) -> Option<(Home, u32, usize)> {
+    pub(super) fn glimpse(&self, print: u64) -> Option<(Home<'_>, u32, usize)> {
         let home = self.home(print);
         let words = self.words(home.shard, home.bucket);
         if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
@@ -367,7 +394,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     /// Looks for `print` while its home is locked, so that nobody can add it meanwhile.
     pub(super) fn seek<'a>(
         &'a self,
-        home: Home,
+        home: Home<'_>,
         at_home: &Locked<'a, SLOTS, STATE, WORDS>,
         print: u64,
     ) -> Seek<'a, SLOTS, STATE, WORDS> {

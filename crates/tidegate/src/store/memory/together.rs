@@ -352,7 +352,7 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
             }
         };
         let current = self.held[held].as_ref().is_some_and(|held| held.locked.print(slot) == print);
-        if current && table.still(home) { Ok(Some((held, slot))) } else { Err(Obstacle::Busy) }
+        if current && home.is_current() { Ok(Some((held, slot))) } else { Err(Obstacle::Busy) }
     }
 
     fn state(&self, held: usize, slot: usize) -> [u64; STATE] {

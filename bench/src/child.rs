@@ -1,0 +1,18 @@
+//! One process per measurement.
+
+use std::process::{Command, Stdio};
+
+use serde::de::DeserializeOwned;
+
+use crate::Failure;
+
+/// Measures in a process of its own: no table inherits another one's heap, and a crash costs one
+/// row. The child answers with one line of JSON.
+pub fn in_child<T: DeserializeOwned>(arguments: &[&str]) -> Result<T, Failure> {
+    let output =
+        Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{} failed: {}", arguments.join(" "), output.status).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
