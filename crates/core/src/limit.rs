@@ -321,6 +321,10 @@ impl Algorithm for Limit {
         dispatch!(self, state, |algorithm, inner| algorithm.idle_at(inner))
     }
 
+    fn not_before(&self, state: &State) -> Timestamp {
+        dispatch!(self, state, |algorithm, inner| algorithm.not_before(inner))
+    }
+
     fn promise(&self, within: Span) -> Option<u64> {
         match self {
             Self::Bucket(algorithm) => algorithm.promise(within),

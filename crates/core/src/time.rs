@@ -82,6 +82,13 @@ impl Span {
         if micros > Self::MAX.0 { Self::MAX } else { Self(micros) }
     }
 
+    /// A span that the bounds of a limit keep below [`Span::MAX`].
+    #[inline(always)]
+    pub(crate) const fn within_bounds(micros: u64) -> Self {
+        debug_assert!(micros <= Self::MAX.0, "a bucket fills within 100 years");
+        Self(micros)
+    }
+
     /// A span of `millis` milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self::from_micros(millis.saturating_mul(1_000))

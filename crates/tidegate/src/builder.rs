@@ -8,7 +8,7 @@ use tidegate_core::Limit;
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::limiter::Limiter;
-use crate::limits::{Entry, Limits};
+use crate::limits::Entry;
 use crate::store::MAX_TOGETHER;
 use crate::store::memory::MemoryStore;
 
@@ -77,7 +77,7 @@ impl Builder {
         }
         let entries = self.limits.iter().map(|(name, limit)| Entry::new(name, *limit)).collect();
         let store = MemoryStore::new(self.max_bytes, self.hashing).map_err(BuildError::Memory)?;
-        Ok(Limiter::from_parts(Limits::new(entries), store, self.clock))
+        Ok(Limiter::from_parts(entries, store, self.clock))
     }
 }
 

@@ -83,11 +83,7 @@ impl Secret {
     #[inline(always)]
     pub(crate) fn hash(&self, key: Key<'_>) -> u64 {
         match &self.strong {
-            None => {
-                let mut hasher = FoldHasher::with_seed(key.scope.0 ^ self.salt, &self.fast);
-                hasher.write(key.text);
-                hasher.finish()
-            }
+            None => self.hash_with(key.scope.0 ^ self.salt, key.text),
             Some(strong) => {
                 let mut hasher = strong.build_hasher();
                 hasher.write_u64(key.scope.0);
@@ -95,6 +91,18 @@ impl Secret {
                 hasher.finish()
             }
         }
+    }
+
+    /// What [`Secret::hash_with`] needs to know of a scope, if hashing is fast.
+    pub(crate) fn salt(&self, scope: Scope) -> Option<u64> {
+        self.strong.is_none().then_some(scope.0 ^ self.salt)
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash_with(&self, salt: u64, text: &[u8]) -> u64 {
+        let mut hasher = FoldHasher::with_seed(salt, &self.fast);
+        hasher.write(text);
+        hasher.finish()
     }
 }
 

@@ -43,6 +43,7 @@ mod key;
 mod limiter;
 mod limits;
 mod permit;
+mod quick;
 pub mod store;
 mod sync;
 mod verdict;

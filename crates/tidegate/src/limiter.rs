@@ -7,13 +7,12 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
+use tidegate_core::{Decision, Explanation, Limit, Op};
 
 use crate::builder::Builder;
 use crate::clock::Clock;
-use crate::limits::{self, Limits, UnknownLimit};
+use crate::limits::{self, Entry, Limits, UnknownLimit};
 use crate::permit::{Admission, Held, Permit};
-use crate::store::Charge;
 use crate::store::memory::{MemoryStats, MemoryStore};
 use crate::verdict::Verdict;
 #[cfg(feature = "tokio")]
@@ -58,9 +57,10 @@ impl Limiter {
         Builder::default()
     }
 
-    pub(crate) fn from_parts(limits: Limits, store: MemoryStore, clock: Clock) -> Self {
+    pub(crate) fn from_parts(entries: Vec<Entry>, store: MemoryStore, clock: Clock) -> Self {
+        let store = store.with_clock(clock.clone());
         Self(Arc::new(Shared {
-            limits,
+            limits: Limits::new(entries, &store, &clock),
             store,
             clock,
             #[cfg(feature = "tokio")]
@@ -70,14 +70,21 @@ impl Limiter {
 
     /// Takes one unit for `key` from every limit, or from none.
     #[must_use = "a verdict that nobody reads limits nothing"]
-    #[inline]
+    #[inline(always)]
     pub fn check(&self, key: impl AsRef<[u8]>) -> Verdict {
-        self.charge(key.as_ref(), Op::Take(1))
+        let (key, shared) = (key.as_ref(), self.shared());
+        if let Some(quick) = shared.limits.unchanged().and_then(|limits| limits.quick.as_ref())
+            && let Some(verdict) = quick.check(&shared.store, key)
+        {
+            return verdict;
+        }
+        let mut verdict = Verdict::UNDECIDED;
+        self.take_into(key, &mut verdict);
+        verdict
     }
 
     /// Takes `cost` units for `key` from every limit, or from none. A cost of 0 asks only.
     #[must_use = "a verdict that nobody reads limits nothing"]
-    #[inline]
     pub fn check_cost(&self, key: impl AsRef<[u8]>, cost: u64) -> Verdict {
         self.charge(key.as_ref(), Op::Take(cost))
     }
@@ -108,26 +115,23 @@ impl Limiter {
         verdict
     }
 
+    /// Takes one unit where the first quick way did not lead.
+    #[inline(never)]
+    fn take_into(&self, key: &[u8], verdict: &mut Verdict) {
+        let shared = self.shared();
+        let quickly = match shared.limits.unchanged() {
+            Some(_) => None,
+            None => shared.limits.with(|limits| limits.quick.as_ref()?.check(&shared.store, key)),
+        };
+        *verdict = quickly.unwrap_or_else(|| self.charge(key, Op::Take(1)));
+    }
+
     /// The whole flow: resolve the key to charges, decide them, fold the decisions.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn charge(&self, key: &[u8], op: Op) -> Verdict {
         let Shared { limits, store, clock, .. } = self.shared();
         let now = clock.now();
-        if let Some([limit]) = limits.unchanged() {
-            let charge = limit.charge(key, op);
-            let print = store.print(charge.key);
-            return match store.decide_quickly(now, &charge, print) {
-                Some(decision) => Verdict::of_one(decision),
-                None => decide_one(store, now, &charge, print),
-            };
-        }
-        self.charge_all(now, key, op)
-    }
-
-    #[inline(never)]
-    fn charge_all(&self, now: Timestamp, key: &[u8], op: Op) -> Verdict {
-        let Shared { limits, store, .. } = self.shared();
-        limits.with(|limits| match limits {
+        limits.with(|limits| match &**limits {
             [limit] => Verdict::of_one(store.decide(now, &limit.charge(key, op))),
             limits => limits::fold(limits, now, store, |_| (key, op), |_, _| {}),
         })
@@ -153,8 +157,13 @@ impl Limiter {
     /// Faster than asking one by one: the memory of all is fetched together.
     pub fn check_each<K: AsRef<[u8]>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
         let Shared { limits, store, clock, .. } = self.shared();
-        let now = clock.now();
-        limits.with(|limits| limits::each(limits, now, store, keys, verdicts));
+        limits.with(|limits| match &limits.quick {
+            Some(quick) => {
+                let otherwise = |key: &[u8]| self.charge(key, Op::Take(1));
+                quick.check_each(store, keys, verdicts, otherwise);
+            }
+            None => limits::each(limits, clock.now(), store, keys, verdicts),
+        });
     }
 
     /// As [`Limiter::check_cost`], and what every single limit said.
@@ -215,7 +224,8 @@ impl Limiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_limit(&self, name: &str, limit: Limit) -> Result<(), UnknownLimit> {
-        self.shared().limits.set(name, limit)?;
+        let Shared { limits, store, clock, .. } = self.shared();
+        limits.set(name, limit, store, clock)?;
         #[cfg(feature = "tokio")]
         self.shared().queues.freed_all();
         Ok(())
@@ -226,7 +236,7 @@ impl Limiter {
         let Shared { limits, store, clock, .. } = self.shared();
         let now = clock.now();
         limits.with(|limits| {
-            let explain = |entry: &limits::Entry| {
+            let explain = |entry: &Entry| {
                 let key = entry.charge(key.as_ref(), Op::Take(0)).key;
                 (Arc::clone(&entry.name), store.explain(now, key, &entry.limit))
             };
@@ -256,12 +266,6 @@ impl Limiter {
         #[cfg(not(feature = "tokio"))]
         let _ = key;
     }
-}
-
-// Not inlined, so that the quick way keeps its answer in registers.
-#[inline(never)]
-fn decide_one(store: &MemoryStore, now: Timestamp, charge: &Charge<'_>, print: u64) -> Verdict {
-    Verdict::of_one(store.decide_fully(now, charge, print))
 }
 
 /// A verdict, and what every limit said.

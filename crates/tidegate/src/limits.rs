@@ -8,7 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use arc_swap::ArcSwapOption;
 use tidegate_core::{Decision, Limit, Op, Timestamp};
 
+use crate::clock::Clock;
 use crate::key::{Key, Scope};
+use crate::quick::Quick;
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::verdict::Verdict;
@@ -32,22 +34,43 @@ impl Entry {
     }
 }
 
+/// Limits, and the quick way to ask them if there is one.
+#[derive(Debug)]
+pub(crate) struct LimitSet {
+    entries: Box<[Entry]>,
+    pub(crate) quick: Option<Quick>,
+}
+
+impl LimitSet {
+    fn new(entries: Vec<Entry>, store: &MemoryStore, clock: &Clock) -> Self {
+        Self { quick: Quick::new(&entries, store, clock), entries: entries.into() }
+    }
+}
+
+impl std::ops::Deref for LimitSet {
+    type Target = [Entry];
+
+    fn deref(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
 /// Limits as first given, until they are changed.
 ///
 /// Reading the swappable pointer costs two locked instructions, as much as half a decision; so as
 /// long as nothing was changed it is not read.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    first: Box<[Entry]>,
+    first: LimitSet,
     changed: AtomicBool,
-    current: ArcSwapOption<Box<[Entry]>>,
+    current: ArcSwapOption<LimitSet>,
     changing: Mutex<()>,
 }
 
 impl Limits {
-    pub(crate) fn new(entries: Vec<Entry>) -> Self {
+    pub(crate) fn new(entries: Vec<Entry>, store: &MemoryStore, clock: &Clock) -> Self {
         Self {
-            first: entries.into(),
+            first: LimitSet::new(entries, store, clock),
             changed: AtomicBool::new(false),
             current: ArcSwapOption::empty(),
             changing: Mutex::default(),
@@ -56,28 +79,34 @@ impl Limits {
 
     /// The limits as first given, if they were not changed since.
     #[inline(always)]
-    pub(crate) fn unchanged(&self) -> Option<&[Entry]> {
+    pub(crate) fn unchanged(&self) -> Option<&LimitSet> {
         (!self.changed.load(Ordering::Acquire)).then_some(&self.first)
     }
 
     /// Runs `ask` on the present limits: all of it on the same ones.
-    pub(crate) fn with<R>(&self, ask: impl FnOnce(&[Entry]) -> R) -> R {
-        if let Some(entries) = self.unchanged() {
-            return ask(entries);
+    pub(crate) fn with<R>(&self, ask: impl FnOnce(&LimitSet) -> R) -> R {
+        if let Some(first) = self.unchanged() {
+            return ask(first);
         }
         match &*self.current.load() {
-            Some(entries) => ask(entries),
+            Some(current) => ask(current),
             None => ask(&self.first),
         }
     }
 
     /// Replaces the limit called `name`; state is kept as far as it means anything to the new one.
-    pub(crate) fn set(&self, name: &str, limit: Limit) -> Result<(), UnknownLimit> {
+    pub(crate) fn set(
+        &self,
+        name: &str,
+        limit: Limit,
+        store: &MemoryStore,
+        clock: &Clock,
+    ) -> Result<(), UnknownLimit> {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut entries = self.with(<[Entry]>::to_vec);
+        let mut entries = self.with(|limits| limits.to_vec());
         let entry = entries.iter_mut().find(|entry| &*entry.name == name);
         *entry.ok_or_else(|| UnknownLimit(name.into()))? = Entry::new(name, limit);
-        self.current.store(Some(Arc::new(entries.into())));
+        self.current.store(Some(Arc::new(LimitSet::new(entries, store, clock))));
         self.changed.store(true, Ordering::Release);
         Ok(())
     }

@@ -16,6 +16,20 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// Before anybody was asked.
+    pub(crate) const UNDECIDED: Self = Self {
+        folded: Decision {
+            outcome: Outcome::Deny { retry_after: None },
+            limit: 0,
+            remaining: 0,
+            reset_after: Span::ZERO,
+            unbooked: 0,
+            lease: None,
+        },
+        binding: 0,
+        denied: 0,
+    };
+
     /// The verdict of a single limit.
     #[inline(always)]
     pub(crate) fn of_one(decision: Decision) -> Self {

@@ -209,19 +209,28 @@ fn a_place_taken_without_room_is_given_back() {
 /// Batches keep to the bound too, also those whose logs grow.
 #[test]
 fn batches_of_logs_stay_within_the_bound() {
-    let town = Town::new(64 << 10, Limit::sliding_log(Rate::per_day(100)).build().unwrap());
-    let mut rng = Rng::with_seed(5);
-    let mut now = START;
-    for _ in 0..30_000 {
-        now = now + Span::from_micros(1);
-        let keys = [rng.u64(0..60).to_le_bytes(), rng.u64(0..60).to_le_bytes()];
-        let charge = |text| Charge {
-            key: Key { scope: town.scope, text },
-            limit: &town.limit,
-            op: Op::Take(1),
-        };
-        town.store.decide_together(now, &[charge(&keys[0]), charge(&keys[1])], |_| {});
-        town.assert_bound();
+    // Many short logs, and one that was nearly full before.
+    for (keys, length, before) in [(60, 100, 0), (1, 3_000, 2_040)] {
+        let log = Limit::sliding_log(Rate::per_day(length)).build().unwrap();
+        let mut town = Town::new(64 << 10, log);
+        let bucket = bucket(Rate::per_second(1_000_000), 1_000);
+        let scope = Scope::new("rate", &bucket);
+        let mut rng = Rng::with_seed(length);
+        for _ in 0..before {
+            town.now = town.now + Span::from_micros(1);
+            assert!(town.ask(0, Op::Take(1)).is_allowed());
+        }
+        for _ in 0..5_000 {
+            town.now = town.now + Span::from_micros(1);
+            let text = rng.u64(0..keys).to_le_bytes();
+            let key = Key { scope: town.scope, text: &text };
+            let charges = [
+                Charge { key, limit: &log, op: Op::Take(1) },
+                Charge { key: Key { scope, text: &text }, limit: &bucket, op: Op::Take(1) },
+            ];
+            town.store.decide_together(town.now, &charges, |_| {});
+            town.assert_bound();
+        }
     }
 }
 

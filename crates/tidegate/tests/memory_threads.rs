@@ -9,8 +9,8 @@ use fastrand::Rng;
 use tidegate::store::Charge;
 use tidegate::store::memory::MemoryStore;
 use tidegate::{
-    Admission, Clock, Decision, Hashing, InFlight, Key, Limit, Limiter, Op, Rate, Scope, Span,
-    SystemClock, Timestamp,
+    Admission, Clock, Decision, Hashing, InFlight, Key, Limit, Limiter, ManualClock, Op, Rate,
+    Scope, Span, SystemClock, Timestamp,
 };
 
 const THREADS: u64 = 4;
@@ -93,11 +93,17 @@ fn threads_get_exactly_what_refills_while_time_passes() {
 #[test]
 fn a_thread_that_comes_late_frees_nothing() {
     let limit = Limit::token_bucket(Rate::per_second(1_000)).burst(10).build().unwrap();
-    let (store, scope) = (store(), Scope::new("hot", &limit));
-    let take = |now| store.decide(now, &charge(scope, b"k", &limit, Op::Take(1))).is_allowed();
     let later = NOW + Span::from_millis(5);
+    let clock = ManualClock::at(later);
+    let (store, scope) = (store().with_clock(clock.into()), Scope::new("hot", &limit));
+    let take = |now| store.decide(now, &charge(scope, b"k", &limit, Op::Take(1))).is_allowed();
+    let pair = |now| {
+        let charge = charge(scope, b"k", &limit, Op::Take(1));
+        store.decide_together(now, &[charge, charge], |_| {})
+    };
     assert_eq!((0..20).filter(|_| take(later)).count(), 10);
     assert!(!take(NOW), "nothing is left");
+    assert!(!pair(NOW), "nothing is left");
     assert_eq!((0..20).filter(|_| take(later)).count(), 0, "no time has passed since");
 }
 

@@ -172,6 +172,11 @@ impl Algorithm for FixedWindow {
         Timestamp::from_micros(state.end)
     }
 
+    #[inline]
+    fn not_before(&self, state: &FixedWindowState) -> Timestamp {
+        Timestamp::from_micros(state.end.saturating_sub(self.windows.length))
+    }
+
     fn promise(&self, within: Span) -> Option<u64> {
         let windows = within.as_micros() / self.windows.length + 2;
         Some(self.limit.saturating_mul(windows))

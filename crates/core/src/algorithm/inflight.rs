@@ -119,6 +119,11 @@ impl InFlightState {
         self.leases.iter().copied()
     }
 
+    /// True if this lease is among them, expired or not.
+    pub fn holds(&self, lease: LeaseId) -> bool {
+        self.leases.binary_search_by_key(&lease.number(), |lease| lease.id).is_ok()
+    }
+
     /// Bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.leases.capacity() * size_of::<Lease>()
@@ -208,6 +213,11 @@ impl Algorithm for InFlight {
         // While now is not past the last id, forgetting it could give it out again.
         let ids = if state.last_id == 0 { 0 } else { state.last_id + 1 };
         Timestamp::from_micros(ends.max(ids))
+    }
+
+    fn not_before(&self, state: &InFlightState) -> Timestamp {
+        let newest = state.leases.back().map_or(0, |lease| lease.expires);
+        Timestamp::from_micros(newest.saturating_sub(self.ttl))
     }
 
     fn promise(&self, _within: Span) -> Option<u64> {

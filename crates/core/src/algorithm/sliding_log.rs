@@ -240,6 +240,10 @@ impl Algorithm for SlidingLog {
         Timestamp::from_micros(newest)
     }
 
+    fn not_before(&self, state: &SlidingLogState) -> Timestamp {
+        Timestamp::from_micros(state.entries.back().map_or(0, |entry| entry.at))
+    }
+
     fn promise(&self, within: Span) -> Option<u64> {
         Some(self.limit.saturating_mul(within.as_micros() / self.length + 1))
     }

@@ -208,6 +208,11 @@ impl Algorithm for SlidingWindow {
         Timestamp::from_micros(self.gone_at(state))
     }
 
+    #[inline]
+    fn not_before(&self, state: &SlidingWindowState) -> Timestamp {
+        Timestamp::from_micros(state.end.saturating_sub(self.windows.length))
+    }
+
     fn promise(&self, within: Span) -> Option<u64> {
         let (within, length) = (within.as_micros(), self.windows.length);
         if within > length {

@@ -21,17 +21,19 @@ use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
 
-use tidegate_core::algorithm::bucket::Bucket;
+use tidegate_core::algorithm::bucket::{Bucket, Moment};
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestamp};
 
 use self::bucket::PRINT;
 use self::budget::Budget;
 use self::heap::Heap;
 use self::overflow::Overflow;
-use self::packing::{Narrow, Pack, Wide, is_narrow};
+use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
+pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
 use self::table::{Ask, Begin, Change, End, Table};
 use super::Charge;
-use crate::key::{Hashing, Key, Secret};
+use crate::clock::Clock;
+use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 pub use self::stats::MemoryStats;
@@ -50,6 +52,8 @@ pub struct MemoryStore {
     /// either table.
     mixed: AtomicBool,
     moving: Mutex<()>,
+    /// To ask again when whoever asked seems to have been held up since.
+    clock: Option<Clock>,
 }
 
 impl MemoryStore {
@@ -74,21 +78,24 @@ impl MemoryStore {
             overflowed: AtomicU64::new(0),
             mixed: AtomicBool::new(false),
             moving: Mutex::default(),
+            clock: None,
         })
     }
 
+    /// The same, with the clock that `now` is read from. Where threads decide on one key at once,
+    /// one that was held up after reading the clock then reads it again: an old `now` would make a
+    /// sound state look impossible, and be taken for a clock that went back.
+    pub fn with_clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
     /// Decides one charge.
-    #[inline]
     pub fn decide(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
-        let print = self.print(charge.key);
-        match self.decide_quickly(now, charge, print) {
-            Some(decision) => decision,
-            None => self.decide_fully(now, charge, print),
-        }
+        self.decide_fully(now, charge, self.print(charge.key))
     }
 
     /// Decides charges each alone, asking for all their memory before waiting for any of it.
-    #[inline]
     pub fn decide_each(
         &self,
         now: Timestamp,
@@ -98,31 +105,14 @@ impl MemoryStore {
         const AT_ONCE: usize = 16;
         let mut prints = [0; AT_ONCE];
         for charges in charges.chunks(AT_ONCE) {
+            let mut touched = 0;
             for (print, charge) in prints.iter_mut().zip(charges) {
                 *print = self.print(charge.key);
-            }
-            let mut touched = 0;
-            for (print, charge) in prints.iter().zip(charges) {
-                touched ^= match charge.limit {
-                    Limit::Bucket(bucket) if is_narrow(bucket) => self.narrow.touch(*print),
-                    Limit::SlidingLog(_) | Limit::InFlight(_) => 0,
-                    _ => self.wide.touch(*print),
-                };
+                touched ^= self.read_ahead(charge.limit, *print);
             }
             black_box(touched);
             for (print, charge) in prints.iter().zip(charges) {
-                if let Limit::Bucket(bucket) = charge.limit
-                    && is_narrow(bucket)
-                {
-                    touched ^= self.narrow.touch_away(*print);
-                }
-            }
-            black_box(touched);
-            for (print, charge) in prints.iter().zip(charges) {
-                match self.decide_quickly(now, charge, *print) {
-                    Some(decision) => each(decision),
-                    None => each(self.decide_fully(now, charge, *print)),
-                }
+                each(self.decide_fully(now, charge, *print));
             }
         }
     }
@@ -145,60 +135,135 @@ impl MemoryStore {
         }
     }
 
+    /// Reads a word of the memory that a key is likely in.
+    #[inline(always)]
+    fn read_ahead(&self, limit: &Limit, print: u64) -> u64 {
+        let word = match limit {
+            Limit::Bucket(bucket) if is_narrow(bucket) => &self.narrow.home_line(print)[0],
+            Limit::SlidingLog(_) | Limit::InFlight(_) => return 0,
+            _ => &self.wide.home_line(print)[0],
+        };
+        word.load(Ordering::Relaxed)
+    }
+
     /// The fingerprint of a key; never 0, which means nobody.
     #[inline(always)]
     pub(crate) fn print(&self, key: Key<'_>) -> u64 {
-        (self.secret.hash(key) & PRINT).max(1 << 5)
+        fingerprint(self.secret.hash(key))
     }
 
-    /// By far the commonest charge, one unit of a bucket whose key is known, has code of its own,
-    /// made from the same function. `None` for all others.
+    /// Takes one unit of a narrow bucket for a key that is at home: by far the commonest charge.
+    /// `None` for all others; [`MemoryStore::take_narrow_away`] is for those.
     #[inline(always)]
-    pub(crate) fn decide_quickly(
+    pub(crate) fn take_narrow(
         &self,
         now: Timestamp,
-        charge: &Charge<'_>,
+        algorithm: &impl PackNarrow,
         print: u64,
     ) -> Option<Decision> {
-        let (Limit::Bucket(bucket), Op::Take(1)) = (charge.limit, charge.op) else { return None };
-        if !is_narrow(bucket) || self.mixed.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.narrow.update_at_home(print, &TakeOne { algorithm: bucket, now })
+        self.narrow.update_at_home(print, &TakeOne { algorithm, now, clock: self.clock.as_ref() })
+    }
+
+    /// `None` if the key found no room.
+    pub(crate) fn take_narrow_away(
+        &self,
+        now: Timestamp,
+        algorithm: &impl PackNarrow,
+        print: u64,
+    ) -> Option<Decision> {
+        self.narrow.update_away(print, now, &TakeOne { algorithm, now, clock: self.clock.as_ref() })
+    }
+
+    /// Takes one unit of a window. `None` if the key found no room.
+    pub(crate) fn take_wide(
+        &self,
+        now: Timestamp,
+        algorithm: &impl PackWide,
+        print: u64,
+    ) -> Option<Decision> {
+        self.wide.update(print, now, &TakeOne { algorithm, now, clock: self.clock.as_ref() })
+    }
+
+    /// True once a bucket's state may be in either table.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.mixed.load(Ordering::Relaxed)
+    }
+
+    /// What [`MemoryStore::print_with`] needs to know of a scope; `None` if keys are hashed in the
+    /// strong way.
+    pub(crate) fn salt(&self, scope: Scope) -> Option<u64> {
+        self.secret.salt(scope)
+    }
+
+    /// The fingerprint of a key of the scope that `salt` was made for.
+    #[inline(always)]
+    pub(crate) fn print_with(&self, salt: u64, text: &[u8]) -> u64 {
+        fingerprint(self.secret.hash_with(salt, text))
+    }
+
+    /// A word of the memory that a bucket's key is likely in; reading it asks for it.
+    #[inline(always)]
+    pub(crate) fn first_word(&self, print: u64) -> &AtomicU64 {
+        &self.narrow.home_line(print)[0]
     }
 
     #[inline(never)]
     pub(crate) fn decide_fully(&self, now: Timestamp, charge: &Charge<'_>, print: u64) -> Decision {
-        let op = charge.op;
-        let decided = match charge.limit {
+        let Charge { limit, op, .. } = *charge;
+        let decided = match limit {
             Limit::Bucket(bucket) => {
                 self.bring_home(print, now, bucket);
-                let question = Question { algorithm: bucket, now, op };
+                let question = self.question(bucket, now, op);
                 match is_narrow(bucket) {
                     true => self.narrow.update(print, now, &question),
                     false => self.wide.update(print, now, &question),
                 }
             }
-            Limit::FixedWindow(algorithm) => match op {
-                Op::Take(1) => self.wide.update(print, now, &TakeOne { algorithm, now }),
-                op => self.wide.update(print, now, &Question { algorithm, now, op }),
-            },
-            Limit::SlidingWindow(algorithm) => match op {
-                Op::Take(1) => self.wide.update(print, now, &TakeOne { algorithm, now }),
-                op => self.wide.update(print, now, &Question { algorithm, now, op }),
-            },
-            limit => self.heap.decide(print, limit, now, op),
+            Limit::FixedWindow(window) => {
+                self.wide.update(print, now, &self.question(window, now, op))
+            }
+            Limit::SlidingWindow(window) => {
+                self.wide.update(print, now, &self.question(window, now, op))
+            }
+            limit => {
+                if let Op::Release(lease) = op
+                    && !self.heap.holds(print, lease)
+                {
+                    self.release_overflowing(now, charge);
+                }
+                self.heap.decide(print, &self.question(limit, now, op))
+            }
         };
         decided.unwrap_or_else(|| self.decide_overflowing(now, charge))
     }
 
+    fn question<'a, A>(&'a self, algorithm: &'a A, now: Timestamp, op: Op) -> Question<'a, A> {
+        Question { algorithm, now, op, clock: self.clock.as_ref() }
+    }
+
+    fn count_overflowed(&self, decisions: usize) {
+        if decisions > 0 {
+            self.overflowed.fetch_add(decisions as u64, Ordering::Relaxed);
+        }
+    }
+
     fn decide_overflowing(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
-        self.overflowed.fetch_add(1, Ordering::Relaxed);
         let mut overflow = lock(&self.overflow);
         let mut state = overflow.state(charge.key.scope);
-        let decision = charge.limit.decide(&mut state, now, charge.op);
+        let decision = self.question(charge.limit, now, charge.op).decide(&mut state);
         overflow.put(charge.key.scope, charge.limit, state, now);
+        self.count_overflowed(1);
         decision
+    }
+
+    /// Frees a place in the state that keys without room share, if it was taken there.
+    fn release_overflowing(&self, now: Timestamp, charge: &Charge<'_>) {
+        let mut overflow = lock(&self.overflow);
+        let mut state = overflow.state(charge.key.scope);
+        if state != State::Absent {
+            charge.limit.decide(&mut state, now, charge.op);
+            overflow.put(charge.key.scope, charge.limit, state, now);
+        }
     }
 
     /// Moves a bucket's state to the table that its present denominator asks for. Rare: only once
@@ -239,18 +304,32 @@ impl MemoryStore {
     }
 }
 
-/// An operation on a packed state.
-struct Question<'a, A> {
+/// The part of a hash that is kept; never 0, which means nobody.
+#[inline(always)]
+fn fingerprint(hash: u64) -> u64 {
+    (hash & PRINT).max(1 << 5)
+}
+
+/// An operation, at a time.
+pub(crate) struct Question<'a, A> {
     algorithm: &'a A,
     now: Timestamp,
     op: Op,
+    clock: Option<&'a Clock>,
+}
+
+impl<A: Algorithm> Question<'_, A> {
+    fn decide(&self, state: &mut A::State) -> Decision {
+        let now = up_to_date(self.now, self.algorithm.not_before(state), self.clock);
+        self.algorithm.decide(state, now, self.op)
+    }
 }
 
 impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for Question<'_, A> {
     type Answer = Decision;
 
     fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
-        packed(self.algorithm, words, self.now, self.op)
+        packed(self, words)
     }
 }
 
@@ -258,6 +337,7 @@ impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for Question<'_, A> {
 struct TakeOne<'a, A> {
     algorithm: &'a A,
     now: Timestamp,
+    clock: Option<&'a Clock>,
 }
 
 impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for TakeOne<'_, A> {
@@ -265,22 +345,35 @@ impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for TakeOne<'_, A> {
 
     #[inline(always)]
     fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
-        packed(self.algorithm, words, self.now, Op::Take(1))
+        let Self { algorithm, now, clock } = *self;
+        packed(&Question { algorithm, now, op: Op::Take(1), clock }, words)
     }
 }
 
 /// Decides on a packed state.
 #[inline(always)]
 fn packed<A: Pack<STATE>, const STATE: usize>(
-    algorithm: &A,
+    question: &Question<'_, A>,
     words: [u64; STATE],
-    now: Timestamp,
-    op: Op,
 ) -> (Decision, Change<STATE>) {
+    let Question { algorithm, now, op, clock } = *question;
     let mut state = algorithm.unpack(words);
+    let now = up_to_date(now, algorithm.not_before(&state), clock);
     let decision = algorithm.decide(&mut state, now, op);
     let change = Change { state: algorithm.pack(&state), class: debt::class(&decision) };
     (decision, change)
+}
+
+/// `now`, or a fresh reading of the clock if the state was left after it.
+#[inline(always)]
+fn up_to_date(now: Timestamp, not_before: Timestamp, clock: Option<&Clock>) -> Timestamp {
+    if not_before > now { read_again(now, clock) } else { now }
+}
+
+#[cold]
+#[inline(never)]
+fn read_again(now: Timestamp, clock: Option<&Clock>) -> Timestamp {
+    clock.map_or(now, |clock| clock.now().max(now))
 }
 
 /// Moves a bucket's state from one table to the other, unless the other has one.
@@ -306,7 +399,11 @@ fn move_state<
     if words == [0; STATE] {
         return;
     }
-    let state = Pack::<STATE>::unpack(bucket, words);
+    let mut state = Pack::<STATE>::unpack(bucket, words);
+    if TO_STATE == 1 && state.full_at.part >= NARROW_DENOMINATOR {
+        // Less than one tick is at stake: round it up, as any decision by these numbers does.
+        state.full_at = Moment { ticks: state.full_at.ticks + 1, part: 0 };
+    }
     let moved = Pack::<TO_STATE>::pack(bucket, &state);
     let begin = Begin(Change { state: moved, class: debt::DENYING });
     if to.update(print, now, &begin).is_some() {

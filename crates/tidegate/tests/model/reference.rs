@@ -78,6 +78,8 @@ impl Reference {
         asked: &[Asked],
         (allowed, answers): (bool, &[Decision]),
     ) -> Result<(), Vec<Decision>> {
+        // Making room for one key of a batch may already drop what is idle by now.
+        self.latest = self.latest.max(now);
         let mut ids: Vec<Id> = Vec::new();
         asked.iter().for_each(|asked| push_new(&mut ids, asked.id));
         let place = |id: Id| ids.iter().position(|other| *other == id).unwrap_or(0);
@@ -97,7 +99,7 @@ impl Reference {
             let left = together(now, asked, &places, &before);
             if (left.allowed, left.decisions.as_slice()) == (allowed, answers) {
                 for ((kept, state), id) in kept.iter_mut().zip(left.states).zip(&ids) {
-                    push_new(kept, Possible::new(&last(*id).limit, state));
+                    push_new(kept, self.possible_after(*id, &last(*id).limit, state));
                 }
             } else {
                 expected = left.decisions;
@@ -129,6 +131,16 @@ impl Reference {
             states.push(State::Absent);
         }
         states
+    }
+
+    /// A state that a batch left as it was may still pass at the instant its old numbers said.
+    fn possible_after(&self, id: Id, limit: &Limit, state: State) -> Possible {
+        let mut possible = Possible::new(limit, state);
+        let before = self.keys.get(&id).into_iter().flatten();
+        for unchanged in before.filter(|before| before.state == possible.state) {
+            possible.idle_at = possible.idle_at.min(unchanged.idle_at);
+        }
+        possible
     }
 
     fn keep(&mut self, now: Timestamp, id: Id, kept: Vec<Possible>) -> Option<()> {

@@ -8,7 +8,7 @@ use crate::sync::AtomicU64;
 /// From this many bytes on, an arena asks for huge pages: a small table would only be rounded up,
 /// a large one misses the translation cache on almost every look-up without them.
 #[cfg(not(tidegate_shuttle))]
-const HUGE_FROM: usize = 32 << 20;
+const HUGE_FROM: usize = 8 << 20;
 
 #[cfg(not(tidegate_shuttle))]
 mod mapped {

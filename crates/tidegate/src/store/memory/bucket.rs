@@ -8,6 +8,7 @@
 //! The 2 lowest bits are the bucket's, not the slot's. Slot 0 carries the lock. Slots 1 to 3 carry
 //! the *reach*: how many buckets further on a key at home here may live.
 
+use super::debt;
 use crate::sync::{AtomicU64, Ordering, pause};
 
 /// The part of a word that says whose slot it is; all zero means nobody's.
@@ -16,6 +17,9 @@ const CLASS: u64 = 0b1_1100;
 const CLASS_SHIFT: u32 = 2;
 const LOCK: u64 = 0b1;
 const REACH: u64 = 0b11;
+
+/// The first state word of a slot that a batch keeps free for a key, while its class is denying.
+pub(super) const KEPT_FREE: u64 = 1 << super::table::FLAG_BITS;
 
 /// The furthest a key may live from home.
 pub(super) const MAX_REACH: u32 = 63;
@@ -38,7 +42,8 @@ pub(super) fn find<const SLOTS: usize, const WORDS: usize>(
     None
 }
 
-/// How far from home the keys of this bucket may live, as it looks without the lock.
+/// How far from home the keys of this bucket may live, as it looks without the lock: its bits lie
+/// in three words, so it may also look like something in between.
 #[inline]
 pub(super) fn reach<const WORDS: usize>(words: &Words<WORDS>) -> u32 {
     let bits = |slot: usize| (words[slot].load(Ordering::Relaxed) & REACH) as u32;
@@ -71,7 +76,8 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         words[0]
             .compare_exchange(first, first | LOCK, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            .then_some(Self { words, first })
+            // Lazily: a guard that is made and dropped would unlock what another holds.
+            .then(|| Self { words, first })
     }
 
     #[inline(always)]
@@ -157,7 +163,15 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
 
     /// Nobody's slot, or one whose state counts for nothing at `idle_below`.
     pub(super) fn vacancy(&self, idle_below: u64) -> Option<usize> {
-        (0..SLOTS).find(|slot| self.print(*slot) == 0 || self.state(*slot)[0] <= idle_below)
+        (0..SLOTS).find(|slot| {
+            let idle = self.state(*slot)[0] <= idle_below && !self.is_kept_free(*slot);
+            self.print(*slot) == 0 || idle
+        })
+    }
+
+    /// Somebody is about to decide on this slot together with others.
+    pub(super) fn is_kept_free(&self, slot: usize) -> bool {
+        self.state(slot)[0] == KEPT_FREE && self.class(slot) == debt::DENYING
     }
 
     pub(super) fn reach(&self) -> u32 {

@@ -8,21 +8,20 @@ use tidegate_core::Decision;
 /// The key would be denied its next unit. Never forgotten while it lasts.
 pub(super) const DENYING: u64 = 7;
 
-/// The class of a key after a decision: 0 for at most one unit, then powers of 16.
+/// The class of a key after a decision: 0 for at most one unit, then four bits to a class.
 #[inline(always)]
 pub(super) fn class(decision: &Decision) -> u64 {
     if decision.remaining == 0 {
         return DENYING;
     }
     let owed = decision.limit.wrapping_sub(decision.remaining);
-    let bits = 64 - owed.saturating_sub(1).leading_zeros();
-    u64::from((bits + 3) >> 2).min(DENYING - 1)
+    u64::from(((owed | 1).ilog2() + 3) / 4).min(DENYING - 1)
 }
 
 /// The most units that a key of this class can owe.
 pub(super) fn most_units(class: u64) -> u64 {
     match class {
-        0..=5 => 1 << (4 * class),
+        0..=5 => (1 << (4 * class + 1)) - 1,
         _ => 1 << 33,
     }
 }

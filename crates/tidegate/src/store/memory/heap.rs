@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, State, Timestamp};
 
+use super::Question;
 use super::budget::Budget;
 use super::debt;
 use super::table::Losses;
@@ -54,6 +55,16 @@ impl Tenant {
 /// What one tenant takes besides its list: itself, its place in the map, and room to grow.
 const TENANT_BYTES: u64 = 4 * size_of::<Tenant>() as u64;
 
+/// The first allocation of an empty list: four entries of the larger kind.
+const FIRST_LIST_BYTES: u64 = 4 * 24;
+
+/// Whether a state is decided on in place or on a copy that replaces it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Copied {
+    No,
+    Yes,
+}
+
 /// Fingerprints are hashes already.
 #[derive(Debug, Default)]
 struct PrintHasher(u64);
@@ -88,48 +99,53 @@ impl Heap {
     }
 
     /// Decides one operation. `None` if the key would need memory that is not to be had.
-    pub(super) fn decide(
-        &self,
-        print: u64,
-        limit: &Limit,
-        now: Timestamp,
-        op: Op,
-    ) -> Option<Decision> {
+    pub(super) fn decide(&self, print: u64, question: &Question<'_, Limit>) -> Option<Decision> {
         let mut shard = self.lock(self.shard_of(print));
-        let room = self.make_room(&mut shard, print, now, op)?;
+        if shard.tenant(print).is_none() {
+            shard.sweep(&self.budget, question.now);
+        }
+        let room = self.make_room(&mut shard, print, question, Copied::No)?;
         let mut state = shard.take(print);
-        let decision = limit.decide(&mut state, now, op);
-        self.put(&mut shard, Tenant::new(print, limit, &decision, state));
+        let decision = question.decide(&mut state);
+        self.put(&mut shard, Tenant::new(print, question.algorithm, &decision, state));
         self.release(room);
         Some(decision)
     }
 
-    /// Reserves what `op` may add to the state of `print`, forgetting others if it must. The caller
-    /// releases the reservation once the state is put back.
+    /// Reserves what a question may add to the state of `print`, forgetting others if it must. The
+    /// caller releases the reservation once the state is put back.
     pub(super) fn make_room(
         &self,
         shard: &mut Shard,
         print: u64,
-        now: Timestamp,
-        op: Op,
+        question: &Question<'_, Limit>,
+        copied: Copied,
     ) -> Option<u64> {
-        if !matches!(op, Op::Take(1..) | Op::Force(1..)) {
+        if !matches!(question.op, Op::Take(1..) | Op::Force(1..)) {
             return Some(0);
         }
-        let bytes = match shard.tenant(print) {
-            Some(tenant) => growth_bytes(&tenant.state),
-            None => {
-                shard.sweep(&self.budget, now);
-                TENANT_BYTES + growth_bytes(&State::Absent)
-            }
+        let bytes = match (shard.tenant(print), copied) {
+            (Some(tenant), Copied::No) => growth_bytes(&tenant.state),
+            // A copy has no spare room: one more entry may double it.
+            (Some(tenant), Copied::Yes) => heap_bytes(&tenant.state).max(FIRST_LIST_BYTES),
+            (None, _) => TENANT_BYTES + FIRST_LIST_BYTES,
         };
         while !self.budget.reserve(bytes) {
-            let class = shard.forget_one(print, now, &self.budget)?;
-            if let Some(class) = class {
-                self.losses.forget(class);
+            match shard.forget_one(print, question.now, &self.budget) {
+                Some(Some(class)) => self.losses.forget(class),
+                Some(None) => {}
+                // A denial adds nothing, so a key that is denied here is not decided elsewhere.
+                None => return shard.denies(print, question).then_some(0),
             }
         }
         Some(bytes)
+    }
+
+    /// True if `print` holds this lease here, and not in the state shared by those without room.
+    pub(super) fn holds(&self, print: u64, lease: LeaseId) -> bool {
+        let shard = self.lock(self.shard_of(print));
+        let state = shard.tenant(print).map(|tenant| &tenant.state);
+        matches!(state, Some(State::InFlight(state)) if state.holds(lease))
     }
 
     /// Puts a state back, unless there was none and is none, and books the bytes it takes.
@@ -163,6 +179,11 @@ impl Shard {
         self.places.get(&print).map(|place| &self.tenants[*place])
     }
 
+    /// True if `print` is known and would be denied.
+    fn denies(&self, print: u64, question: &Question<'_, Limit>) -> bool {
+        self.tenant(print).is_some() && !question.decide(&mut self.state(print)).is_allowed()
+    }
+
     /// A copy of the state of `print`.
     pub(super) fn state(&self, print: u64) -> State {
         self.tenant(print).map(|tenant| tenant.state.clone()).unwrap_or_default()
@@ -194,13 +215,15 @@ impl Shard {
     fn forget_one(&mut self, print: u64, now: Timestamp, budget: &Budget) -> Option<Option<u64>> {
         let count = self.tenants.len();
         let start = self.hand;
-        self.hand = if count == 0 { 0 } else { (start + NEIGHBOURS) % count };
+        self.hand = if count == 0 { 0 } else { (start + 1) % count };
+        // Spread over the shard: tenants that came together lie together.
+        let stride = (count / NEIGHBOURS).max(1);
         let worth = |place: &usize| {
             let tenant = &self.tenants[*place];
             (tenant.idle_at > now, tenant.class, tenant.idle_at)
         };
         let place = (0..NEIGHBOURS.min(count))
-            .map(|step| (start + step) % count)
+            .map(|step| (start + step * stride) % count)
             .filter(|place| self.tenants[*place].print != print)
             .min_by_key(worth)?;
         match worth(&place) {
@@ -231,11 +254,9 @@ fn heap_bytes(state: &State) -> u64 {
 }
 
 fn growth_bytes(state: &State) -> u64 {
-    /// The first allocation of an empty list.
-    const FIRST: u64 = 4 * 24;
     match state {
         State::SlidingLog(log) => log.growth_bytes() as u64,
         State::InFlight(leases) => leases.growth_bytes() as u64,
-        _ => FIRST,
+        _ => FIRST_LIST_BYTES,
     }
 }

@@ -4,7 +4,7 @@
 //! for room can tell a free slot without knowing whose it was. All zeros is the state never seen.
 
 use tidegate_core::Algorithm;
-use tidegate_core::algorithm::bucket::{Bucket, BucketState, Moment};
+use tidegate_core::algorithm::bucket::{Bucket, BucketState, Moment, Whole};
 use tidegate_core::algorithm::fixed_window::{FixedWindow, FixedWindowState};
 use tidegate_core::algorithm::sliding_window::{SlidingWindow, SlidingWindowState};
 
@@ -18,30 +18,60 @@ pub(super) type Wide = Table<5, 2, 16, FLAGS>;
 const FLAGS: u64 = (1 << FLAG_BITS) - 1;
 
 /// The largest denominator that fits beside a time in one word.
-const NARROW_DENOMINATOR: u64 = 1 << FLAG_BITS;
+pub(super) const NARROW_DENOMINATOR: u64 = 1 << FLAG_BITS;
 
 /// An algorithm whose state fits `STATE` words.
-pub(super) trait Pack<const STATE: usize>: Algorithm {
+pub(crate) trait Pack<const STATE: usize>: Algorithm {
     fn pack(&self, state: &Self::State) -> [u64; STATE];
     fn unpack(&self, words: [u64; STATE]) -> Self::State;
 }
 
+/// An algorithm for the table of narrow slots.
+pub(crate) trait PackNarrow: Pack<1> {}
+impl<A: Pack<1>> PackNarrow for A {}
+
+/// An algorithm for the table of wide slots.
+pub(crate) trait PackWide: Pack<2> {}
+impl<A: Pack<2>> PackWide for A {}
+
 /// True if the bucket's state fits one word.
 #[inline(always)]
-pub(super) fn is_narrow(bucket: &Bucket) -> bool {
+pub(crate) fn is_narrow(bucket: &Bucket) -> bool {
     bucket.denominator() <= NARROW_DENOMINATOR
 }
 
 impl Pack<1> for Bucket {
     #[inline(always)]
     fn pack(&self, state: &BucketState) -> [u64; 1] {
-        [state.full_at.ticks << FLAG_BITS | state.full_at.part]
+        pack_narrow(state)
     }
 
     #[inline(always)]
-    fn unpack(&self, [word]: [u64; 1]) -> BucketState {
-        BucketState { full_at: Moment { ticks: word >> FLAG_BITS, part: word & FLAGS } }
+    fn unpack(&self, words: [u64; 1]) -> BucketState {
+        unpack_narrow(words)
     }
+}
+
+impl Pack<1> for Whole {
+    #[inline(always)]
+    fn pack(&self, state: &BucketState) -> [u64; 1] {
+        pack_narrow(state)
+    }
+
+    #[inline(always)]
+    fn unpack(&self, words: [u64; 1]) -> BucketState {
+        unpack_narrow(words)
+    }
+}
+
+#[inline(always)]
+fn pack_narrow(state: &BucketState) -> [u64; 1] {
+    [state.full_at.ticks << FLAG_BITS | state.full_at.part]
+}
+
+#[inline(always)]
+fn unpack_narrow([word]: [u64; 1]) -> BucketState {
+    BucketState { full_at: Moment { ticks: word >> FLAG_BITS, part: word & FLAGS } }
 }
 
 impl Pack<2> for Bucket {

@@ -15,6 +15,7 @@
 //! order, or else only tried; a home's lock is held while a key is added to it, so no key is added
 //! twice; growing holds all locks of its shard.
 
+use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Buckets that a shard grows by at a time.
 pub(super) const CHUNK: u32 = 8;
+/// Words in a cache line.
+const LINE: usize = 8;
 /// Bits of a fingerprint that can choose a shard.
 const MAX_SHARD_BITS: u32 = 14;
 /// Low bits of the first state word that are not time.
@@ -234,22 +237,18 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         Locked::new(self.words(shard, bucket))
     }
 
-    /// Reads the key's home line, so that it is on its way while others are asked for.
+    /// The key's home line. Reading a word of it asks for its memory.
     #[inline(always)]
-    pub(super) fn touch(&self, print: u64) -> u64 {
+    pub(super) fn home_line(&self, print: u64) -> &Words<WORDS> {
         let home = self.home(print);
-        self.words(home.shard, home.bucket)[0].load(Ordering::Relaxed)
+        self.words(home.shard, home.bucket)
     }
 
-    /// Reads the line after the key's home, if the key is not at home but may live further on.
-    #[inline(always)]
-    pub(super) fn touch_away(&self, print: u64) -> u64 {
-        let home = self.home(print);
-        let words = self.words(home.shard, home.bucket);
-        if bucket::find::<SLOTS, WORDS>(words, print).is_some() || bucket::reach(words) == 0 {
-            return 0;
-        }
-        self.words(home.shard, home.bucket + 1)[0].load(Ordering::Relaxed)
+    /// How far a key at `home` may live from it, never beyond the end of the shard.
+    fn reach(&self, home: Home<'_>) -> u32 {
+        let last = self.shards[home.shard as usize].buckets.load(Ordering::Relaxed) - 1;
+        let room = last.saturating_sub(home.bucket);
+        bucket::reach(self.words(home.shard, home.bucket)).min(room)
     }
 
     /// Asks the state of `print` if it is at home, where nearly all are. Calls nothing that is not
@@ -258,6 +257,10 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     pub(super) fn update_at_home<A: Ask<STATE>>(&self, print: u64, ask: &A) -> Option<A::Answer> {
         let home = self.home(print);
         let words = self.words(home.shard, home.bucket);
+        if WORDS > LINE {
+            // The states lie a line further on: ask for both lines at once.
+            black_box(words[WORDS - 1].load(Ordering::Relaxed));
+        }
         let slot = bucket::find::<SLOTS, WORDS>(words, print)?;
         let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
         if locked.print(slot) != print || !home.is_current() {
@@ -275,23 +278,18 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         now: Timestamp,
         ask: &A,
     ) -> Option<A::Answer> {
-        if let Some(answer) = self.update_at_home(print, ask) {
-            return Some(answer);
-        }
-        self.update_away(self.home(print), print, now, ask)
+        self.update_at_home(print, ask).or_else(|| self.update_away(print, now, ask))
     }
 
-    /// The key was not seen at home: it lives further on, or nowhere yet.
-    #[inline(never)]
-    fn update_away<A: Ask<STATE>>(
+    /// As [`Self::update`] for a key that was not seen at home: it lives further on, or nowhere yet.
+    pub(super) fn update_away<A: Ask<STATE>>(
         &self,
-        home: Home<'_>,
         print: u64,
         now: Timestamp,
         ask: &A,
     ) -> Option<A::Answer> {
-        let reach = bucket::reach(self.words(home.shard, home.bucket));
-        for distance in 1..=reach {
+        let home = self.home(print);
+        for distance in 1..=self.reach(home) {
             let words = self.words(home.shard, home.bucket + distance);
             if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
                 let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
@@ -370,7 +368,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
             return Some((home, home.bucket, slot));
         }
-        (1..=bucket::reach(words)).find_map(|distance| {
+        (1..=self.reach(home)).find_map(|distance| {
             let bucket = home.bucket + distance;
             let slot = bucket::find::<SLOTS, WORDS>(self.words(home.shard, bucket), print)?;
             Some((home, bucket, slot))
@@ -381,8 +379,9 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     /// room.
     pub(super) fn ensure(&self, print: u64, now: Timestamp) -> bool {
         let mut long_past = [0; STATE];
-        long_past[0] = 1 << FLAG_BITS;
-        let begin = Begin(Change { state: long_past, class: 0 });
+        long_past[0] = bucket::KEPT_FREE;
+        // Not vacant until the batch lets it go, or two new keys of one batch take turns for ever.
+        let begin = Begin(Change { state: long_past, class: debt::DENYING });
         self.update(print, now, &begin).is_some()
     }
 

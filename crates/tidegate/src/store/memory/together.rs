@@ -11,10 +11,11 @@ use std::hint::black_box;
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use super::bucket::Locked;
-use super::heap::{self, Heap, Tenant};
-use super::packing::is_narrow;
+use super::heap::{self, Copied, Heap, Tenant};
+use super::packing::{Pack, is_narrow};
 use super::table::{Change, Table};
-use super::{MemoryStore, packed};
+use super::{MemoryStore, Question, packed, up_to_date};
+use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::sync::{MutexGuard, lock, pause};
 
@@ -92,6 +93,8 @@ impl MemoryStore {
         loop {
             match self.attempt(&batch, order) {
                 Ok((allowed, decisions)) => {
+                    let overflowed = batch.parts.iter().filter(|part| **part == Part::Overflow);
+                    self.count_overflowed(overflowed.count());
                     decisions.into_iter().flatten().for_each(each);
                     return allowed;
                 }
@@ -132,11 +135,7 @@ impl MemoryStore {
                 Limit::FixedWindow(_) | Limit::SlidingWindow(_) => Part::Wide,
                 _ => Part::Heap,
             };
-            touched ^= match batch.parts[i] {
-                Part::Narrow => self.narrow.touch(print),
-                Part::Wide => self.wide.touch(print),
-                Part::Heap | Part::Overflow => 0,
-            };
+            touched ^= self.read_ahead(charge.limit, print);
             batch.same[i] = (0..i).rev().find(|j| batch.prints[*j] == print);
         }
         black_box(touched);
@@ -175,9 +174,18 @@ impl MemoryStore {
                 Evaluated::State(overflow.as_ref().map(|o| o.state(scope)).unwrap_or_default())
             }
         };
-        let (allowed, decisions, after) = batch.evaluate(before);
+        let now = batch.up_to_date(&before, self.clock.as_ref());
+        let (allowed, decisions, after) = batch.evaluate(now, before);
         for (i, after) in after.into_iter().enumerate() {
-            let (Some(after), Some(decision)) = (after, &decisions[i]) else { continue };
+            let Some(decision) = &decisions[i] else { continue };
+            let Some(after) = after else {
+                match (batch.parts[i], slots[i]) {
+                    (Part::Narrow, Some((held, slot))) => narrow.let_go(held, slot),
+                    (Part::Wide, Some((held, slot))) => wide.let_go(held, slot),
+                    _ => {}
+                }
+                continue;
+            };
             match (after, batch.parts[i], slots[i]) {
                 (Evaluated::Words(change), Part::Narrow, Some((held, slot))) => {
                     narrow.write(held, slot, [change.state[0]], change.class);
@@ -209,6 +217,7 @@ impl<const N: usize> Batch<'_, N> {
     /// Decides all charges in order; if one is denied, decides again what each leaves then.
     fn evaluate(
         &self,
+        now: Timestamp,
         before: impl Fn(usize) -> Evaluated,
     ) -> (bool, [Option<Decision>; N], [Option<Evaluated>; N]) {
         let mut decisions = [None; N];
@@ -216,12 +225,12 @@ impl<const N: usize> Batch<'_, N> {
         let mut allowed = true;
         for (i, charge) in self.charges.iter().enumerate() {
             let start = self.same[i].and_then(|j| after[j].clone()).unwrap_or_else(|| before(i));
-            let (decision, left) = decide(charge.limit, start, self.now, charge.op);
+            let (decision, left) = decide(charge.limit, start, now, charge.op);
             allowed &= decision.is_allowed();
             (decisions[i], after[i]) = (Some(decision), Some(left));
         }
         if !allowed {
-            after = self.evaluate_denied(before, &mut decisions);
+            after = self.evaluate_denied(now, before, &mut decisions);
         }
         (allowed, decisions, after)
     }
@@ -231,6 +240,7 @@ impl<const N: usize> Batch<'_, N> {
     #[cold]
     fn evaluate_denied(
         &self,
+        now: Timestamp,
         before: impl Fn(usize) -> Evaluated,
         decisions: &mut [Option<Decision>; N],
     ) -> [Option<Evaluated>; N] {
@@ -244,10 +254,10 @@ impl<const N: usize> Batch<'_, N> {
                     Op::Take(cost) | Op::Read(cost) => Op::Read(cost),
                     _ => Op::Take(0),
                 };
-                decisions[i] = Some(decide(charge.limit, start, self.now, op).0);
+                decisions[i] = Some(decide(charge.limit, start, now, op).0);
                 continue;
             }
-            let (decision, left) = decide(charge.limit, start, self.now, charge.op);
+            let (decision, left) = decide(charge.limit, start, now, charge.op);
             // Allowed now, if only an earlier charge on the same key stood in its way.
             if !decision.is_allowed() {
                 base[i] = Some(left.clone());
@@ -255,6 +265,13 @@ impl<const N: usize> Batch<'_, N> {
             }
         }
         after
+    }
+
+    /// The time to decide at: `now`, or a fresh one if some state was left after it.
+    fn up_to_date(&self, before: &impl Fn(usize) -> Evaluated, clock: Option<&Clock>) -> Timestamp {
+        let limits = self.charges.iter().map(|charge| charge.limit).enumerate();
+        let latest = limits.map(|(i, limit)| not_before(limit, &before(i))).max();
+        up_to_date(self.now, latest.unwrap_or_default(), clock)
     }
 
     /// Decides a charge, and all others on its key, on the state that is shared by all who found
@@ -277,23 +294,46 @@ impl<const N: usize> Batch<'_, N> {
 }
 
 #[inline(always)]
+fn not_before(limit: &Limit, state: &Evaluated) -> Timestamp {
+    match (limit, state) {
+        (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) if is_narrow(bucket) => {
+            bucket.not_before(&bucket.unpack([state[0]]))
+        }
+        (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) => {
+            bucket.not_before(&bucket.unpack(*state))
+        }
+        (Limit::FixedWindow(window), Evaluated::Words(Change { state, .. })) => {
+            window.not_before(&window.unpack(*state))
+        }
+        (Limit::SlidingWindow(window), Evaluated::Words(Change { state, .. })) => {
+            window.not_before(&window.unpack(*state))
+        }
+        (limit, Evaluated::State(state)) => limit.not_before(state),
+        (_, Evaluated::Words(_)) => Timestamp::EPOCH,
+    }
+}
+
+#[inline(always)]
 fn decide(limit: &Limit, before: Evaluated, now: Timestamp, op: Op) -> (Decision, Evaluated) {
     match (limit, before) {
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) if is_narrow(bucket) => {
-            let (decision, Change { state: [word], class }) =
-                packed::<_, 1>(bucket, [state[0]], now, op);
+            let question = Question { algorithm: bucket, now, op, clock: None };
+            let (decision, Change { state: [word], class }) = packed::<_, 1>(&question, [state[0]]);
             (decision, Evaluated::Words(Change { state: [word, 0], class }))
         }
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) => {
-            let (decision, change) = packed::<_, 2>(bucket, state, now, op);
+            let question = Question { algorithm: bucket, now, op, clock: None };
+            let (decision, change) = packed::<_, 2>(&question, state);
             (decision, Evaluated::Words(change))
         }
         (Limit::FixedWindow(window), Evaluated::Words(Change { state, .. })) => {
-            let (decision, change) = packed(window, state, now, op);
+            let question = Question { algorithm: window, now, op, clock: None };
+            let (decision, change) = packed(&question, state);
             (decision, Evaluated::Words(change))
         }
         (Limit::SlidingWindow(window), Evaluated::Words(Change { state, .. })) => {
-            let (decision, change) = packed(window, state, now, op);
+            let question = Question { algorithm: window, now, op, clock: None };
+            let (decision, change) = packed(&question, state);
             (decision, Evaluated::Words(change))
         }
         (limit, before) => {
@@ -359,6 +399,15 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
         self.held[held].as_ref().map_or([0; STATE], |held| held.locked.state(slot))
     }
 
+    /// Nothing was charged: a slot that was kept free for this is anybody's again.
+    fn let_go(&mut self, held: usize, slot: usize) {
+        if let Some(held) = &mut self.held[held]
+            && held.locked.is_kept_free(slot)
+        {
+            held.locked.set_class(slot, 0);
+        }
+    }
+
     fn write(&mut self, held: usize, slot: usize, state: [u64; STATE], class: u64) {
         if let Some(held) = &mut self.held[held] {
             held.locked.set_state(slot, &state);
@@ -387,10 +436,11 @@ impl<'a> HeapLocks<'a> {
         wanted.dedup();
         locks.shards.extend(wanted.into_iter().map(|shard| (shard, heap.lock(shard))));
         for i in (0..batch.charges.len()).filter(on_heap) {
-            let (print, op) = (batch.prints[i], batch.charges[i].op);
+            let (print, Charge { limit, op, .. }) = (batch.prints[i], batch.charges[i]);
+            let question = Question { algorithm: limit, now: batch.now, op, clock: None };
             let shard = locks.shard(print).ok_or(Obstacle::Busy)?;
-            let room = heap.make_room(shard, print, batch.now, op).ok_or(Obstacle::Missing(i))?;
-            locks.reserved += room;
+            let room = heap.make_room(shard, print, &question, Copied::Yes);
+            locks.reserved += room.ok_or(Obstacle::Missing(i))?;
         }
         Ok(locks)
     }
