@@ -45,12 +45,12 @@ pub trait Algorithm {
     /// It is what makes expiry and eviction algorithm-free: nobody guesses a time to live.
     fn idle_at(&self, state: &Self::State) -> Timestamp;
 
-    /// No history under these numbers could have left `state` before this instant.
+    /// True if no history under these numbers could have left `state` by `now`.
     ///
-    /// If it is later than now, either the clock went back or the numbers changed, and deciding
-    /// repairs the state; or, where many decide at once, whoever read the clock was held up since,
-    /// and had better read it again than repair what is sound.
-    fn not_before(&self, state: &Self::State) -> Timestamp;
+    /// Either the clock went back or the numbers changed, and deciding repairs the state; or, where
+    /// many decide at once, whoever read the clock was held up since, and had better read it again
+    /// than repair what is sound.
+    fn is_ahead(&self, state: &Self::State, now: Timestamp) -> bool;
 
     /// The most that any closed interval of length `within` can admit, returns aside, while time
     /// runs forward and the numbers stay. `None` if the limit bounds something else (in-flight).

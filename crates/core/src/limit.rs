@@ -321,8 +321,8 @@ impl Algorithm for Limit {
         dispatch!(self, state, |algorithm, inner| algorithm.idle_at(inner))
     }
 
-    fn not_before(&self, state: &State) -> Timestamp {
-        dispatch!(self, state, |algorithm, inner| algorithm.not_before(inner))
+    fn is_ahead(&self, state: &State, now: Timestamp) -> bool {
+        dispatch!(self, state, |algorithm, inner| algorithm.is_ahead(inner, now))
     }
 
     fn promise(&self, within: Span) -> Option<u64> {

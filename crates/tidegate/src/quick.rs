@@ -111,15 +111,14 @@ impl Quick {
             // Nothing but loads, so that all of them are under way at once.
             black_box(words.iter().fold(0, |all, word| all ^ word.load(Ordering::Relaxed)));
             for (print, key) in prints.iter().zip(keys) {
-                let mut verdict = match &self.kind {
-                    Kind::Whole(bucket) => {
-                        store.take_narrow(now, bucket, *print).map(Verdict::of_one)
-                    }
-                    _ => None,
-                };
-                if verdict.is_none() {
-                    self.take_into(store, now, *print, &mut verdict);
+                if let Kind::Whole(bucket) = &self.kind
+                    && let Some(decision) = store.take_narrow(now, bucket, *print)
+                {
+                    verdicts.push(Verdict::of_one(decision));
+                    continue;
                 }
+                let mut verdict = None;
+                self.take_into(store, now, *print, &mut verdict);
                 verdicts.push(verdict.unwrap_or_else(|| otherwise(key.as_ref())));
             }
         }

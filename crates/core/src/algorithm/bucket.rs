@@ -281,8 +281,8 @@ impl Algorithm for Whole {
     }
 
     #[inline(always)]
-    fn not_before(&self, state: &BucketState) -> Timestamp {
-        self.bucket().not_before(state)
+    fn is_ahead(&self, state: &BucketState, now: Timestamp) -> bool {
+        self.bucket().is_ahead(state, now)
     }
 
     fn promise(&self, within: Span) -> Option<u64> {
@@ -322,10 +322,8 @@ impl Algorithm for Bucket {
     }
 
     #[inline(always)]
-    fn not_before(&self, state: &BucketState) -> Timestamp {
-        // A part more or less is not worth the carry: rounded down, never too late.
-        let ticks = state.full_at.ticks.saturating_sub(self.fill.ticks);
-        Timestamp::from_micros(ticks - u64::from(ticks > 0 && state.full_at.part < self.fill.part))
+    fn is_ahead(&self, state: &BucketState, now: Timestamp) -> bool {
+        self.full_at(state, now).repaired
     }
 
     fn promise(&self, within: Span) -> Option<u64> {

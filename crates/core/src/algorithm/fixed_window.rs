@@ -173,8 +173,8 @@ impl Algorithm for FixedWindow {
     }
 
     #[inline]
-    fn not_before(&self, state: &FixedWindowState) -> Timestamp {
-        Timestamp::from_micros(state.end.saturating_sub(self.windows.length))
+    fn is_ahead(&self, state: &FixedWindowState, now: Timestamp) -> bool {
+        state.end > now.as_micros() + self.windows.length
     }
 
     fn promise(&self, within: Span) -> Option<u64> {

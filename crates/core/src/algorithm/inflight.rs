@@ -215,9 +215,8 @@ impl Algorithm for InFlight {
         Timestamp::from_micros(ends.max(ids))
     }
 
-    fn not_before(&self, state: &InFlightState) -> Timestamp {
-        let newest = state.leases.back().map_or(0, |lease| lease.expires);
-        Timestamp::from_micros(newest.saturating_sub(self.ttl))
+    fn is_ahead(&self, state: &InFlightState, now: Timestamp) -> bool {
+        self.seen(state, now).repaired
     }
 
     fn promise(&self, _within: Span) -> Option<u64> {

@@ -240,8 +240,8 @@ impl Algorithm for SlidingLog {
         Timestamp::from_micros(newest)
     }
 
-    fn not_before(&self, state: &SlidingLogState) -> Timestamp {
-        Timestamp::from_micros(state.entries.back().map_or(0, |entry| entry.at))
+    fn is_ahead(&self, state: &SlidingLogState, now: Timestamp) -> bool {
+        state.entries.back().is_some_and(|entry| entry.at > now.as_micros())
     }
 
     fn promise(&self, within: Span) -> Option<u64> {

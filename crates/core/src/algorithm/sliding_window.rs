@@ -209,8 +209,8 @@ impl Algorithm for SlidingWindow {
     }
 
     #[inline]
-    fn not_before(&self, state: &SlidingWindowState) -> Timestamp {
-        Timestamp::from_micros(state.end.saturating_sub(self.windows.length))
+    fn is_ahead(&self, state: &SlidingWindowState, now: Timestamp) -> bool {
+        state.end > now.as_micros() + self.windows.length
     }
 
     fn promise(&self, within: Span) -> Option<u64> {

@@ -11,6 +11,7 @@ mod budget;
 mod debt;
 mod growth;
 mod heap;
+mod locks;
 mod overflow;
 mod packing;
 mod stats;
@@ -64,10 +65,9 @@ impl MemoryStore {
 
     /// A store of at most `max_bytes`, of which only what is used is taken from the system.
     pub fn new(max_bytes: u64, hashing: Hashing) -> io::Result<Self> {
-        let max_bytes = max_bytes.max(Self::MIN_BYTES);
         // A small store has few shards, and one of them copied is as large as the store itself.
         let scratch = Narrow::scratch_bytes(max_bytes).min(max_bytes / 8);
-        let budget = Arc::new(Budget::new(max_bytes - scratch));
+        let budget = Arc::new(Budget::new((max_bytes - scratch).max(Self::MIN_BYTES)));
         Ok(Self {
             secret: Secret::new(hashing),
             narrow: Table::new(max_bytes, Arc::clone(&budget))?,
@@ -320,7 +320,7 @@ pub(crate) struct Question<'a, A> {
 
 impl<A: Algorithm> Question<'_, A> {
     fn decide(&self, state: &mut A::State) -> Decision {
-        let now = up_to_date(self.now, self.algorithm.not_before(state), self.clock);
+        let now = up_to_date(self.now, self.algorithm.is_ahead(state, self.now), self.clock);
         self.algorithm.decide(state, now, self.op)
     }
 }
@@ -358,16 +358,16 @@ fn packed<A: Pack<STATE>, const STATE: usize>(
 ) -> (Decision, Change<STATE>) {
     let Question { algorithm, now, op, clock } = *question;
     let mut state = algorithm.unpack(words);
-    let now = up_to_date(now, algorithm.not_before(&state), clock);
+    let now = up_to_date(now, algorithm.is_ahead(&state, now), clock);
     let decision = algorithm.decide(&mut state, now, op);
     let change = Change { state: algorithm.pack(&state), class: debt::class(&decision) };
     (decision, change)
 }
 
-/// `now`, or a fresh reading of the clock if the state was left after it.
+/// `now`, or a fresh reading of the clock if a state seems to be ahead of it.
 #[inline(always)]
-fn up_to_date(now: Timestamp, not_before: Timestamp, clock: Option<&Clock>) -> Timestamp {
-    if not_before > now { read_again(now, clock) } else { now }
+fn up_to_date(now: Timestamp, ahead: bool, clock: Option<&Clock>) -> Timestamp {
+    if ahead { read_again(now, clock) } else { now }
 }
 
 #[cold]

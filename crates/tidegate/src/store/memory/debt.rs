@@ -15,7 +15,7 @@ pub(super) fn class(decision: &Decision) -> u64 {
         return DENYING;
     }
     let owed = decision.limit.wrapping_sub(decision.remaining);
-    u64::from(((owed | 1).ilog2() + 3) / 4).min(DENYING - 1)
+    u64::from((owed | 1).ilog2().div_ceil(4)).min(DENYING - 1)
 }
 
 /// The most units that a key of this class can owe.

@@ -10,23 +10,20 @@ use std::hint::black_box;
 
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
-use super::bucket::Locked;
-use super::heap::{self, Copied, Heap, Tenant};
+use super::locks::{HeapLocks, Locks};
 use super::packing::{Pack, is_narrow};
-use super::table::{Change, Table};
+use super::table::Change;
 use super::{MemoryStore, Question, packed, up_to_date};
 use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
-use crate::sync::{MutexGuard, lock, pause};
+use crate::sync::{lock, pause};
 
-/// Attempts at one lock before everything is let go.
-const SPINS: u32 = 64;
 /// Times a key is given a slot that others take again, before it is decided on the shared state.
 const MOST_ENSURED: u32 = 64;
 
 /// Which part of the store a charge goes to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+pub(super) enum Part {
     Heap,
     Narrow,
     Wide,
@@ -34,7 +31,7 @@ enum Part {
 }
 
 /// What has to happen before the charges can be held.
-enum Obstacle {
+pub(super) enum Obstacle {
     /// A lock was not free, or a table was just growing.
     Busy,
     /// This charge's key has no slot.
@@ -42,11 +39,11 @@ enum Obstacle {
 }
 
 /// The charges of one request, in the order given.
-struct Batch<'a, const N: usize> {
-    now: Timestamp,
-    charges: &'a [Charge<'a>],
-    prints: [u64; N],
-    parts: [Part; N],
+pub(super) struct Batch<'a, const N: usize> {
+    pub(super) now: Timestamp,
+    pub(super) charges: &'a [Charge<'a>],
+    pub(super) prints: [u64; N],
+    pub(super) parts: [Part; N],
     /// The nearest earlier charge on the same state.
     same: [Option<usize>; N],
 }
@@ -91,7 +88,12 @@ impl MemoryStore {
         let order = &order[..charges.len()];
         let (mut attempt, mut ensured) = (0, 0);
         loop {
-            match self.attempt(&batch, order) {
+            let attempt_made = match self.attempt_narrow(&batch, order) {
+                Ok(None) => self.attempt(&batch, order),
+                Ok(Some(decisions)) => Ok((true, decisions)),
+                Err(obstacle) => Err(obstacle),
+            };
+            match attempt_made {
                 Ok((allowed, decisions)) => {
                     let overflowed = batch.parts.iter().filter(|part| **part == Part::Overflow);
                     self.count_overflowed(overflowed.count());
@@ -142,6 +144,44 @@ impl MemoryStore {
         batch
     }
 
+    /// The commonest batch, buckets of different keys that all allow, without the detours of the
+    /// general one. `None` if it is another batch or if somebody denies.
+    fn attempt_narrow<const N: usize>(
+        &self,
+        batch: &Batch<'_, N>,
+        order: &[usize],
+    ) -> Result<Option<[Option<Decision>; N]>, Obstacle> {
+        let simple = |i: &usize| batch.parts[*i] == Part::Narrow && batch.same[*i].is_none();
+        if !order.iter().all(simple) {
+            return Ok(None);
+        }
+        let mut locks = Locks::<N, 4, 1, 8>::new();
+        let mut slots = [(0, 0); N];
+        for &i in order {
+            slots[i] = locks.hold(&self.narrow, batch, i)?;
+        }
+        let mut decisions = [None; N];
+        let mut changes = [Change { state: [0], class: 0 }; N];
+        for (i, charge) in batch.charges.iter().enumerate() {
+            let Limit::Bucket(bucket) = charge.limit else { return Ok(None) };
+            let words = locks.state(slots[i].0, slots[i].1);
+            if bucket.is_ahead(&bucket.unpack(words), batch.now) {
+                return Ok(None);
+            }
+            let question =
+                Question { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
+            let (decision, change) = packed::<_, 1>(&question, words);
+            if !decision.is_allowed() {
+                return Ok(None);
+            }
+            (decisions[i], changes[i]) = (Some(decision), change);
+        }
+        for (change, (held, slot)) in changes.iter().zip(slots).take(batch.charges.len()) {
+            locks.write(held, slot, change.state, change.class);
+        }
+        Ok(Some(decisions))
+    }
+
     /// Locks, evaluates, writes; or says what stood in the way, with nothing locked or written.
     fn attempt<const N: usize>(
         &self,
@@ -156,8 +196,8 @@ impl MemoryStore {
         for &i in order {
             slots[i] = match batch.parts[i] {
                 Part::Heap => None,
-                Part::Narrow => narrow.hold(&self.narrow, batch, i)?,
-                Part::Wide => wide.hold(&self.wide, batch, i)?,
+                Part::Narrow => Some(narrow.hold(&self.narrow, batch, i)?),
+                Part::Wide => Some(wide.hold(&self.wide, batch, i)?),
                 Part::Overflow => {
                     overflow.get_or_insert_with(|| lock(&self.overflow));
                     None
@@ -270,8 +310,8 @@ impl<const N: usize> Batch<'_, N> {
     /// The time to decide at: `now`, or a fresh one if some state was left after it.
     fn up_to_date(&self, before: &impl Fn(usize) -> Evaluated, clock: Option<&Clock>) -> Timestamp {
         let limits = self.charges.iter().map(|charge| charge.limit).enumerate();
-        let latest = limits.map(|(i, limit)| not_before(limit, &before(i))).max();
-        up_to_date(self.now, latest.unwrap_or_default(), clock)
+        let mut ahead = limits.map(|(i, limit)| is_ahead(limit, &before(i), self.now));
+        up_to_date(self.now, ahead.any(|ahead| ahead), clock)
     }
 
     /// Decides a charge, and all others on its key, on the state that is shared by all who found
@@ -294,22 +334,22 @@ impl<const N: usize> Batch<'_, N> {
 }
 
 #[inline(always)]
-fn not_before(limit: &Limit, state: &Evaluated) -> Timestamp {
+fn is_ahead(limit: &Limit, state: &Evaluated, now: Timestamp) -> bool {
     match (limit, state) {
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) if is_narrow(bucket) => {
-            bucket.not_before(&bucket.unpack([state[0]]))
+            bucket.is_ahead(&bucket.unpack([state[0]]), now)
         }
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) => {
-            bucket.not_before(&bucket.unpack(*state))
+            bucket.is_ahead(&bucket.unpack(*state), now)
         }
         (Limit::FixedWindow(window), Evaluated::Words(Change { state, .. })) => {
-            window.not_before(&window.unpack(*state))
+            window.is_ahead(&window.unpack(*state), now)
         }
         (Limit::SlidingWindow(window), Evaluated::Words(Change { state, .. })) => {
-            window.not_before(&window.unpack(*state))
+            window.is_ahead(&window.unpack(*state), now)
         }
-        (limit, Evaluated::State(state)) => limit.not_before(state),
-        (_, Evaluated::Words(_)) => Timestamp::EPOCH,
+        (limit, Evaluated::State(state)) => limit.is_ahead(state, now),
+        (_, Evaluated::Words(_)) => false,
     }
 }
 
@@ -344,128 +384,5 @@ fn decide(limit: &Limit, before: Evaluated, now: Timestamp, op: Op) -> (Decision
             let decision = limit.decide(&mut state, now, op);
             (decision, Evaluated::State(state))
         }
-    }
-}
-
-/// The buckets of one table that a batch has locked.
-struct Locks<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
-    held: [Option<Held<'a, SLOTS, STATE, WORDS>>; N],
-    count: usize,
-}
-
-struct Held<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
-    shard: u32,
-    bucket: u32,
-    locked: Locked<'a, SLOTS, STATE, WORDS>,
-}
-
-impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: usize>
-    Locks<'a, N, SLOTS, STATE, WORDS>
-{
-    #[inline(always)]
-    fn new() -> Self {
-        Self { held: [const { None }; N], count: 0 }
-    }
-
-    /// Locks the bucket of charge `i`, and says which it is and which slot in it.
-    #[inline(always)]
-    fn hold<const FLAGS: u64>(
-        &mut self,
-        table: &'a Table<SLOTS, STATE, WORDS, FLAGS>,
-        batch: &Batch<'_, N>,
-        i: usize,
-    ) -> Result<Option<(usize, usize)>, Obstacle> {
-        let print = batch.prints[i];
-        let (home, bucket, slot) = table.glimpse(print).ok_or(Obstacle::Missing(i))?;
-        let known = self.held[..self.count].iter().position(|held| {
-            held.as_ref().is_some_and(|held| (held.shard, held.bucket) == (home.shard, bucket))
-        });
-        let held = match known {
-            Some(held) => held,
-            None => {
-                let words = table.words(home.shard, bucket);
-                let spun = (0..SPINS).find_map(|_| Locked::try_new(words));
-                let locked = spun.ok_or(Obstacle::Busy)?;
-                self.held[self.count] = Some(Held { shard: home.shard, bucket, locked });
-                self.count += 1;
-                self.count - 1
-            }
-        };
-        let current = self.held[held].as_ref().is_some_and(|held| held.locked.print(slot) == print);
-        if current && home.is_current() { Ok(Some((held, slot))) } else { Err(Obstacle::Busy) }
-    }
-
-    fn state(&self, held: usize, slot: usize) -> [u64; STATE] {
-        self.held[held].as_ref().map_or([0; STATE], |held| held.locked.state(slot))
-    }
-
-    /// Nothing was charged: a slot that was kept free for this is anybody's again.
-    fn let_go(&mut self, held: usize, slot: usize) {
-        if let Some(held) = &mut self.held[held]
-            && held.locked.is_kept_free(slot)
-        {
-            held.locked.set_class(slot, 0);
-        }
-    }
-
-    fn write(&mut self, held: usize, slot: usize, state: [u64; STATE], class: u64) {
-        if let Some(held) = &mut self.held[held] {
-            held.locked.set_state(slot, &state);
-            held.locked.set_class(slot, class);
-        }
-    }
-}
-
-/// The heap shards that a batch has locked, and the bytes it has reserved there.
-struct HeapLocks<'a> {
-    heap: &'a Heap,
-    shards: Vec<(usize, MutexGuard<'a, heap::Shard>)>,
-    reserved: u64,
-}
-
-impl<'a> HeapLocks<'a> {
-    /// Locks in ascending order, before any table: nobody waits for these while holding those.
-    fn new<const N: usize>(heap: &'a Heap, batch: &Batch<'_, N>) -> Result<Self, Obstacle> {
-        let mut locks = Self { heap, shards: Vec::new(), reserved: 0 };
-        let on_heap = |i: &usize| batch.parts[*i] == Part::Heap;
-        let mut wanted: Vec<usize> = Vec::new();
-        wanted.extend(
-            (0..batch.charges.len()).filter(on_heap).map(|i| heap.shard_of(batch.prints[i])),
-        );
-        wanted.sort_unstable();
-        wanted.dedup();
-        locks.shards.extend(wanted.into_iter().map(|shard| (shard, heap.lock(shard))));
-        for i in (0..batch.charges.len()).filter(on_heap) {
-            let (print, Charge { limit, op, .. }) = (batch.prints[i], batch.charges[i]);
-            let question = Question { algorithm: limit, now: batch.now, op, clock: None };
-            let shard = locks.shard(print).ok_or(Obstacle::Busy)?;
-            let room = heap.make_room(shard, print, &question, Copied::Yes);
-            locks.reserved += room.ok_or(Obstacle::Missing(i))?;
-        }
-        Ok(locks)
-    }
-
-    fn shard(&mut self, print: u64) -> Option<&mut heap::Shard> {
-        let wanted = self.heap.shard_of(print);
-        self.shards.iter_mut().find(|(shard, _)| *shard == wanted).map(|(_, guard)| &mut **guard)
-    }
-
-    fn state(&self, print: u64) -> State {
-        let wanted = self.heap.shard_of(print);
-        let shard = self.shards.iter().find(|(shard, _)| *shard == wanted);
-        shard.map(|(_, guard)| guard.state(print)).unwrap_or_default()
-    }
-
-    fn put(&mut self, print: u64, limit: &Limit, decision: &Decision, state: State) {
-        let heap = self.heap;
-        if let Some(shard) = self.shard(print) {
-            heap.put(shard, Tenant::new(print, limit, decision, state));
-        }
-    }
-}
-
-impl Drop for HeapLocks<'_> {
-    fn drop(&mut self) {
-        self.heap.release(self.reserved);
     }
 }
