@@ -61,10 +61,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let outcome = flood.outcome(making, roomy_ns - making, normal_ns - making);
     print(&outcome);
     report::write(&options.out("attack.json"), &outcome)?;
-    if outcome.within_bound {
-        return Ok(());
+    if !outcome.within_bound {
+        let resident = outcome.resident_bytes;
+        return Err(format!("{resident} bytes resident, {max_bytes} allowed").into());
     }
-    Err(format!("{} bytes resident, {max_bytes} allowed", outcome.resident_bytes).into())
+    if outcome.forgotten_units > outcome.evicted {
+        return Err("more than one unit was forgotten for an evicted key".into());
+    }
+    match outcome.still_denied {
+        all if all as u64 == VICTIMS => Ok(()),
+        denied => Err(format!("{denied} of {VICTIMS} keys in denial stayed denied").into()),
+    }
 }
 
 struct Flood {

@@ -1,7 +1,7 @@
 //! Time. The only file that reads it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_core::{Span, Timestamp};
@@ -57,10 +57,13 @@ struct Shared {
     started_micros: u64,
     /// Microseconds to add to what the counter says.
     correction: AtomicI64,
-    next_check: AtomicU64,
+    /// The counter at the last check, and the kernel's time since the start.
+    checked_at: AtomicU64,
     checked_micros: AtomicU64,
-    ticks_between_checks: u64,
-    distrusted: AtomicBool,
+    /// Ticks until the next check; 0, that is always, for a counter that is not trusted.
+    check_after: AtomicU64,
+    /// Ticks between two reads of the counter that were not interrupted.
+    short_ticks: u64,
 }
 
 impl SystemClock {
@@ -73,17 +76,18 @@ impl SystemClock {
         let scale = (nanos << 24) / 1_000;
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let counter_at_start = counter.raw();
-        let ticks_between_checks = u64::try_from(100_000_000 * u128::from(TICKS) / nanos);
+        let tenth_of_a_second = u64::try_from(100_000_000 * u128::from(TICKS) / nanos);
+        let tenth_of_a_second = tenth_of_a_second.unwrap_or(u64::MAX).max(1);
         Self(Arc::new(Shared {
             counter_at_start,
             scale: u64::try_from(scale).unwrap_or(u64::MAX),
             started: Instant::now(),
             started_micros: Span::from(since_epoch).as_micros(),
             correction: AtomicI64::new(0),
-            next_check: AtomicU64::new(counter_at_start),
+            checked_at: AtomicU64::new(counter_at_start),
             checked_micros: AtomicU64::new(0),
-            ticks_between_checks: ticks_between_checks.unwrap_or(u64::MAX).max(1),
-            distrusted: AtomicBool::new(false),
+            check_after: AtomicU64::new(tenth_of_a_second),
+            short_ticks: tenth_of_a_second / 2_000,
             counter,
         }))
     }
@@ -93,17 +97,19 @@ impl SystemClock {
     pub fn now(&self) -> Timestamp {
         let shared = &*self.0;
         let raw = shared.counter.raw();
-        if raw >= shared.next_check.load(Ordering::Relaxed) {
-            return shared.check(raw);
+        // A counter that went back is as far from the last check as one that is overdue.
+        let since_check = raw.wrapping_sub(shared.checked_at.load(Ordering::Relaxed));
+        if since_check >= shared.check_after.load(Ordering::Relaxed) {
+            return shared.check();
         }
-        let corrected =
-            shared.elapsed(raw).wrapping_add_signed(shared.correction.load(Ordering::Relaxed));
-        Timestamp::from_micros(shared.started_micros + corrected)
+        let correction = shared.correction.load(Ordering::Relaxed);
+        let micros = shared.started_micros.wrapping_add(shared.elapsed(raw));
+        Timestamp::from_micros(micros.wrapping_add_signed(correction))
     }
 
     /// False once the time stamp counter was found to be off, and the kernel is asked each time.
     pub fn trusts_counter(&self) -> bool {
-        !self.0.distrusted.load(Ordering::Relaxed)
+        self.0.counter_is_trusted()
     }
 }
 
@@ -120,30 +126,37 @@ impl Shared {
         ((u128::from(ticks) * u128::from(self.scale)) >> 64) as u64
     }
 
+    /// Asks the kernel, and compares.
     #[cold]
-    fn check(&self, raw: u64) -> Timestamp {
+    fn check(&self) -> Timestamp {
+        let raw = self.counter.raw();
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let now = Timestamp::from_micros(self.started_micros.saturating_add(elapsed));
+        let interrupted = self.counter.raw().wrapping_sub(raw) > self.short_ticks;
+        if !self.counter_is_trusted() || interrupted {
+            // What a thread that was off the processor in between would find means nothing.
+            return now;
+        }
         let off = elapsed.wrapping_sub(self.elapsed(raw)).cast_signed();
         let before = self.correction.swap(off, Ordering::Relaxed);
         let checked = self.checked_micros.swap(elapsed, Ordering::Relaxed);
-        if !is_sound(off.abs_diff(before), elapsed.saturating_sub(checked)) {
-            self.distrusted.store(true, Ordering::Relaxed);
+        self.checked_at.store(raw, Ordering::Relaxed);
+        let sound = is_sound(off.abs_diff(before), elapsed.saturating_sub(checked));
+        if !sound || raw < self.counter_at_start {
+            self.check_after.store(0, Ordering::Relaxed);
         }
-        // A counter that is not trusted is always due for a check, which asks the kernel.
-        let next = match self.distrusted.load(Ordering::Relaxed) {
-            true => 0,
-            false => raw.saturating_add(self.ticks_between_checks),
-        };
-        self.next_check.store(next, Ordering::Relaxed);
-        Timestamp::from_micros(self.started_micros.saturating_add(elapsed))
+        now
+    }
+
+    fn counter_is_trusted(&self) -> bool {
+        self.check_after.load(Ordering::Relaxed) > 0
     }
 }
 
-/// Between two checks the counter may drift by a thousandth, and seem off by as long as a thread
-/// may be kept from the processor between reading the one clock and the other.
+/// Between two checks the counter may drift by a thousandth, and a little for the reading.
 fn is_sound(strayed_micros: u64, between_checks_micros: u64) -> bool {
-    const PREEMPTED: u64 = 50_000;
-    strayed_micros <= PREEMPTED + between_checks_micros / 1_000
+    const READING: u64 = 1_000;
+    strayed_micros <= READING + between_checks_micros / 1_000
 }
 
 /// A clock for tests: it stands still until it is moved. Clones share the time.
@@ -251,18 +264,25 @@ mod tests {
         assert!(clock.trusts_counter());
     }
 
+    /// governor's 1891 s Retry-After: counters of virtual machines jump, in both directions.
     #[test]
-    fn a_counter_that_strays_is_not_used_again() {
-        let clock = SystemClock::new();
-        let shared = &*clock.0;
-        // As if the counter had jumped back by an hour: governor's 1891 s Retry-After.
-        shared.correction.store(-3_600_000_000, Ordering::Relaxed);
-        shared.next_check.store(0, Ordering::Relaxed);
-        let _ = clock.now();
-        assert!(!clock.trusts_counter());
-        let first = clock.now();
-        assert!(clock.now().since(first) < Span::from_secs(60));
-        assert_eq!(shared.next_check.load(Ordering::Relaxed), 0);
+    fn a_counter_that_jumps_is_not_used_again() {
+        for jump in [3_600_000_000_000_i64, -3_600_000_000_000] {
+            let clock = SystemClock::new();
+            let before = clock.now();
+            let mut jumped = Arc::into_inner(clock.0).expect("the only handle");
+            // The counter is where it is: to have jumped, it must have been elsewhere before.
+            let elsewhere = |raw: u64| raw.wrapping_add_signed(-jump);
+            jumped.counter_at_start = elsewhere(jumped.counter_at_start);
+            let checked_at = elsewhere(jumped.checked_at.load(Ordering::Relaxed));
+            jumped.checked_at.store(checked_at, Ordering::Relaxed);
+            let clock = SystemClock(Arc::new(jumped));
+            for _ in 0..1_000 {
+                assert!(clock.now().since(before) < Span::from_secs(60), "{jump}");
+                assert!(clock.now() >= before, "{jump}");
+            }
+            assert!(!clock.trusts_counter(), "{jump}");
+        }
     }
 
     #[test]

@@ -212,7 +212,8 @@ impl Limiter {
     }
 
     /// Replaces the limit called `name` while the limiter runs. Everybody's state is kept: what was
-    /// spent stays spent, and nobody waits longer than one full refill at the new numbers.
+    /// spent stays spent, and nobody waits longer than one full refill at the new numbers. Only
+    /// another kind of state (another algorithm family, another window length) starts afresh.
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, Rate};
@@ -257,6 +258,15 @@ impl Limiter {
     #[inline(always)]
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
+    }
+
+    /// A permit of `key` was dropped. Its place may have been one that all keys without room share.
+    pub(crate) fn freed_by_permit(&self, key: &[u8]) {
+        self.freed(key);
+        #[cfg(feature = "tokio")]
+        if self.shared().store.has_overflowed() {
+            self.shared().queues.freed_all();
+        }
     }
 
     /// Units of `key` came back: whoever waits for them may ask again.

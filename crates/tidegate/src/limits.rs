@@ -43,6 +43,7 @@ pub(crate) struct LimitSet {
 
 impl LimitSet {
     fn new(entries: Vec<Entry>, store: &MemoryStore, clock: &Clock) -> Self {
+        entries.iter().for_each(|entry| store.expect(&entry.limit));
         Self { quick: Quick::new(&entries, store, clock), entries: entries.into() }
     }
 }

@@ -85,6 +85,6 @@ impl Drop for Permit {
             let op = Op::Release(held.lease);
             shared.store.decide(now, &Charge { key, limit: &held.limit, op });
         }
-        self.limiter.freed(&self.key);
+        self.limiter.freed_by_permit(&self.key);
     }
 }

@@ -16,7 +16,7 @@ use tidegate_core::{Limit, Timestamp};
 use crate::clock::{Clock, SystemClock};
 use crate::limits::Entry;
 use crate::store::memory::{MemoryStore, is_narrow};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use crate::verdict::Verdict;
 
 /// What a check needs to know.
@@ -89,6 +89,15 @@ impl Quick {
         *verdict = decision.map(Verdict::of_one);
     }
 
+    /// A word of the memory that a key is likely in; reading it asks for it.
+    #[inline(always)]
+    fn first_word<'a>(&self, store: &'a MemoryStore, print: u64) -> &'a AtomicU64 {
+        match self.kind {
+            Kind::Whole(_) | Kind::Bucket(_) => store.first_narrow_word(print),
+            Kind::FixedWindow(_) | Kind::SlidingWindow(_) => store.first_wide_word(print),
+        }
+    }
+
     /// Checks many keys, each on its own, fetching their memory together; `otherwise` checks those
     /// that were not found at once.
     pub(crate) fn check_each<K: AsRef<[u8]>>(
@@ -103,10 +112,10 @@ impl Quick {
         for keys in keys.chunks(AT_ONCE) {
             let now = self.clock.now();
             let print = |key: &K| store.print_with(self.salt, key.as_ref());
-            let (mut prints, mut words) = ([0; AT_ONCE], [store.first_word(0); AT_ONCE]);
+            let (mut prints, mut words) = ([0; AT_ONCE], [self.first_word(store, 0); AT_ONCE]);
             for (i, key) in keys.iter().enumerate() {
                 prints[i] = print(key);
-                words[i] = store.first_word(prints[i]);
+                words[i] = self.first_word(store, prints[i]);
             }
             // Nothing but loads, so that all of them are under way at once.
             black_box(words.iter().fold(0, |all, word| all ^ word.load(Ordering::Relaxed)));

@@ -6,7 +6,7 @@
 //!
 //! # Promise
 //! Each window admits at most its limit, so an interval of length w admits at most
-//! `limit × (floor(w / W) + 2)`: **twice the limit across a boundary**, however short the window.
+//! `limit × (ceil(w / W) + 1)`: **twice the limit across a boundary**, however short the window.
 //!
 //! # State
 //! The window's end and a count: 16 bytes.
@@ -178,7 +178,7 @@ impl Algorithm for FixedWindow {
     }
 
     fn promise(&self, within: Span) -> Option<u64> {
-        let windows = within.as_micros() / self.windows.length + 2;
+        let windows = within.as_micros().div_ceil(self.windows.length) + 1;
         Some(self.limit.saturating_mul(windows))
     }
 

@@ -201,10 +201,30 @@ impl MemoryStore {
         fingerprint(self.secret.hash_with(salt, text))
     }
 
-    /// A word of the memory that a bucket's key is likely in; reading it asks for it.
+    /// A word of the memory that a bucket's key is likely in.
     #[inline(always)]
-    pub(crate) fn first_word(&self, print: u64) -> &AtomicU64 {
+    pub(crate) fn first_narrow_word(&self, print: u64) -> &AtomicU64 {
         &self.narrow.home_line(print)[0]
+    }
+
+    /// A word of the memory that a window's key is likely in.
+    #[inline(always)]
+    pub(crate) fn first_wide_word(&self, print: u64) -> &AtomicU64 {
+        &self.wide.home_line(print)[0]
+    }
+
+    /// To be told of a limit before anybody decides by it.
+    pub(crate) fn expect(&self, limit: &Limit) {
+        if let Limit::Bucket(bucket) = limit
+            && !is_narrow(bucket)
+        {
+            self.mixed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// True if some decision was made on a state that keys without room share.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed) > 0
     }
 
     #[inline(never)]
@@ -266,18 +286,19 @@ impl MemoryStore {
         }
     }
 
-    /// Moves a bucket's state to the table that its present denominator asks for. Rare: only once
-    /// a limit with a denominator above 1,024 has been seen, and then once per key and change.
+    /// Moves a bucket's state to the table that its present denominator asks for. Only once a limit
+    /// with a denominator above 1,024 has been seen is there anything to look for.
     fn bring_home(&self, print: u64, now: Timestamp, bucket: &Bucket) {
         if is_narrow(bucket) {
-            if !self.mixed.load(Ordering::Relaxed) || self.narrow.state(print) != [0] {
+            let settled = !self.mixed.load(Ordering::Relaxed) || self.narrow.state(print) != [0];
+            if settled || self.wide.state(print) == [0; 2] {
                 return;
             }
             let _moving = lock(&self.moving);
             move_state(&self.wide, &self.narrow, bucket, print, now);
         } else {
             self.mixed.store(true, Ordering::Relaxed);
-            if self.wide.state(print) != [0; 2] {
+            if self.wide.state(print) != [0; 2] || self.narrow.state(print) == [0] {
                 return;
             }
             let _moving = lock(&self.moving);

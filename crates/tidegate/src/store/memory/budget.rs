@@ -2,6 +2,17 @@
 
 use crate::sync::{AtomicU64, Ordering};
 
+/// What bytes are for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// Rows of a table.
+    Table,
+    /// A log or a list of leases for a key that has none.
+    NewList,
+    /// More of one.
+    KnownList,
+}
+
 /// Bytes given out, never above the most.
 #[derive(Debug)]
 pub(super) struct Budget {
@@ -15,10 +26,17 @@ impl Budget {
     }
 
     /// Takes `bytes`, or nothing if they do not fit.
-    pub(super) fn reserve(&self, bytes: u64) -> bool {
+    pub(super) fn reserve(&self, bytes: u64, purpose: Purpose) -> bool {
+        // Tables never give back what they took, and a log that is known must be able to grow: so
+        // each of these leaves something to the next.
+        let most = match purpose {
+            Purpose::Table => self.most - self.most / 16,
+            Purpose::NewList => self.most - self.most / 32,
+            Purpose::KnownList => self.most,
+        };
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|used| *used <= self.most)
+                used.checked_add(bytes).filter(|used| *used <= most)
             })
             .is_ok()
     }

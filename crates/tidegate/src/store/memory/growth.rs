@@ -3,6 +3,7 @@
 use tidegate_core::Timestamp;
 
 use super::bucket::{Locked, MAX_REACH};
+use super::budget::Purpose;
 use super::debt;
 use super::table::{CHUNK, Growth, Home, Place, Table};
 use crate::sync::Ordering;
@@ -153,7 +154,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
                 return (granted * CHUNK).max(had);
             }
             let bytes = u64::from(granted - rows) * self.bytes_per_row();
-            if !self.budget.reserve(bytes) {
+            if !self.budget.reserve(bytes, Purpose::Table) {
                 return (rows.min(wanted_rows) * CHUNK).max(had);
             }
             let taken =

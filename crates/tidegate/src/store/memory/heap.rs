@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, State, Timestamp};
 
 use super::Question;
-use super::budget::Budget;
+use super::budget::{Budget, Purpose};
 use super::debt;
 use super::table::Losses;
 use crate::sync::{Mutex, MutexGuard, lock};
@@ -101,15 +101,20 @@ impl Heap {
     /// Decides one operation. `None` if the key would need memory that is not to be had.
     pub(super) fn decide(&self, print: u64, question: &Question<'_, Limit>) -> Option<Decision> {
         let mut shard = self.lock(self.shard_of(print));
-        if shard.tenant(print).is_none() {
-            shard.sweep(&self.budget, question.now);
-        }
+        self.sweep(&mut shard, print, question.now);
         let room = self.make_room(&mut shard, print, question, Copied::No)?;
         let mut state = shard.take(print);
         let decision = question.decide(&mut state);
         self.put(&mut shard, Tenant::new(print, question.algorithm, &decision, state));
         self.release(room);
         Some(decision)
+    }
+
+    /// Before a key is added, drops a few idle ones, so that what is idle never piles up.
+    pub(super) fn sweep(&self, shard: &mut Shard, print: u64, now: Timestamp) {
+        if shard.tenant(print).is_none() {
+            shard.sweep(&self.budget, now);
+        }
     }
 
     /// Reserves what a question may add to the state of `print`, forgetting others if it must. The
@@ -124,13 +129,15 @@ impl Heap {
         if !matches!(question.op, Op::Take(1..) | Op::Force(1..)) {
             return Some(0);
         }
-        let bytes = match (shard.tenant(print), copied) {
-            (Some(tenant), Copied::No) => growth_bytes(&tenant.state),
+        let (bytes, purpose) = match (shard.tenant(print), copied) {
+            (Some(tenant), Copied::No) => (growth_bytes(&tenant.state), Purpose::KnownList),
             // A copy has no spare room: one more entry may double it.
-            (Some(tenant), Copied::Yes) => heap_bytes(&tenant.state).max(FIRST_LIST_BYTES),
-            (None, _) => TENANT_BYTES + FIRST_LIST_BYTES,
+            (Some(tenant), Copied::Yes) => {
+                (heap_bytes(&tenant.state).max(FIRST_LIST_BYTES), Purpose::KnownList)
+            }
+            (None, _) => (TENANT_BYTES + FIRST_LIST_BYTES, Purpose::NewList),
         };
-        while !self.budget.reserve(bytes) {
+        while !self.budget.reserve(bytes, purpose) {
             match shard.forget_one(print, question.now, &self.budget) {
                 Some(Some(class)) => self.losses.forget(class),
                 Some(None) => {}
@@ -197,7 +204,7 @@ impl Shard {
         }
     }
 
-    /// Drops a few idle tenants, so that what is idle never piles up.
+    /// Drops a few idle tenants.
     fn sweep(&mut self, budget: &Budget, now: Timestamp) {
         for _ in 0..SWEPT.min(self.tenants.len()) {
             self.hand = (self.hand + 1) % self.tenants.len();

@@ -68,7 +68,10 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
     }
 
     pub(super) fn state(&self, held: usize, slot: usize) -> [u64; STATE] {
-        self.held[held].as_ref().map_or([0; STATE], |held| held.locked.state(slot))
+        match &self.held[held] {
+            Some(held) if !held.locked.is_kept_free(slot) => held.locked.state(slot),
+            _ => [0; STATE],
+        }
     }
 
     /// Nothing was charged: a slot that was kept free for this is anybody's again.
@@ -81,10 +84,13 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
     }
 
     pub(super) fn write(&mut self, held: usize, slot: usize, state: [u64; STATE], class: u64) {
-        if let Some(held) = &mut self.held[held] {
-            held.locked.set_state(slot, &state);
-            held.locked.set_class(slot, class);
+        let Some(Held { locked, .. }) = &mut self.held[held] else { return };
+        if state == [0; STATE] && locked.is_kept_free(slot) {
+            // Denied without a trace, as by a limit of 0.
+            return locked.set_class(slot, 0);
         }
+        locked.set_state(slot, &state);
+        locked.set_class(slot, class);
     }
 }
 
@@ -110,6 +116,11 @@ impl<'a> HeapLocks<'a> {
         wanted.sort_unstable();
         wanted.dedup();
         locks.shards.extend(wanted.into_iter().map(|shard| (shard, heap.lock(shard))));
+        for i in (0..batch.charges.len()).filter(on_heap) {
+            let print = batch.prints[i];
+            let shard = locks.shard(print).ok_or(Obstacle::Busy)?;
+            heap.sweep(shard, print, batch.now);
+        }
         for i in (0..batch.charges.len()).filter(on_heap) {
             let (print, Charge { limit, op, .. }) = (batch.prints[i], batch.charges[i]);
             let question = Question { algorithm: limit, now: batch.now, op, clock: None };

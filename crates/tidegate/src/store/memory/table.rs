@@ -23,7 +23,7 @@ use tidegate_core::Timestamp;
 
 use super::arena::Arena;
 use super::bucket::{self, Locked, Words};
-use super::budget::Budget;
+use super::budget::{Budget, Purpose};
 use super::debt;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -163,7 +163,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
             most_rows,
             losses: Losses::default(),
         };
-        match table.budget.reserve(row_bytes) {
+        match table.budget.reserve(row_bytes, Purpose::Table) {
             true => Ok(table),
             false => Err(io::Error::from(io::ErrorKind::OutOfMemory)),
         }
