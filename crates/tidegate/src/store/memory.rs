@@ -223,6 +223,7 @@ impl MemoryStore {
     }
 
     /// True if some decision was made on a state that keys without room share.
+    #[cfg(feature = "tokio")]
     pub(crate) fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Relaxed) > 0
     }
