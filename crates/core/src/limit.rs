@@ -479,4 +479,30 @@ mod tests {
         assert!(long.large_log().build().is_ok());
         assert!(Limit::in_flight(5, Span::from_secs(1)).is_ok());
     }
+
+    /// The very instant that left a state is sound; one tick earlier it could not have been.
+    #[test]
+    fn a_state_is_ahead_of_the_tick_before_it_was_left() {
+        let minute = Rate::per_minute(2);
+        let in_flight = Limit::in_flight(2, Span::from_secs(5)).unwrap();
+        let limits = [
+            Limit::token_bucket(minute).build().unwrap(),
+            Limit::token_bucket(Rate::per_second(7)).burst(2).build().unwrap(),
+            Limit::leaky_bucket(minute).queue(1).build().unwrap(),
+            Limit::fixed_window(minute).build().unwrap(),
+            Limit::sliding_window(minute).build().unwrap(),
+            Limit::sliding_log(minute).build().unwrap(),
+            in_flight,
+        ];
+        let left = Timestamp::from_secs(1_577_836_800);
+        for limit in limits {
+            let mut state = State::default();
+            assert!(!limit.is_ahead(&state, Timestamp::EPOCH), "{limit:?}");
+            assert!(limit.decide(&mut state, left, Op::Take(2)).is_allowed(), "{limit:?}");
+            assert!(!limit.is_ahead(&state, left), "{limit:?}");
+            assert!(!limit.is_ahead(&state, left + Span::from_secs(1)), "{limit:?}");
+            assert!(limit.is_ahead(&state, left - Span::from_micros(1)), "{limit:?}");
+            assert!(limit.is_ahead(&state, left - Span::from_secs(3_600)), "{limit:?}");
+        }
+    }
 }
