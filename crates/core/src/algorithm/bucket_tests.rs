@@ -602,3 +602,33 @@ fn numbers_out_of_range_are_refused() {
     assert_eq!(Bucket::shaping(year, 1, 100), Err(InvalidLimit::RefillTime));
     assert_eq!(Bucket::new(Rate::per_second(0), 1), Err(InvalidLimit::Count));
 }
+
+/// The one that leaves out parts and delays is the same bucket.
+#[test]
+fn a_whole_bucket_decides_as_the_bucket_it_is() {
+    let bucket = Bucket::new(Rate::per_second(2), 5).unwrap();
+    let whole = Whole::new(bucket).expect("half a second is whole microseconds");
+    let (mut state, mut other) = (BucketState::default(), BucketState::default());
+    let mut now = Timestamp::from_secs(1_000);
+    for step in 0..10_000_u64 {
+        let op = match step % 7 {
+            0 => Op::Take(step % 8),
+            1 => Op::Return(1),
+            2 => Op::Force(2),
+            3 => Op::Read(3),
+            4 if step % 11 == 0 => Op::Reset,
+            _ => Op::Take(1),
+        };
+        assert_eq!(whole.is_ahead(&other, now), bucket.is_ahead(&state, now));
+        assert_eq!(whole.decide(&mut other, now, op), bucket.decide(&mut state, now, op), "{step}");
+        assert_eq!(state, other);
+        assert_eq!(whole.idle_at(&other), bucket.idle_at(&state));
+        assert_eq!(whole.explain(&other, now), bucket.explain(&state, now));
+        let span = Span::from_micros(step * 7_919 % 900_000);
+        now = if step % 13 == 0 { now - span } else { now + span };
+    }
+    assert_eq!(whole.promise(Span::from_secs(3)), Some(11));
+    let thirds = Bucket::new(Rate::per_second(3), 5).unwrap();
+    assert_eq!(Whole::new(thirds), None);
+    assert_eq!(Whole::new(Bucket::shaping(Rate::per_second(2), 1, 4).unwrap()), None);
+}
