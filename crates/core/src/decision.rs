@@ -24,6 +24,9 @@ pub enum Op {
     Reset,
     /// Free the place of an in-flight lease. Freeing it twice, or late, changes nothing.
     Release(LeaseId),
+    /// Keep the place of an in-flight lease for another full time to live. Denied for good if the
+    /// lease has ended: its place may be another's by now.
+    Renew(LeaseId),
 }
 
 /// Names one place taken in an in-flight limit. Never used twice on one key.

@@ -270,6 +270,11 @@ impl Walk {
                 let place = usize::try_from(id.number()).unwrap_or(0) % count;
                 Op::Release(self.leases[place])
             }
+            Op::Renew(id) if !self.leases.is_empty() => {
+                let count = self.leases.len();
+                let place = usize::try_from(id.number()).unwrap_or(0) % count;
+                Op::Renew(self.leases[place])
+            }
             op => op,
         })
     }

@@ -102,6 +102,22 @@ impl Bucket {
         self.interval.den
     }
 
+    /// The most that can be taken at once.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The time that `units` take to refill, exactly; `None` for more than the bucket holds.
+    pub fn time_of(&self, units: u64) -> Option<Moment> {
+        let (ticks, part) = (units <= self.capacity).then(|| self.interval.times(units))?;
+        Some(Moment { ticks, part })
+    }
+
+    /// `D`: the time an empty bucket needs to fill, exactly.
+    pub const fn fill_time(&self) -> Moment {
+        self.fill
+    }
+
     /// The instant the bucket is full again, seen from `now`: never in the past, never further
     /// ahead than an empty bucket.
     #[inline(always)]
@@ -225,7 +241,7 @@ impl Bucket {
                 *state = BucketState::default();
                 (Outcome::Allow, false)
             }
-            Op::Release(_) => (Outcome::Allow, false),
+            Op::Release(_) | Op::Renew(_) => (Outcome::Allow, false),
         };
         if write {
             state.full_at = seen.full_at;

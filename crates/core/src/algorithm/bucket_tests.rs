@@ -539,6 +539,65 @@ fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
     assert_eq!(wait(take(&bucket, &mut state, secs(0), 1)), Some(1_000_000));
 }
 
+/// Decisions 4: what does not fit takes the begun unit with it; nobody gets it a moment later.
+#[test]
+fn a_forced_cost_that_does_not_fit_empties_the_bucket() {
+    let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
+    take(&bucket, &mut state, secs(0), 4);
+    // Half a second on, 3.5 are owed: six are free, and half of the seventh.
+    let forced = bucket.decide(&mut state, ms(500), Op::Force(9));
+    assert_eq!((forced.remaining, forced.unbooked), (0, 3));
+    assert_eq!(state.full_at, Moment { ticks: 10_500_000, part: 0 });
+    assert_eq!(wait(take(&bucket, &mut state, ms(500), 1)), Some(1_000_000));
+}
+
+/// AL-34: seven owed and three given back leave what four owe: four times 142,857 and 1/7 us.
+#[test]
+fn a_return_is_exact_to_the_fraction_of_a_microsecond() {
+    let bucket = bucket("7/s", 9);
+    let (mut state, mut four) = (BucketState::default(), BucketState::default());
+    take(&bucket, &mut state, secs(1), 7);
+    assert_eq!(bucket.decide(&mut state, secs(1), Op::Return(3)).remaining, 5);
+    take(&bucket, &mut four, secs(1), 4);
+    assert_eq!(state, four);
+    assert_eq!(state.full_at, Moment { ticks: 1_571_428, part: 4 });
+}
+
+/// AL-34: what is owed beyond whole units stays owed.
+#[test]
+fn a_return_of_all_whole_units_leaves_the_begun_one() {
+    let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
+    take(&bucket, &mut state, secs(0), 4);
+    // Half a second on, 3.5 are owed; three come back.
+    let told = bucket.decide(&mut state, ms(500), Op::Return(3));
+    assert_eq!((told.remaining, told.reset_after), (9, Span::from_millis(500)));
+    assert_eq!(state.full_at, Moment { ticks: 1_000_000, part: 0 });
+}
+
+/// Decisions 8: giving or forcing nothing is a peek, also of a state that calls for a repair.
+#[test]
+fn nothing_returned_and_nothing_forced_write_nothing() {
+    let bucket = bucket("1/s", 10);
+    let stale = emptied(&bucket, secs(3_600));
+    for op in [Op::Return(0), Op::Force(0)] {
+        let (mut fresh, mut seen) = (BucketState::default(), stale);
+        assert_eq!(bucket.decide(&mut fresh, secs(5), op).remaining, 10);
+        assert_eq!(bucket.decide(&mut seen, secs(5), op).remaining, 0);
+        assert_eq!((fresh, seen), (BucketState::default(), stale), "{op:?}");
+    }
+}
+
+/// 2.1: the burst and floor(w x N / P), where an interval is no whole number of microseconds.
+#[test]
+fn the_promise_counts_thirds_of_a_microsecond() {
+    let bucket = bucket("3/s", 9);
+    for (within, expected) in
+        [(0, 9), (333_333, 9), (333_334, 10), (666_666, 10), (666_667, 11), (1_000_000, 12)]
+    {
+        assert_eq!(bucket.promise(Span::from_micros(within)), Some(expected), "{within} us");
+    }
+}
+
 #[test]
 fn a_reset_forgets_the_debt() {
     let bucket = bucket("1/h", 10);
@@ -597,6 +656,10 @@ fn numbers_out_of_range_are_refused() {
     assert!(Bucket::new(rate, 1 << 32).is_ok());
     assert!(Bucket::new(year, 100).is_ok());
     assert_eq!(Bucket::new(year, 101), Err(InvalidLimit::RefillTime));
+    // A year has no whole seventh in microseconds; 700 of them are a hundred years all the same.
+    let sevenths: Rate = "7/year".parse().unwrap();
+    assert!(Bucket::new(sevenths, 700).is_ok());
+    assert_eq!(Bucket::new(sevenths, 701), Err(InvalidLimit::RefillTime));
     assert_eq!(Bucket::shaping(rate, 0, 1), Err(InvalidLimit::Burst));
     assert_eq!(Bucket::shaping(rate, 1, (1 << 32) + 1), Err(InvalidLimit::Queue));
     assert_eq!(Bucket::shaping(year, 1, 100), Err(InvalidLimit::RefillTime));
@@ -631,4 +694,16 @@ fn a_whole_bucket_decides_as_the_bucket_it_is() {
     let thirds = Bucket::new(Rate::per_second(3), 5).unwrap();
     assert_eq!(Whole::new(thirds), None);
     assert_eq!(Whole::new(Bucket::shaping(Rate::per_second(2), 1, 4).unwrap()), None);
+}
+
+/// Thirds of a second: 4 units take 1,333,333 and 1/3 us, all nine take 3 s.
+#[test]
+fn a_bucket_tells_its_capacity_and_times() {
+    let bucket = bucket("3/s", 9);
+    assert_eq!(bucket.capacity(), 9);
+    assert_eq!(bucket.time_of(0), Some(Moment::default()));
+    assert_eq!(bucket.time_of(4), Some(Moment { ticks: 1_333_333, part: 1 }));
+    assert_eq!(bucket.time_of(9), Some(bucket.fill_time()));
+    assert_eq!(bucket.fill_time(), Moment { ticks: 3_000_000, part: 0 });
+    assert_eq!(bucket.time_of(10), None);
 }

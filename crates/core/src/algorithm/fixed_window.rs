@@ -83,6 +83,16 @@ impl FixedWindow {
         self.windows.offset()
     }
 
+    /// Units that each window may admit.
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Whether denied requests use up the window too.
+    pub const fn denied(&self) -> Denied {
+        self.denied
+    }
+
     /// The state as it counts at `now`, and whether it had to be repaired.
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
@@ -152,7 +162,7 @@ impl Algorithm for FixedWindow {
                 seen = self.seen(state, now).0;
                 (Outcome::Allow, false)
             }
-            Op::Release(_) => (Outcome::Allow, false),
+            Op::Release(_) | Op::Renew(_) => (Outcome::Allow, false),
         };
         if write {
             *state = seen;

@@ -208,6 +208,26 @@ fn a_peek_sees_an_overdrawn_window() {
     assert_eq!(state.count, 100);
 }
 
+/// 2.3: one limit for each window begun, and one for the window it began in.
+#[test]
+fn the_promise_counts_every_window_an_interval_can_touch() {
+    let window = window(100, 60);
+    for (within, expected) in
+        [(0, 100), (1, 200), (60_000_000, 200), (60_000_001, 300), (180_000_000, 400)]
+    {
+        assert_eq!(window.promise(Span::from_micros(within)), Some(expected), "{within} us");
+    }
+}
+
+#[test]
+fn a_window_tells_its_length_and_offset() {
+    let (day, two_hours) = (Span::from_secs(86_400), Span::from_secs(7_200));
+    for offset in [Span::ZERO, Span::from_micros(1), two_hours, Span::from_micros(86_399_999_999)] {
+        let window = FixedWindow::new(10, day, offset, Denied::Ignored).unwrap();
+        assert_eq!((window.length(), window.offset()), (day, offset));
+    }
+}
+
 #[test]
 fn windows_may_start_at_an_offset() {
     let (day, two_hours) = (Span::from_secs(86_400), Span::from_secs(7_200));
@@ -232,6 +252,16 @@ fn a_return_reaches_only_its_own_window() {
     assert_eq!(state.end, 60_000_000, "nothing to give back, nothing written");
 }
 
+/// AL-34: what was given back is there for the next one.
+#[test]
+fn a_return_is_written() {
+    let (window, mut state) = (window(10, 60), FixedWindowState::default());
+    take(&window, &mut state, secs(0), 8);
+    window.decide(&mut state, secs(1), Op::Return(3));
+    assert_eq!(state, FixedWindowState { end: 60_000_000, count: 5 });
+    assert_eq!(take(&window, &mut state, secs(2), 5).remaining, 0);
+}
+
 /// Decisions 4: `Force` stops at a full window.
 #[test]
 fn a_forced_cost_stops_at_a_full_window() {
@@ -240,6 +270,18 @@ fn a_forced_cost_stops_at_a_full_window() {
     let forced = window.decide(&mut state, secs(0), Op::Force(5));
     assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
     assert_eq!(state.count, 10);
+}
+
+/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+#[test]
+fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
+    let mut fresh = FixedWindowState::default();
+    assert_eq!(window(0, 60).decide(&mut fresh, secs(1), Op::Force(3)).unbooked, 3);
+    assert_eq!(fresh, FixedWindowState::default(), "it creates no key");
+    let stale = FixedWindowState { end: 180_000_000, count: 10 };
+    let mut state = stale;
+    assert_eq!(window(10, 60).decide(&mut state, secs(1), Op::Force(0)).remaining, 10);
+    assert_eq!(state, stale, "forcing nothing is a peek");
 }
 
 /// AL-29
@@ -266,4 +308,10 @@ fn numbers_out_of_range_are_refused() {
     assert_eq!(new(1, Span::ZERO, Span::ZERO), Err(InvalidLimit::Period));
     assert_eq!(new(1, second, second), Err(InvalidLimit::Offset));
     assert!(new(1 << 52, second, Span::from_micros(999_999)).is_ok());
+}
+
+#[test]
+fn a_window_tells_its_limit_and_what_it_counts() {
+    assert_eq!((window(10, 60).limit(), window(10, 60).denied()), (10, Denied::Ignored));
+    assert_eq!((counting(7, 60).limit(), counting(7, 60).denied()), (7, Denied::Counted));
 }

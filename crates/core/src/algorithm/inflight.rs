@@ -2,7 +2,8 @@
 //!
 //! # Idea
 //! Taking a place yields a *lease*; releasing the lease frees the place. A lease that its holder
-//! never releases (it crashed) ends by itself after its time to live.
+//! never releases (it crashed) ends by itself after its time to live; one that takes longer renews
+//! its lease before it ends.
 //!
 //! # Promise
 //! At no instant do unexpired leases weigh more than the limit. Holders that outlive their lease
@@ -34,7 +35,7 @@ pub struct InFlight {
     ttl: u64,
 }
 
-/// Leases in the order they were taken, which is also the order they expire in.
+/// Leases in the order they end in, which is the order they were taken or last renewed in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InFlightState {
     leases: VecDeque<Lease>,
@@ -82,6 +83,16 @@ impl InFlight {
         Ok(Self { limit, ttl: ttl.as_micros() })
     }
 
+    /// Units that may be held at once.
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// How long a lease lives unless it is released or renewed.
+    pub const fn ttl(&self) -> Span {
+        Span::from_micros(self.ttl)
+    }
+
     fn seen(&self, state: &InFlightState, now: Timestamp) -> Seen {
         let latest = now.as_micros() + self.ttl;
         let (mut expired, mut expired_weight) = (0, 0);
@@ -114,14 +125,21 @@ impl InFlight {
 }
 
 impl InFlightState {
-    /// The leases, oldest first.
+    /// A state as another store kept it: leases in the order they end in, and the newest id.
+    pub fn restore(leases: impl IntoIterator<Item = Lease>, last_id: u64) -> Self {
+        let leases: VecDeque<Lease> = leases.into_iter().collect();
+        let total = leases.iter().map(|lease| lease.weight).sum();
+        Self { leases, total, last_id }
+    }
+
+    /// The leases, in the order they end in.
     pub fn leases(&self) -> impl ExactSizeIterator<Item = Lease> + '_ {
         self.leases.iter().copied()
     }
 
     /// True if this lease is among them, expired or not.
     pub fn holds(&self, lease: LeaseId) -> bool {
-        self.leases.binary_search_by_key(&lease.number(), |lease| lease.id).is_ok()
+        self.position(lease).is_some()
     }
 
     /// Bytes on the heap.
@@ -151,11 +169,27 @@ impl InFlightState {
     }
 
     fn release(&mut self, id: LeaseId) {
-        if let Ok(place) = self.leases.binary_search_by_key(&id.number(), |lease| lease.id)
-            && let Some(lease) = self.leases.remove(place)
-        {
+        if let Some(lease) = self.position(id).and_then(|place| self.leases.remove(place)) {
             self.total -= lease.weight;
         }
+    }
+
+    /// Moves a lease that has not ended to the back: it now ends last. False if it has ended.
+    fn renew(&mut self, seen: &Seen, now: Timestamp, id: LeaseId) -> bool {
+        let unexpired = |place: &usize| self.leases[*place].expires > now.as_micros();
+        if self.position(id).filter(unexpired).is_none() {
+            return false;
+        }
+        self.settle(seen);
+        let lease = self.position(id).and_then(|place| self.leases.remove(place));
+        self.leases.extend(lease.map(|lease| Lease { expires: seen.latest, ..lease }));
+        true
+    }
+
+    /// Where a lease is. Ids are in order until one is renewed.
+    fn position(&self, id: LeaseId) -> Option<usize> {
+        let sorted = self.leases.binary_search_by_key(&id.number(), |lease| lease.id).ok();
+        sorted.or_else(|| self.leases.iter().position(|lease| lease.id == id.number()))
     }
 }
 
@@ -195,6 +229,10 @@ impl Algorithm for InFlight {
                 state.total = 0;
             }
             Op::Release(id) => state.release(id),
+            Op::Renew(id) => match state.renew(&seen, now, id) {
+                true => lease = Some(id),
+                false => outcome = Outcome::Deny { retry_after: None },
+            },
         }
         let after = self.seen(state, now);
         let ends = state.leases.back().map_or(0, |lease| lease.expires.min(after.latest));

@@ -162,6 +162,35 @@ fn a_forced_cost_takes_the_places_there_are() {
     assert_eq!(freed.remaining, 2);
 }
 
+/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+#[test]
+fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(0), 1);
+    lease(&limit, &mut state, secs(20), 4);
+    let kept = state.clone();
+    // The first lease has ended, but the second alone fills a limit of four.
+    let forced = places(4, 30).decide(&mut state, secs(31), Op::Force(2));
+    assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
+    assert_eq!((forced.lease, &state), (None, &kept));
+    // Forcing nothing is a peek, also where a lease ends too late: 50 s is beyond 0 + 30 s.
+    for (now, remaining) in [(31, 1), (0, 0)] {
+        let forced = limit.decide(&mut state, secs(now), Op::Force(0));
+        assert_eq!((forced.remaining, forced.lease, &state), (remaining, None, &kept));
+    }
+}
+
+/// What has ended makes room in memory too, once something is written.
+#[test]
+fn a_forced_cost_drops_what_has_ended() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(0), 1);
+    lease(&limit, &mut state, secs(20), 4);
+    limit.decide(&mut state, secs(31), Op::Force(1));
+    let left: Vec<_> = state.leases().map(|lease| (lease.expires, lease.weight)).collect();
+    assert_eq!(left, [(50_000_000, 4), (61_000_000, 1)]);
+}
+
 #[test]
 fn units_come_back_by_their_lease_only() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
@@ -193,6 +222,37 @@ fn a_lease_takes_24_bytes() {
     assert_eq!(size_of::<Lease>(), 24);
 }
 
+/// Whoever keeps to a budget of bytes asks first: what is told is enough, and nothing if there is
+/// room for one more lease of 24 bytes.
+#[test]
+fn growth_is_told_before_it_happens() {
+    let (limit, mut state) = (places(100, 30), InFlightState::default());
+    assert_eq!((state.heap_bytes(), state.growth_bytes()), (0, 4 * 24));
+    for held in 1..=100 {
+        let (before, growth) = (state.heap_bytes(), state.growth_bytes());
+        assert_eq!(growth == 0, before >= 24 * held, "lease {held}: {before} and {growth} bytes");
+        lease(&limit, &mut state, secs(0), 1);
+        assert!((24 * held..=before + growth).contains(&state.heap_bytes()), "lease {held}");
+    }
+}
+
+/// Until it is released, whether or not it has ended.
+#[test]
+fn a_state_knows_its_leases() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    let first = lease(&limit, &mut state, secs(0), 1);
+    let second = lease(&limit, &mut state, secs(10), 1);
+    assert!(state.holds(first) && state.holds(second));
+    limit.decide(&mut state, secs(50), Op::Release(first));
+    assert!(!state.holds(first) && state.holds(second));
+}
+
+/// It bounds how many at once; in the time between, any number can come and go.
+#[test]
+fn it_promises_nothing_per_time() {
+    assert_eq!(places(5, 30).promise(Span::from_secs(60)), None);
+}
+
 #[test]
 fn numbers_out_of_range_are_refused() {
     let second = Span::from_secs(1);
@@ -202,4 +262,48 @@ fn numbers_out_of_range_are_refused() {
     let longer = InFlight::NO_EXPIRY + Span::from_micros(1);
     assert_eq!(InFlight::new(1, longer), Err(InvalidLimit::LeaseTime));
     assert!(InFlight::new(100_000, InFlight::NO_EXPIRY).is_ok());
+    // A hundred years: 36,500 days of 86,400 s.
+    assert_eq!(InFlight::NO_EXPIRY, Span::from_secs(3_153_600_000));
+}
+
+/// 2.6: a holder that takes longer keeps its place for another full time to live.
+#[test]
+fn a_renewed_lease_ends_a_time_to_live_later() {
+    let (limit, mut state) = (places(2, 30), InFlightState::default());
+    let first = lease(&limit, &mut state, secs(0), 1);
+    let second = lease(&limit, &mut state, secs(10), 1);
+    let renewed = limit.decide(&mut state, secs(20), Op::Renew(first));
+    assert_eq!((renewed.outcome, renewed.lease), (Outcome::Allow, Some(first)));
+    let ends: Vec<_> = state.leases().map(|lease| (lease.id, lease.expires)).collect();
+    assert_eq!(ends, [(second.number(), 40_000_000), (first.number(), 50_000_000)]);
+    // Ids are out of order now, and both are still found.
+    assert!(state.holds(first) && state.holds(second));
+    assert_eq!(limit.decide(&mut state, secs(21), Op::Release(first)).remaining, 1);
+    assert!(!state.holds(first) && state.holds(second));
+}
+
+/// A lease that has ended may be another's place by now: it stays ended, and nothing is written.
+#[test]
+fn a_lease_that_has_ended_is_not_renewed() {
+    let (limit, mut state) = (places(2, 30), InFlightState::default());
+    let ended = lease(&limit, &mut state, secs(0), 1);
+    let kept = state.clone();
+    for now in [30, 31] {
+        assert!(limit.decide(&mut state, secs(now), Op::Renew(ended)).is_never(), "at {now} s");
+        assert_eq!(state, kept);
+    }
+    // One microsecond before its end it is renewed: 29.999999 s and 30 s more.
+    assert!(limit.decide(&mut state, at(29_999_999), Op::Renew(ended)).is_allowed());
+    assert_eq!(state.leases().next().map(|lease| lease.expires), Some(59_999_999));
+    let unknown = LeaseId::new(77).unwrap();
+    assert!(limit.decide(&mut state, secs(30), Op::Renew(unknown)).is_never());
+}
+
+#[test]
+fn a_restored_state_decides_as_the_one_it_came_from() {
+    let (limit, mut state) = (places(5, 30), InFlightState::default());
+    lease(&limit, &mut state, secs(10), 2);
+    let last = lease(&limit, &mut state, secs(20), 1);
+    assert_eq!(InFlightState::restore(state.leases(), last.number()), state);
+    assert_eq!((limit.limit(), limit.ttl()), (5, Span::from_secs(30)));
 }

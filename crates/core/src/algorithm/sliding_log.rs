@@ -87,6 +87,16 @@ impl SlidingLog {
         Ok(Self { limit, length: length.as_micros() })
     }
 
+    /// Units that any rolling window may admit.
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The length of the window.
+    pub const fn length(&self) -> Span {
+        Span::from_micros(self.length)
+    }
+
     fn seen(&self, state: &SlidingLogState, now: Timestamp) -> Seen {
         let now = now.as_micros();
         let old = |entry: &&Entry| entry.at + self.length <= now;
@@ -127,6 +137,13 @@ impl SlidingLog {
 }
 
 impl SlidingLogState {
+    /// A state as another store kept it: admissions, oldest first.
+    pub fn restore(entries: impl IntoIterator<Item = Entry>) -> Self {
+        let entries: VecDeque<Entry> = entries.into_iter().collect();
+        let total = entries.iter().map(|entry| entry.weight).sum();
+        Self { entries, total }
+    }
+
     /// The admissions, oldest first.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = Entry> + '_ {
         self.entries.iter().copied()
@@ -190,7 +207,7 @@ impl Algorithm for SlidingLog {
         let mut unbooked = 0;
         let mut outcome = Outcome::Allow;
         match op {
-            Op::Return(0) | Op::Release(_) => {}
+            Op::Return(0) | Op::Release(_) | Op::Renew(_) => {}
             Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
                 outcome = self.test(state, &seen, now, cost);

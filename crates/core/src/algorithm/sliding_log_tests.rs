@@ -66,6 +66,31 @@ fn memory_grows_with_the_limit() {
     assert!((160_000..=330_000).contains(&state.heap_bytes()), "{}", state.heap_bytes());
 }
 
+/// Whoever keeps to a budget of bytes asks first: what is told is enough, and nothing if there is
+/// room for one more entry of 16 bytes.
+#[test]
+fn growth_is_told_before_it_happens() {
+    let (log, mut state) = (log(100, 60), SlidingLogState::default());
+    assert_eq!((state.heap_bytes(), state.growth_bytes()), (0, 4 * 16));
+    for held in 1..=100 {
+        let (before, growth) = (state.heap_bytes(), state.growth_bytes());
+        assert_eq!(growth == 0, before >= 16 * held, "entry {held}: {before} and {growth} bytes");
+        take(&log, &mut state, at(held as u64), 1);
+        assert!((16 * held..=before + growth).contains(&state.heap_bytes()), "entry {held}");
+    }
+}
+
+/// AL-08: a closed interval of exactly one window holds both its ends.
+#[test]
+fn the_promise_is_the_limit_for_each_window_begun() {
+    let log = log(5, 60);
+    for (within, expected) in [(0, 5), (MINUTE - 1, 5), (MINUTE, 10), (5 * MINUTE / 2, 15)] {
+        assert_eq!(log.promise(Span::from_micros(within)), Some(expected), "{within} us");
+    }
+    let mut state = taken(&log, secs(0), 5);
+    assert!(take(&log, &mut state, secs(60), 5).is_allowed());
+}
+
 /// AL-10
 #[test]
 fn five_password_resets_an_hour_are_exact() {
@@ -221,6 +246,18 @@ fn changed_numbers_apply_to_the_entries_there_are() {
     assert_eq!(take(&log(50, 10), &mut state, secs(30), 1).remaining, 48, "shorter: the old go");
 }
 
+/// Decisions 9: an entry of this very instant is not later than now, so a denial changes nothing.
+#[test]
+fn a_denial_at_the_instant_of_the_newest_entry_prunes_nothing() {
+    let wide = log(5, 60);
+    let mut state = taken(&wide, secs(0), 1);
+    take(&wide, &mut state, secs(50), 4);
+    let kept = state.clone();
+    // Under a shorter window the first entry has left it; the second fills the limit for 20 s.
+    assert_eq!(wait(take(&log(4, 20), &mut state, secs(50), 1)), Some(20_000_000));
+    assert_eq!(state, kept);
+}
+
 /// AL-34
 #[test]
 fn a_return_takes_back_the_newest() {
@@ -245,6 +282,26 @@ fn a_forced_cost_stops_at_a_full_log() {
     assert_eq!(entries(&state), [(0, 3), (1_000_000, 2)]);
 }
 
+/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+#[test]
+fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
+    let wide = log(5, 60);
+    let mut state = taken(&wide, secs(0), 1);
+    take(&wide, &mut state, secs(50), 4);
+    let kept = state.clone();
+    // The first entry has left the window, but the second alone fills a limit of four.
+    let forced = log(4, 60).decide(&mut state, secs(61), Op::Force(2));
+    assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
+    assert_eq!(state, kept);
+    // Forcing nothing is a peek, also where an entry is later than now.
+    for (now, remaining) in [(61, 1), (0, 0)] {
+        assert_eq!(wide.decide(&mut state, secs(now), Op::Force(0)).remaining, remaining);
+        assert_eq!(state, kept, "at {now} s");
+    }
+    wide.decide(&mut state, secs(61), Op::Force(1));
+    assert_eq!(entries(&state), [(50_000_000, 4), (61_000_000, 1)], "what has expired is dropped");
+}
+
 #[test]
 fn a_reset_forgets_the_entries() {
     let log = log(5, 60);
@@ -263,4 +320,13 @@ fn a_long_log_must_be_asked_for() {
     assert!(SlidingLog::large(1_000_000, minute).is_ok());
     assert_eq!(SlidingLog::large(1_000_001, minute), Err(InvalidLimit::LogLength));
     assert_eq!(SlidingLog::new(1, Span::ZERO), Err(InvalidLimit::Period));
+}
+
+#[test]
+fn a_restored_log_is_the_one_it_came_from() {
+    let log = log(9, 60);
+    let mut state = taken(&log, secs(10), 2);
+    take(&log, &mut state, secs(20), 3);
+    assert_eq!(SlidingLogState::restore(state.entries()), state);
+    assert_eq!((log.limit(), log.length()), (9, Span::from_secs(60)));
 }

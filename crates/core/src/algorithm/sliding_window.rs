@@ -87,6 +87,21 @@ impl SlidingWindow {
         Span::from_micros(self.windows.length)
     }
 
+    /// About how many units a rolling window may admit.
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The weight of the window before changes every so many microseconds (`u`).
+    pub const fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// So many times per window (`n`).
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
     #[inline]
     fn seen(&self, state: &SlidingWindowState, now: Timestamp) -> Seen {
         let end = self.windows.end(now);
@@ -188,7 +203,7 @@ impl Algorithm for SlidingWindow {
                 seen = self.seen(state, now);
                 (Outcome::Allow, false)
             }
-            Op::Release(_) => (Outcome::Allow, false),
+            Op::Release(_) | Op::Renew(_) => (Outcome::Allow, false),
         };
         if write {
             *state = seen.state;

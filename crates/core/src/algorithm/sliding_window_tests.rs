@@ -145,6 +145,26 @@ fn an_adversary_gets_twice_the_limit_in_a_minute_but_104_in_two_seconds() {
     }
 }
 
+/// 2.5: up to one window it is the limit and its share, rounded up; beyond, a limit for each whole
+/// window and two for those cut at either end.
+#[test]
+fn the_promise_grows_with_the_interval() {
+    let window = window(100);
+    for (within, expected) in [
+        (0, 100),
+        (1, 101),
+        (MINUTE / 2, 150),
+        (MINUTE, 200),
+        (MINUTE + 1, 300),
+        (2 * MINUTE - 1, 300),
+        (2 * MINUTE, 400),
+        (10 * MINUTE, 1_200),
+    ] {
+        assert_eq!(window.promise(Span::from_micros(within)), Some(expected), "{within} us");
+    }
+    assert_eq!(window.length(), Span::from_secs(60));
+}
+
 /// 1.13.4: it errs both ways. Neither "almost always too strict" nor "never too strict" is right.
 #[test]
 fn it_errs_to_both_sides_of_the_exact_log() {
@@ -214,6 +234,23 @@ fn denies_until_the_exact_instant() {
     }
 }
 
+/// 2.5: if no weight above nought is small enough, the wait ends with the second window, exactly.
+#[test]
+fn what_never_fades_enough_is_waited_out() {
+    // A window of 2 us has two steps: the 2 weigh 2 at 2 us, 1 at 3 us and are gone at 4 us.
+    let short = SlidingWindow::new(2, Span::from_micros(2)).unwrap();
+    // One of 2^20 + 1 us has 524,289 steps of 2 us, which end one microsecond after it does. Even
+    // one step of weight leaves 1 of the 600,000, so they fit at 2 x 1,048,577 us and not before.
+    let odd = SlidingWindow::new(600_000, Span::from_micros((1 << 20) + 1)).unwrap();
+    for (window, cost, expected) in [(short, 1, 3), (short, 2, 4), (odd, 600_000, 2_097_154)] {
+        let mut state = SlidingWindowState::default();
+        assert!(take(&window, &mut state, at(0), window.limit).is_allowed());
+        assert_eq!(wait(take(&window, &mut state, at(0), cost)), Some(expected));
+        assert!(!take(&window, &mut state.clone(), at(expected - 1), cost).is_allowed());
+        assert!(take(&window, &mut state, at(expected), cost).is_allowed());
+    }
+}
+
 /// 2.5: gone is what has left both windows.
 #[test]
 fn the_reset_is_when_both_counts_are_gone() {
@@ -277,6 +314,41 @@ fn a_return_takes_back_the_newest_first() {
     assert_eq!(fresh, SlidingWindowState::default(), "a return creates no key");
 }
 
+/// AL-34: a window that counted nothing yet does not hide the one before.
+#[test]
+fn a_return_reaches_the_window_before() {
+    let (window, mut state) = (window(100), counted(30, 0));
+    window.decide(&mut state, secs(90), Op::Return(10));
+    assert_eq!(state, counted(20, 0));
+    // From the next window on, the present count is the one before.
+    let mut state = counted(30, 20);
+    window.decide(&mut state, secs(120), Op::Return(5));
+    assert_eq!(state, SlidingWindowState { end: 3 * MINUTE, previous: 15, current: 0 });
+}
+
+/// Decisions 8: giving nothing back is a peek. 10 s into the next window 20 weigh 5/6, so 16.
+#[test]
+fn a_return_of_nothing_writes_nothing() {
+    let mut state = counted(30, 20);
+    assert_eq!(window(100).decide(&mut state, secs(130), Op::Return(0)).remaining, 84);
+    assert_eq!(state, counted(30, 20));
+}
+
+/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+#[test]
+fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
+    let (window, full) = (window(100), counted(0, 100));
+    let mut state = full;
+    // The next window begins with the whole weight of this one.
+    let forced = window.decide(&mut state, secs(120), Op::Force(7));
+    assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 7));
+    assert_eq!(state, full);
+    let stale = SlidingWindowState { end: 4 * MINUTE, ..full };
+    let mut state = stale;
+    assert_eq!(window.decide(&mut state, secs(0), Op::Force(0)).remaining, 100);
+    assert_eq!(state, stale, "forcing nothing is a peek");
+}
+
 /// Decisions 4
 #[test]
 fn a_forced_cost_stops_at_a_full_window() {
@@ -313,4 +385,11 @@ fn numbers_out_of_range_are_refused() {
     assert_eq!(SlidingWindow::new((1 << 32) + 1, second), Err(InvalidLimit::WindowLimit));
     assert_eq!(SlidingWindow::new(1, Span::ZERO), Err(InvalidLimit::Period));
     assert!(SlidingWindow::new(1 << 32, second).is_ok());
+}
+
+/// Decisions 11: u = ceil(60,000,000 / 2^20) = 58 us and n = ceil(60,000,000 / 58).
+#[test]
+fn a_window_tells_its_numbers() {
+    let window = window(100);
+    assert_eq!((window.limit(), window.step(), window.steps()), (100, 58, 1_034_483));
 }

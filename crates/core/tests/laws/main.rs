@@ -158,6 +158,12 @@ proptest! {
                 Op::Release(id) if !held.is_empty() => {
                     held.swap_remove(id.number() as usize % held.len()).2
                 }
+                Op::Renew(id) if !held.is_empty() => {
+                    let place = id.number() as usize % held.len();
+                    held[place].0 = newest + ttl;
+                    let Op::Release(lease) = held[place].2 else { unreachable!("as pushed") };
+                    Op::Renew(lease)
+                }
                 Op::Reset => { held.clear(); op }
                 op => op,
             };

@@ -126,13 +126,14 @@ fn step(rhythm: &Rhythm, ((pace, far), (kind, size, cost)): Raw) -> Step {
         13..=14 => Op::Return(cost),
         15..=16 => Op::Force(cost),
         17..=18 => Op::Release(LeaseId::new(far.max(1)).expect("valid numbers")),
+        19 => Op::Renew(LeaseId::new(far.max(1)).expect("valid numbers")),
         _ => Op::Reset,
     };
     Step::new(micros, op)
 }
 
 fn trace(rhythm: Rhythm) -> impl Strategy<Value = Trace> {
-    let raw = ((0..24_u8, any::<u64>()), (0..20_u8, 0..16_u8, any::<u64>()));
+    let raw = ((0..24_u8, any::<u64>()), (0..21_u8, 0..16_u8, any::<u64>()));
     let start = prop_oneof![
         Just(0),
         0..=2 * DAY,
