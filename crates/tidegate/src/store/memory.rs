@@ -23,7 +23,7 @@ use std::io;
 use std::sync::Arc;
 
 use tidegate_core::algorithm::bucket::{Bucket, Moment};
-use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, Explanation, LeaseId, Limit, Op, State, Timestamp};
 
 use self::bucket::PRINT;
 use self::budget::Budget;
@@ -32,7 +32,7 @@ use self::overflow::Overflow;
 use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
 use self::table::{Ask, Begin, Change, End, Table};
-use super::Charge;
+use super::{Charge, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
@@ -247,10 +247,11 @@ impl MemoryStore {
                 self.wide.update(print, now, &self.question(window, now, op))
             }
             limit => {
-                if let Op::Release(lease) = op
+                if let Op::Release(lease) | Op::Renew(lease) = op
                     && !self.heap.holds(print, lease)
+                    && let Some(decision) = self.find_overflowing(now, charge, lease)
                 {
-                    self.release_overflowing(now, charge);
+                    return decision;
                 }
                 self.heap.decide(print, &self.question(limit, now, op))
             }
@@ -278,13 +279,21 @@ impl MemoryStore {
     }
 
     /// Frees a place in the state that keys without room share, if it was taken there.
-    fn release_overflowing(&self, now: Timestamp, charge: &Charge<'_>) {
+    /// Releases or renews a lease that was taken on the shared state, if it was.
+    fn find_overflowing(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        lease: LeaseId,
+    ) -> Option<Decision> {
         let mut overflow = lock(&self.overflow);
         let mut state = overflow.state(charge.key.scope);
-        if state != State::Absent {
-            charge.limit.decide(&mut state, now, charge.op);
-            overflow.put(charge.key.scope, charge.limit, state, now);
+        if !matches!(&state, State::InFlight(held) if held.holds(lease)) {
+            return None;
         }
+        let decision = charge.limit.decide(&mut state, now, charge.op);
+        overflow.put(charge.key.scope, charge.limit, state, now);
+        Some(decision)
     }
 
     /// Moves a bucket's state to the table that its present denominator asks for. Only once a limit
@@ -369,6 +378,31 @@ impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for TakeOne<'_, A> {
     fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
         let Self { algorithm, now, clock } = *self;
         packed(&Question { algorithm, now, op: Op::Take(1), clock }, words)
+    }
+}
+
+impl Store for MemoryStore {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        if charges.len() > 1 && charges.iter().all(Charge::asks) {
+            self.decide_together(now, charges, |decision| decisions.push(decision));
+        } else {
+            decisions.extend(charges.iter().map(|charge| self.decide(now, charge)));
+        }
+        Ok(())
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        key: Key<'_>,
+        limit: &Limit,
+    ) -> Result<Explanation, StoreError> {
+        Ok(self.explain(now, key, limit))
     }
 }
 

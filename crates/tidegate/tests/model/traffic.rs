@@ -25,7 +25,7 @@ impl Subject {
 
     /// As charged with its present numbers.
     pub(crate) fn charge<'a>(&self, text: &'a [u8], asked: &'a Asked) -> Charge<'a> {
-        Charge { key: Key { scope: self.scope, text }, limit: &asked.limit, op: asked.op }
+        Charge { key: Key::new(self.scope, text), limit: &asked.limit, op: asked.op }
     }
 }
 
@@ -113,6 +113,7 @@ impl Traffic {
         let in_flight = matches!(limit, Limit::InFlight(_));
         match self.rng.u8(0..100) {
             0..20 if in_flight => Op::Release(self.lease()),
+            20..26 if in_flight => Op::Renew(self.lease()),
             0..60 => Op::Take(1),
             60..74 => Op::Take(self.cost(limit)),
             74..80 => Op::Read(self.cost(limit)),

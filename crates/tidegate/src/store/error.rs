@@ -1,0 +1,107 @@
+//! Why a store gave no decision.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// No decision could be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No answer within the deadline. The charge may have been booked all the same.
+    Timeout,
+    /// No connection, or it broke; the store is starting, failing over or moving the key.
+    Unavailable(Arc<str>),
+    /// As many requests are under way as may be.
+    Overloaded,
+    /// The store answers, but refuses: waiting will not help, somebody has to change something.
+    Misconfigured(Misconfigured, Arc<str>),
+    /// The store answered what this library cannot make sense of.
+    Protocol(Arc<str>),
+}
+
+/// What has to be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Misconfigured {
+    /// Wrong or missing user or password.
+    Authentication,
+    /// The user may not run a command or touch the keys that are needed.
+    Permission,
+    /// Another program keeps something else under our keys.
+    WrongType,
+    /// Keys of one request lie in different slots, or a cluster is not used as one.
+    CrossSlot,
+    /// The server is full and evicts nothing.
+    OutOfMemory,
+    /// The server is a replica, or must not write for want of replicas or disk.
+    ReadOnly,
+    /// The server is too old, or lacks a command.
+    Version,
+    /// An address, a certificate or another setting is wrong.
+    Setting,
+}
+
+impl Misconfigured {
+    /// What to do about it.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::Authentication => "check user and password in the store's URL",
+            Self::Permission => {
+                "grant the user: +@connection +@scripting +@string +@list +@sortedset +@keyspace \
+                 +time +info +role +cluster|slots ~<namespace>:*"
+            }
+            Self::WrongType => {
+                "another program writes under our keys: give Tidegate a namespace of its own"
+            }
+            Self::CrossSlot => {
+                "the server is part of a cluster: use a redis+cluster:// URL with its nodes"
+            }
+            Self::OutOfMemory => {
+                "raise maxmemory or move other data away; limits expire by themselves, so do not \
+                 evict them"
+            }
+            Self::ReadOnly => {
+                "point the URL at the primary, or use redis+sentinel:// or redis+cluster:// to \
+                 follow it; decisions are never made on a replica"
+            }
+            Self::Version => "use Redis 6.2 or later, or Valkey 7.2 or later",
+            Self::Setting => "correct the store's URL or its settings",
+        }
+    }
+}
+
+impl StoreError {
+    pub(crate) fn unavailable(why: impl fmt::Display) -> Self {
+        Self::Unavailable(why.to_string().into())
+    }
+
+    pub(crate) fn protocol(why: impl fmt::Display) -> Self {
+        Self::Protocol(why.to_string().into())
+    }
+
+    pub(crate) fn misconfigured(what: Misconfigured, why: impl fmt::Display) -> Self {
+        Self::Misconfigured(what, why.to_string().into())
+    }
+
+    /// True if the store is away and may come back by itself. Otherwise somebody must act, and
+    /// going on as if nothing had happened would hide it.
+    pub const fn is_outage(&self) -> bool {
+        matches!(self, Self::Timeout | Self::Unavailable(_) | Self::Overloaded)
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Timeout => f.write_str("the store did not answer within the deadline"),
+            Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
+            Self::Overloaded => f.write_str("too many requests wait for the store"),
+            Self::Misconfigured(what, why) => {
+                write!(f, "the store refuses: {why}; {}", what.advice())
+            }
+            Self::Protocol(why) => write!(f, "the store answered something unexpected: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

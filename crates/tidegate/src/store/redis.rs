@@ -1,0 +1,171 @@
+//! State shared by every node: the same decisions, in Redis or Valkey.
+//!
+//! # How
+//! Each decision is one script call, so it is atomic whoever else asks. The script reads the
+//! server's own clock, decides whether to admit, writes the state with its time to live, and says
+//! what state it decided on; from that the library works out the decision with the very code that
+//! decides in memory.
+//!
+//! # Promise
+//! What the limit's own document promises, over all nodes together: with one server, always. After
+//! a failover that lost writes, at most what was lost comes on top: `min(capacity, units lost)` per
+//! key. Limits of one request are all or nothing where their keys share a tag (on a single server:
+//! always). Where they do not, they are reserved one after the other and given back if a later one
+//! denies: that may deny too much for an instant, never admit too much.
+//!
+//! # When it cannot be had
+//! Then the answer is a [`StoreError`], within the deadline. It says whether the store is away
+//! ([`StoreError::is_outage`]) or somebody has to act.
+
+mod call;
+mod cluster;
+mod config;
+mod failure;
+mod lane;
+mod link;
+mod name;
+mod reply;
+mod reserve;
+mod route;
+mod script;
+mod self_test;
+mod sentinel;
+mod settling;
+mod tariff;
+
+use tidegate_core::{Algorithm, Decision, Explanation, Limit, Timestamp};
+use tokio::time::timeout;
+
+use self::call::{Answered, Item};
+use self::name::Namer;
+use self::route::{Route, Routes};
+use self::settling::Settling;
+use self::tariff::{Tariff, Work};
+use super::{Charge, MAX_TOGETHER, Store, StoreError};
+use crate::key::Key;
+
+pub use self::config::RedisConfig;
+#[doc(hidden)]
+pub use self::script::TimeSource;
+pub use self::self_test::Finding;
+
+/// State in Redis or Valkey.
+#[derive(Debug)]
+pub struct RedisStore {
+    config: RedisConfig,
+    namer: Namer,
+    routes: Routes,
+    settling: Settling,
+    findings: Vec<Finding>,
+}
+
+impl RedisStore {
+    /// Connects, and tries everything once: what is wrong with the servers or the settings is found
+    /// here and not by the first request.
+    pub async fn connect(config: RedisConfig) -> Result<Self, StoreError> {
+        let settling = Settling::start(config.settles_after);
+        let routes = Routes::start(&config, settling.flag()).await?;
+        let namer = Namer::new(&config.namespace, config.hashes_texts);
+        let deadline = config.deadline;
+        let mut store = Self { config, namer, routes, settling, findings: Vec::new() };
+        // A first request may have to wait for its connection.
+        store.config.deadline = store.config.connect_timeout.max(deadline) * 2;
+        store.findings = self_test::run(&store).await?;
+        store.config.deadline = deadline;
+        Ok(store)
+    }
+
+    /// What the self-test found that works, but should not stay so.
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// One charge as a script takes it.
+    fn item(&self, charge: &Charge<'_>) -> Item {
+        let tariff = Tariff { limit: *charge.limit, work: Work::Operate(charge.op) };
+        Item { name: self.namer.name(charge.key), tariff }
+    }
+
+    /// Asks for charges of one slot, and waits.
+    async fn ask(
+        &self,
+        now: Timestamp,
+        route: Route,
+        items: Vec<Item>,
+    ) -> Result<Answered, StoreError> {
+        let answer = self.routes.submit(route, now, items);
+        match timeout(self.config.deadline, answer).await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_)) => Err(StoreError::unavailable("the connection was given up")),
+            Err(_) => Err(StoreError::Timeout),
+        }
+    }
+
+    async fn ask_decisions(
+        &self,
+        now: Timestamp,
+        route: Route,
+        items: Vec<Item>,
+    ) -> Result<Vec<Decision>, StoreError> {
+        match self.ask(now, route, items).await? {
+            Answered::Decisions(decisions) => Ok(decisions),
+            Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
+        }
+    }
+
+    async fn decide_one(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Decision, StoreError> {
+        let item = self.item(charge);
+        let route = self.routes.of(&item);
+        let decisions = self.ask_decisions(now, route, vec![item]).await?;
+        decisions.first().copied().ok_or_else(|| StoreError::protocol("no decision"))
+    }
+}
+
+impl Store for RedisStore {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        assert!(charges.len() <= MAX_TOGETHER, "{} charges together", charges.len());
+        if let [charge] = charges {
+            decisions.push(self.decide_one(now, charge).await?);
+            return Ok(());
+        }
+        if charges.iter().all(Charge::asks) {
+            let items: Vec<Item> = charges.iter().map(|charge| self.item(charge)).collect();
+            decisions.extend(self.decide_together(now, items).await?);
+            return Ok(());
+        }
+        let mut each = Vec::with_capacity(charges.len());
+        for charge in charges {
+            each.push(self.decide_one(now, charge).await?);
+        }
+        decisions.extend(each);
+        Ok(())
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        key: Key<'_>,
+        limit: &Limit,
+    ) -> Result<Explanation, StoreError> {
+        let tariff = Tariff { limit: *limit, work: Work::Dump };
+        let item = Item { name: self.namer.name(key), tariff };
+        let route = self.routes.of(&item);
+        match self.ask(now, route, vec![item]).await? {
+            Answered::State(state, now) => Ok(limit.explain(&state, now)),
+            Answered::Decisions(_) => Err(StoreError::protocol("decisions instead of a state")),
+        }
+    }
+
+    fn limits_changed(&self) {
+        self.settling.begin();
+    }
+}

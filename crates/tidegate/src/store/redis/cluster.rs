@@ -1,0 +1,230 @@
+//! Which node serves which slot, followed as slots move and nodes fail.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use redis::{ConnectionAddr, ConnectionInfo, Value};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::config::{RedisConfig, at};
+use super::lane::{Lane, Request};
+use super::link::{Target, open};
+use super::name::SLOTS;
+use crate::store::{Misconfigured, StoreError};
+
+/// However often nodes are said to have moved, they are not asked for the map more often than this.
+const LOOKS_APART: Duration = Duration::from_millis(50);
+/// And no less often.
+const LOOKS_ANYWAY: Duration = Duration::from_secs(5);
+
+/// A cluster: its slots, and a lane to each primary.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    config: RedisConfig,
+    seeds: Vec<ConnectionInfo>,
+    settled: Arc<AtomicBool>,
+    map: ArcSwap<Map>,
+    lanes: Mutex<HashMap<String, Arc<Lane>>>,
+    stale: Notify,
+    follows: OnceLock<JoinHandle<()>>,
+}
+
+/// The lane of every slot.
+#[derive(Debug)]
+struct Map(Box<[Option<Arc<Lane>>]>);
+
+/// Slots `first..=last` are served by this primary.
+struct Range {
+    first: u16,
+    last: u16,
+    host: String,
+    port: u16,
+}
+
+impl Cluster {
+    /// Finds the nodes, and follows them from then on.
+    pub(super) async fn start(
+        config: &RedisConfig,
+        seeds: &[ConnectionInfo],
+        settled: Arc<AtomicBool>,
+    ) -> Result<Arc<Self>, StoreError> {
+        let cluster = Arc::new(Self {
+            config: config.clone(),
+            seeds: seeds.to_vec(),
+            settled,
+            map: ArcSwap::from_pointee(Map(vec![None; usize::from(SLOTS)].into())),
+            lanes: Mutex::default(),
+            stale: Notify::new(),
+            follows: OnceLock::new(),
+        });
+        cluster.look().await?;
+        let weak = Arc::downgrade(&cluster);
+        let follows = tokio::spawn(async move {
+            loop {
+                let Some(cluster) = weak.upgrade() else { return };
+                let _ = timeout(LOOKS_ANYWAY, cluster.stale.notified()).await;
+                // A map that cannot be had now is asked for again with the next request.
+                let _ = cluster.look().await;
+                drop(cluster);
+                sleep(LOOKS_APART).await;
+            }
+        });
+        // Nobody else has seen the cluster yet.
+        let _ = cluster.follows.set(follows);
+        Ok(cluster)
+    }
+
+    pub(super) fn submit(&self, request: Request) {
+        let lane = self.map.load().0[usize::from(request.slot)].clone();
+        match lane {
+            Some(lane) => lane.submit(request),
+            None => {
+                self.look_again();
+                let why = format!("no node serves slot {}", request.slot);
+                let _ = request.answer.send(Err(StoreError::unavailable(why)));
+            }
+        }
+    }
+
+    /// Sends a request on to the node that was named for it.
+    pub(super) fn send_on(self: &Arc<Self>, host: &str, port: u16, request: Request) {
+        if !request.asking {
+            self.look_again();
+        }
+        // A node that does not know its own address leaves the host out.
+        let host = if host.is_empty() { host_of(&self.seeds[0]) } else { host.into() };
+        self.lane(&host, port).submit(request);
+    }
+
+    /// The map may have changed.
+    pub(super) fn look_again(&self) {
+        self.stale.notify_one();
+    }
+
+    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.values().cloned().collect()
+    }
+
+    /// Of these values, each with its slot, one for each node.
+    pub(super) fn one_each<T>(&self, values: impl Iterator<Item = (u16, T)>) -> Vec<T> {
+        let map = self.map.load();
+        let mut met: Vec<*const Lane> = Vec::new();
+        let fresh = values.filter_map(|(slot, value)| {
+            let lane = Arc::as_ptr(map.0[usize::from(slot)].as_ref()?);
+            (!met.contains(&lane)).then(|| {
+                met.push(lane);
+                value
+            })
+        });
+        fresh.collect()
+    }
+
+    fn lane(self: &Arc<Self>, host: &str, port: u16) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let lane = lanes.entry(format!("{host}:{port}")).or_insert_with(|| {
+            let target = Target::Fixed(at(&self.seeds[0], host, port));
+            let cluster = Arc::downgrade(self);
+            Arc::new(Lane::start(&self.config, target, Arc::clone(&self.settled), cluster))
+        });
+        Arc::clone(lane)
+    }
+
+    /// Asks for the map: nodes that are known first, then those that were given at the start.
+    async fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+        let mut trouble = StoreError::unavailable("no node of the cluster answers");
+        let known = self.lanes();
+        let known = known.iter().map(|lane| lane.link.address());
+        let known: Vec<ConnectionInfo> = known
+            .filter_map(|address| {
+                let (host, port) = address.rsplit_once(':')?;
+                Some(at(&self.seeds[0], host, port.parse().ok()?))
+            })
+            .collect();
+        for node in known.iter().chain(&self.seeds) {
+            match self.ask(node).await {
+                Ok(ranges) if !ranges.is_empty() => {
+                    self.draw(ranges);
+                    return Ok(());
+                }
+                Ok(_) => trouble = StoreError::unavailable("the cluster serves no slot yet"),
+                Err(error @ StoreError::Misconfigured(..)) => trouble = error,
+                Err(error) if trouble.is_outage() => trouble = error,
+                Err(_) => {}
+            }
+        }
+        Err(trouble)
+    }
+
+    async fn ask(&self, node: &ConnectionInfo) -> Result<Vec<Range>, StoreError> {
+        let patience = self.config.connect_timeout;
+        let mut connection = open(node.clone(), &self.config.tls, patience).await?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let asked = timeout(patience, command.query_async::<Value>(&mut connection)).await;
+        match asked {
+            Ok(Ok(slots)) => ranges(&slots, &host_of(node))
+                .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),
+            Ok(Err(error)) if error.to_string().contains("cluster support disabled") => {
+                let why = format!("{} is not part of a cluster", node.addr());
+                Err(StoreError::misconfigured(Misconfigured::Setting, why))
+            }
+            Ok(Err(error)) => Err(super::failure::Failure::of(&error).into_error()),
+            Err(_) => Err(StoreError::unavailable(format!("{} is silent", node.addr()))),
+        }
+    }
+
+    /// Puts a new map in force. Lanes that no slot needs any more end with it.
+    fn draw(self: &Arc<Self>, ranges: Vec<Range>) {
+        let mut slots = vec![None; usize::from(SLOTS)];
+        let mut needed = HashMap::new();
+        for Range { first, last, host, port } in ranges {
+            let lane = self.lane(&host, port);
+            for slot in first..=last.min(SLOTS - 1) {
+                slots[usize::from(slot)] = Some(Arc::clone(&lane));
+            }
+            needed.insert(format!("{host}:{port}"), lane);
+        }
+        self.map.store(Arc::new(Map(slots.into())));
+        *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = needed;
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.follows.get().iter().for_each(|follows| follows.abort());
+    }
+}
+
+fn host_of(node: &ConnectionInfo) -> String {
+    match node.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
+        _ => String::new(),
+    }
+}
+
+/// Reads `CLUSTER SLOTS`: first and last slot, the primary, and replicas, which do not matter here.
+fn ranges(slots: &Value, asked: &str) -> Option<Vec<Range>> {
+    let Value::Array(slots) = slots else { return None };
+    let range = |range: &Value| {
+        let Value::Array(range) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = &range[..] else {
+            return None;
+        };
+        let host = match primary.first()? {
+            Value::BulkString(host) if !host.is_empty() && host != b"?" => {
+                String::from_utf8(host.clone()).ok()?
+            }
+            _ => asked.into(),
+        };
+        let Value::Int(port) = primary.get(1)? else { return None };
+        let [first, last] = [first, last].map(|slot| u16::try_from(*slot).ok());
+        Some(Range { first: first?, last: last?, host, port: u16::try_from(*port).ok()? })
+    };
+    slots.iter().map(range).collect()
+}

@@ -1,0 +1,299 @@
+//! Which servers, and how they are asked.
+
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
+
+use super::script::TimeSource;
+use super::sentinel::Watched;
+use crate::store::{Misconfigured, StoreError};
+
+/// The servers behind one store, and how they are asked.
+///
+/// | URL | servers |
+/// |---|---|
+/// | `redis://user:password@host:6379/0` | one |
+/// | `unix:///run/redis.sock?db=0` | one, by a socket |
+/// | `redis+sentinel://host:26379,host:26379/mymaster/0` | the primary that sentinels name |
+/// | `redis+cluster://host:6379,host:6379` | a cluster, found from any of its nodes |
+///
+/// `rediss` instead of `redis` encrypts; `?protocol=resp3` speaks RESP3.
+#[derive(Clone, Debug)]
+pub struct RedisConfig {
+    pub(super) servers: Servers,
+    pub(super) per_second: Option<Servers>,
+    pub(super) tls: Tls,
+    pub(super) namespace: String,
+    pub(super) hashes_texts: bool,
+    pub(super) deadline: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) max_in_flight: usize,
+    pub(super) max_batch: usize,
+    pub(super) pipeline: usize,
+    pub(super) settles_after: Duration,
+    pub(super) time: TimeSource,
+}
+
+/// How servers are found.
+#[derive(Clone, Debug)]
+pub(super) enum Servers {
+    One(ConnectionInfo),
+    Sentinel(Watched),
+    Cluster(Vec<ConnectionInfo>),
+}
+
+/// Certificates in PEM.
+#[derive(Clone, Default)]
+pub(super) struct Tls {
+    pub(super) authority: Option<Vec<u8>>,
+    pub(super) certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (authority, certificate) = (self.authority.is_some(), self.certificate.is_some());
+        f.debug_struct("Tls")
+            .field("authority", &authority)
+            .field("certificate", &certificate)
+            .finish()
+    }
+}
+
+impl RedisConfig {
+    /// The servers that a URL names, and the usual settings.
+    pub fn new(url: &str) -> Result<Self, StoreError> {
+        Ok(Self {
+            servers: Servers::parse(url)?,
+            per_second: None,
+            tls: Tls::default(),
+            namespace: "tg".into(),
+            hashes_texts: false,
+            deadline: Duration::from_millis(5),
+            connect_timeout: Duration::from_millis(250),
+            max_in_flight: 1_024,
+            max_batch: 64,
+            pipeline: 4,
+            settles_after: Duration::from_secs(10),
+            time: TimeSource::Store,
+        })
+    }
+
+    /// Other servers for limits of a second or less, which are most of the load and least of the
+    /// loss (RT-02).
+    pub fn per_second(mut self, url: &str) -> Result<Self, StoreError> {
+        self.per_second = Some(Servers::parse(url)?);
+        Ok(self)
+    }
+
+    /// What all keys begin with; `tg` unless told otherwise. Nodes that share limits share it.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Keeps hashes instead of the texts of keys, where those are personal data.
+    pub const fn hash_keys(mut self) -> Self {
+        self.hashes_texts = true;
+        self
+    }
+
+    /// How long a request waits for its decision; 5 ms unless told otherwise.
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// How long connecting may take, and how long a server may be silent before it counts as gone;
+    /// 250 ms unless told otherwise.
+    pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Requests under way per server; more are refused at once. 1,024 unless told otherwise.
+    pub fn max_in_flight(mut self, requests: usize) -> Self {
+        self.max_in_flight = requests.max(1);
+        self
+    }
+
+    /// Charges in one command: up to 256, 64 unless told otherwise. 1 sends each alone.
+    pub fn max_batch(mut self, charges: usize) -> Self {
+        self.max_batch = charges.clamp(1, 256);
+        self
+    }
+
+    /// Commands under way per server and slot; what comes meanwhile goes into the next command
+    /// together. 4 unless told otherwise.
+    pub fn pipeline(mut self, commands: usize) -> Self {
+        self.pipeline = commands.max(1);
+        self
+    }
+
+    /// How long new numbers must have been in force before states that they cannot have left are
+    /// repaired; 10 s unless told otherwise. No shorter than a change takes to reach all nodes.
+    pub const fn settles_after(mut self, delay: Duration) -> Self {
+        self.settles_after = delay;
+        self
+    }
+
+    /// Trusts this authority (PEM) instead of the system's.
+    pub fn tls_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.authority = Some(pem.into());
+        self
+    }
+
+    /// Shows this certificate and key (PEM) to the server.
+    pub fn tls_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.tls.certificate = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// For tests: whose clock decides.
+    #[doc(hidden)]
+    pub const fn time(mut self, time: TimeSource) -> Self {
+        self.time = time;
+        self
+    }
+}
+
+impl Tls {
+    pub(super) fn client(&self) -> Option<ClientTlsConfig> {
+        let (client_cert, client_key) = self.certificate.clone()?;
+        Some(ClientTlsConfig { client_cert, client_key })
+    }
+}
+
+impl Servers {
+    fn parse(url: &str) -> Result<Self, StoreError> {
+        let wrong = |why: &str| {
+            let shown = url.split_once('@').map_or(url, |(_, shown)| shown);
+            StoreError::misconfigured(Misconfigured::Setting, format!("{why} in {shown:?}"))
+        };
+        let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("no scheme"))?;
+        let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let info = |url: &str| {
+            let info = url.into_connection_info().map_err(|error| wrong(&error.to_string()))?;
+            let tcp = TcpSettings::default().set_nodelay(true);
+            Ok::<ConnectionInfo, StoreError>(info.set_tcp_settings(tcp))
+        };
+        if kind.is_empty() {
+            return info(url).map(Self::One);
+        }
+        let (user, rest) = match rest.rsplit_once('@') {
+            Some((user, rest)) => (format!("{user}@"), rest),
+            None => (String::new(), rest),
+        };
+        let (rest, query) = match rest.split_once('?') {
+            Some((rest, query)) => (rest, format!("?{query}")),
+            None => (rest, String::new()),
+        };
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let nodes = hosts.split(',').filter(|host| !host.is_empty());
+        let nodes = nodes.map(|host| format!("{scheme}://{user}{host}"));
+        match kind {
+            "cluster" => {
+                let nodes: Result<Vec<_>, _> =
+                    nodes.map(|node| info(&format!("{node}{query}"))).collect();
+                nodes.map(Self::Cluster).and_then(|servers| servers.not_empty(&wrong))
+            }
+            "sentinel" => {
+                let (primary, db) = path.split_once('/').unwrap_or((path, "0"));
+                if primary.is_empty() {
+                    return Err(wrong("no name of a primary after the sentinels"));
+                }
+                // User, password and database are the primary's; sentinels are asked without.
+                let node = info(&format!("{scheme}://{user}primary/{db}{query}"))?;
+                let sentinels: Result<Vec<_>, _> = hosts
+                    .split(',')
+                    .filter(|host| !host.is_empty())
+                    .map(|host| info(&format!("{scheme}://{}", with_port(host, 26_379))))
+                    .collect();
+                let watched = Watched { sentinels: sentinels?, name: primary.into(), node };
+                Self::Sentinel(watched).not_empty(&wrong)
+            }
+            other => Err(wrong(&format!("unknown kind of servers {other:?}"))),
+        }
+    }
+
+    fn not_empty(self, wrong: &impl Fn(&str) -> StoreError) -> Result<Self, StoreError> {
+        match &self {
+            Self::Sentinel(Watched { sentinels: nodes, .. }) | Self::Cluster(nodes)
+                if nodes.is_empty() =>
+            {
+                Err(wrong("no host"))
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+fn with_port(host: &str, port: u16) -> String {
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { host.into() } else { format!("{host}:{port}") }
+}
+
+/// The same server settings at another address.
+pub(super) fn at(node: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+    let addr = match node.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host: host.into(),
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host.into(), port),
+    };
+    node.clone().set_addr(addr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Servers {
+        Servers::parse(url).unwrap()
+    }
+
+    #[test]
+    fn reads_every_kind_of_url() {
+        let Servers::One(one) = parse("redis://bob:secret@example:7000/3") else { panic!("one") };
+        assert_eq!(one.addr(), &ConnectionAddr::Tcp("example".into(), 7000));
+        assert_eq!((one.redis_settings().db(), one.redis_settings().username()), (3, Some("bob")));
+        let Servers::One(one) = parse("unix:///run/redis.sock?db=2") else { panic!("one") };
+        assert_eq!(one.addr(), &ConnectionAddr::Unix("/run/redis.sock".into()));
+        let url = "redis+sentinel://bob:secret@a:1,b/mymaster/2?protocol=resp3";
+        let Servers::Sentinel(Watched { sentinels, name, node }) = parse(url) else {
+            panic!("sentinel")
+        };
+        let node = node.redis_settings();
+        assert_eq!(sentinels[0].addr(), &ConnectionAddr::Tcp("a".into(), 1));
+        assert_eq!(sentinels[1].addr(), &ConnectionAddr::Tcp("b".into(), 26_379));
+        assert_eq!(sentinels[0].redis_settings().password(), None);
+        assert_eq!((&*name, node.db(), node.password()), ("mymaster", 2, Some("secret")));
+        assert_eq!(node.protocol(), redis::ProtocolVersion::RESP3);
+        let Servers::Cluster(nodes) = parse("redis+cluster://a:1,b:2") else { panic!("cluster") };
+        assert_eq!(nodes.len(), 2);
+        assert_eq!(nodes[1].addr(), &ConnectionAddr::Tcp("b".into(), 2));
+    }
+
+    /// Errors name what is wrong, but never a password.
+    #[test]
+    fn a_wrong_url_says_so_without_the_password() {
+        for url in [
+            "example:6379",
+            "http://bob:secret@example",
+            "redis+sentinel://bob:secret@a,b",
+            "redis+cluster://bob:secret@/",
+            "redis+swarm://bob:secret@a",
+        ] {
+            let error = Servers::parse(url).unwrap_err();
+            assert!(!error.is_outage(), "{url}");
+            assert!(!error.to_string().contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+-- Mirrors FixedWindow in crates/core/src/algorithm/fixed_window.rs.
+-- Kept: "end:count", the first instant after the window and the units counted in it.
+
+-- ARGV: units, limit (-1 if they can never fit), length, shift, and whether denied units count.
+local function fixed_window_tariff(at)
+  local length = tonumber(ARGV[at + 2])
+  return {
+    units = tonumber(ARGV[at]), limit = tonumber(ARGV[at + 1]), width = length,
+    window_end = now + length - (now + ARGV[at + 3]) % length, counts = ARGV[at + 4] == '1',
+  }, at + 5
+end
+
+local function fixed_window_open(key)
+  local kept = redis.call('GET', key)
+  local colon = kept and string.find(kept, ':', 1, true)
+  if not colon then return { ends = 0, count = 0 } end
+  return {
+    ends = tonumber(string.sub(kept, 1, colon - 1)) or 0,
+    count = tonumber(string.sub(kept, colon + 1)) or 0,
+  }
+end
+
+local function fixed_window_answer(state)
+  say(state.ends)
+  say(state.count)
+end
+
+-- A window ahead by one is kept, for the clock may have gone back; further ahead it is impossible.
+local function fixed_window_seen(state, tariff)
+  local ends, window_end = state.ends, tariff.window_end
+  if ends == window_end or ends == window_end + tariff.width then
+    return ends, state.count, false
+  end
+  return window_end, 0, ends > window_end
+end
+
+local function fixed_window_put(state, ends, count)
+  state.ends, state.count, state.dirty = ends, count, true
+end
+
+local function fixed_window_try(state, tariff, takes)
+  local ends, count = fixed_window_seen(state, tariff)
+  if count + tariff.units > tariff.limit then return false end
+  if takes then fixed_window_put(state, ends, count + tariff.units) end
+  return true
+end
+
+local function fixed_window_deny(state, tariff)
+  local ends, count, stale = fixed_window_seen(state, tariff)
+  if tariff.counts then
+    fixed_window_put(state, ends, math.min(count + tariff.units, 4503599627370496))
+  elseif stale then
+    fixed_window_put(state, ends, count)
+  end
+end
+
+local function fixed_window_save(key, state)
+  if state.ends == 0 then
+    redis.call('DEL', key)
+  else
+    local kept = string.format('%.0f:%.0f', state.ends, state.count)
+    redis.call('SET', key, kept, 'PX', ttl(state.ends))
+  end
+end
+-- Only batches need the rest.
+
+local function fixed_window_give(state, tariff)
+  local ends, count = fixed_window_seen(state, tariff)
+  if count > 0 then fixed_window_put(state, ends, math.max(count - tariff.units, 0)) end
+end
+
+local function fixed_window_force(state, tariff)
+  local ends, count, stale = fixed_window_seen(state, tariff)
+  local booked = math.min(tariff.units, math.max(tariff.limit - count, 0))
+  if booked > 0 or stale then fixed_window_put(state, ends, count + booked) end
+end
+
+local function fixed_window_reset(state)
+  fixed_window_put(state, 0, 0)
+end
+
+local fixed_window = {
+  tariff = fixed_window_tariff, open = fixed_window_open, answer = fixed_window_answer,
+  try = fixed_window_try, deny = fixed_window_deny, give = fixed_window_give,
+  force = fixed_window_force, reset = fixed_window_reset, save = fixed_window_save,
+}

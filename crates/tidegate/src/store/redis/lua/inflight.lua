@@ -1,0 +1,169 @@
+-- Mirrors InFlight in crates/core/src/algorithm/inflight.rs.
+-- Kept: a sorted set of lease ids by the instant they end. Scores below 0 hold the rest: '#' the
+-- units of all leases, '@' the newest id, and 'w' before an id the units of a lease of several.
+
+-- ARGV: units (or a lease id), limit (-1 if they can never fit), time to live, and whether leases
+-- that end later than one taken now are cut short.
+local function inflight_tariff(at)
+  return {
+    units = tonumber(ARGV[at]), lease = ARGV[at], limit = tonumber(ARGV[at + 1]),
+    length = tonumber(ARGV[at + 2]), latest = now + ARGV[at + 2], repairs = ARGV[at + 3] == '1',
+  }, at + 4
+end
+
+local function inflight_units(key, id)
+  return -(redis.call('ZSCORE', key, 'w' .. id) or -1)
+end
+
+local function inflight_open(key, tariff)
+  local state = {
+    length = tariff.length, latest = tariff.latest, held = 0, newest = 0, last = 0, new = 0,
+  }
+  local head = redis.call('ZMSCORE', key, '#', '@')
+  if not head[1] then return state end
+  state.held, state.last = -1 - head[1], -head[2]
+  state.expired = redis.call('ZRANGEBYSCORE', key, 0, now)
+  for _, id in ipairs(state.expired) do
+    state.held = state.held - inflight_units(key, id)
+  end
+  local newest = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+  state.newest = math.max(tonumber(newest[2]), 0)
+  state.stale = state.newest > tariff.latest
+  state.repairs = tariff.repairs
+  return state
+end
+
+-- The newest id, and short leases on which the tariff is decided as on all: those that have to end
+-- before it fits as one, at the end of the last of them, and the rest at the end of the newest.
+local function inflight_answer(state, tariff, key)
+  say(state.last)
+  local missing = state.held + tariff.units - tariff.limit
+  if state.held == 0 then return say(0) end
+  if missing <= 0 or tariff.limit < 0 then
+    say(1)
+    say(state.newest)
+    return say(state.held)
+  end
+  local free_at, freed, from = state.newest, 0, 0
+  repeat
+    local after = '(' .. string.format('%.0f', now)
+    local page =
+      redis.call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', from, 64)
+    for i = 1, #page, 2 do
+      free_at, freed = tonumber(page[i + 1]), freed + inflight_units(key, page[i])
+      if freed >= missing then break end
+    end
+    from = from + 64
+  until freed >= missing or #page < 128
+  -- What was taken a moment ago is not kept yet: it ends last.
+  if freed < missing then free_at, freed = state.newest, state.held end
+  say(2)
+  say(free_at)
+  say(freed)
+  say(state.newest)
+  say(state.held - freed)
+end
+
+local function inflight_take(state, units)
+  state.last = math.max(state.last + 1, now)
+  state.new = state.new + 1
+  state[state.new] = { string.format('%.0f', state.last), units }
+  state.newest = math.max(state.newest, state.latest)
+  state.held, state.dirty = state.held + units, true
+end
+
+local function inflight_try(state, tariff, takes)
+  if state.held + tariff.units > tariff.limit then return false end
+  if takes then inflight_take(state, tariff.units) end
+  return true
+end
+
+local function inflight_deny(state)
+  if state.stale and state.repairs then state.dirty = true end
+end
+
+local function inflight_save(key, state)
+  for _, id in ipairs(state.expired or {}) do
+    redis.call('ZREM', key, id, 'w' .. id)
+  end
+  if state.stale and state.repairs then
+    local after = '(' .. string.format('%.0f', state.latest)
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, after, '+inf')) do
+      redis.call('ZADD', key, state.latest, id)
+    end
+    state.newest = state.latest
+  end
+  for i = 1, state.new do
+    local id, units = state[i][1], state[i][2]
+    redis.call('ZADD', key, state.latest, id)
+    if units > 1 then redis.call('ZADD', key, -units, 'w' .. id) end
+  end
+  redis.call('ZADD', key, -1 - state.held, '#', -state.last, '@')
+  redis.call('PEXPIRE', key, ttl(math.max(state.newest, state.last + 1)))
+end
+-- Only batches need the rest.
+
+-- Units come back by their lease only.
+local function inflight_give()
+  return false
+end
+
+local function inflight_force(state, tariff)
+  local booked = math.min(tariff.units, math.max(tariff.limit - state.held, 0))
+  if booked > 0 then
+    inflight_take(state, booked)
+    return false, tariff.units - booked, state.last
+  end
+  inflight_deny(state)
+  return false, tariff.units - booked
+end
+
+-- Frees a place, even one whose lease has ended: its holder is done for sure.
+local function inflight_release(state, tariff, key)
+  if state.dirty then inflight_save(key, state) end
+  local id = tariff.lease
+  local units = inflight_units(key, id)
+  if redis.call('ZREM', key, id) == 1 then
+    redis.call('ZREM', key, 'w' .. id)
+    redis.call('ZINCRBY', key, units, '#')
+  end
+  return true
+end
+
+local function inflight_renew(state, tariff, key)
+  if state.dirty then inflight_save(key, state) end
+  local ends = redis.call('ZSCORE', key, tariff.lease)
+  if not ends or tonumber(ends) <= now then return true, 0, 0 end
+  if not state.dirty then inflight_save(key, state) end
+  redis.call('ZADD', key, tariff.latest, tariff.lease)
+  redis.call('PEXPIRE', key, ttl(math.max(tariff.latest, state.last + 1)))
+  return true, 0, tariff.units
+end
+
+-- All leases go; ids still only grow.
+local function inflight_reset(state, _, key)
+  redis.call('DEL', key)
+  if state.last > 0 then
+    redis.call('ZADD', key, -1, '#', -state.last, '@')
+    redis.call('PEXPIRE', key, ttl(state.last + 1))
+  end
+  return true
+end
+
+-- All that is kept, for people to read.
+local function inflight_dump(state, _, key)
+  say(state.last)
+  local leases = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 10000)
+  say(#leases / 2)
+  for i = 1, #leases, 2 do
+    say(tonumber(leases[i]))
+    say(tonumber(leases[i + 1]))
+    say(inflight_units(key, leases[i]))
+  end
+end
+
+local inflight = {
+  tariff = inflight_tariff, open = inflight_open, answer = inflight_answer, try = inflight_try,
+  deny = inflight_deny, save = inflight_save, give = inflight_give, force = inflight_force,
+  release = inflight_release, renew = inflight_renew, reset = inflight_reset, dump = inflight_dump,
+}

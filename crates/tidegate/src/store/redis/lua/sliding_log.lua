@@ -1,0 +1,156 @@
+-- Mirrors SlidingLog in crates/core/src/algorithm/sliding_log.rs.
+-- Kept: a list of "at:before:units", oldest first. `before` is the sum of all units ever kept
+-- before an entry, modulo 2^52, so the units between any two entries are a difference.
+
+-- ARGV: units, limit (-1 if they can never fit), length.
+local function sliding_log_tariff(at)
+  return {
+    units = tonumber(ARGV[at]), limit = tonumber(ARGV[at + 1]), length = tonumber(ARGV[at + 2]),
+  }, at + 3
+end
+
+local function sliding_log_entry(text)
+  local at, before, units = string.match(text, '^(%d+):(%d+):(%d+)$')
+  return tonumber(at), tonumber(before), tonumber(units)
+end
+
+-- Calls visit(at, before, units) from entry number `from` on, until it returns true.
+local function sliding_log_walk(key, from, visit)
+  local many = 4
+  while true do
+    local entries = redis.call('LRANGE', key, from, from + many - 1)
+    for _, text in ipairs(entries) do
+      if visit(sliding_log_entry(text)) then return end
+    end
+    if #entries < many then return end
+    from, many = from + many, 256
+  end
+end
+
+-- `expired` entries have left the window and weigh nothing; what is taken is `added` on saving.
+local function sliding_log_open(key, tariff)
+  local state = {
+    length = tariff.length, sum = 0, newest = 0, expired = 0, added = 0, first = 0, after = 0,
+  }
+  local last = redis.call('LINDEX', key, -1)
+  if not last then return state end
+  local newest, before, units = sliding_log_entry(last)
+  state.newest, state.future = newest, newest > now
+  sliding_log_walk(key, 0, function(at, sum)
+    if at + tariff.length > now then
+      state.first, state.after = sum, (before + units) % 4503599627370496
+      return true
+    end
+    state.expired = state.expired + 1
+  end)
+  state.sum = (state.after - state.first) % 4503599627370496
+  return state
+end
+
+-- A short log on which the tariff is decided as on the whole: the entries that have to leave
+-- before it fits as one, at the time of the last of them, and the rest at the time of the newest.
+local function sliding_log_answer(state, tariff, key)
+  local missing = state.sum + tariff.units - tariff.limit
+  if state.sum == 0 then return say(0) end
+  if missing <= 0 or tariff.limit < 0 then
+    say(1)
+    say(state.newest)
+    return say(state.sum)
+  end
+  local free_at, freed = state.newest, state.sum
+  if missing <= state.sum - state.added then
+    sliding_log_walk(key, state.expired, function(at, before, units)
+      free_at, freed = at, (before + units - state.first) % 4503599627370496
+      return freed >= missing
+    end)
+  end
+  say(2)
+  say(free_at)
+  say(freed)
+  say(state.newest)
+  say(state.sum - freed)
+end
+
+local function sliding_log_try(state, tariff, takes)
+  if state.sum + tariff.units > tariff.limit then return false end
+  if takes then
+    state.sum, state.added = state.sum + tariff.units, state.added + tariff.units
+    state.newest, state.dirty = now, true
+  end
+  return true
+end
+
+local function sliding_log_deny(state)
+  if state.future then state.newest, state.dirty = now, true end
+end
+
+-- Drops what has expired, stamps what lies in the future as now, and adds what was taken.
+local function sliding_log_save(key, state)
+  if state.expired > 0 then redis.call('LTRIM', key, state.expired, -1) end
+  local before, units = state.after, state.added
+  local last = redis.call('LINDEX', key, -1)
+  while last do
+    local at, sum, weight = sliding_log_entry(last)
+    if at < now then break end
+    before, units = sum, units + weight
+    redis.call('RPOP', key)
+    last = redis.call('LINDEX', key, -1)
+  end
+  if units > 0 then
+    redis.call('RPUSH', key, string.format('%.0f:%.0f:%.0f', now, before, units))
+    redis.call('PEXPIRE', key, ttl(now + state.length))
+  end
+end
+-- Only batches need the rest.
+
+-- Takes the newest units out again.
+local function sliding_log_give(state, tariff, key)
+  sliding_log_save(key, state)
+  local units = tariff.units
+  local last = redis.call('LINDEX', key, -1)
+  while last and units > 0 do
+    local at, before, weight = sliding_log_entry(last)
+    if weight > units then
+      local left = string.format('%.0f:%.0f:%.0f', at, before, weight - units)
+      redis.call('LSET', key, -1, left)
+      break
+    end
+    redis.call('RPOP', key)
+    units = units - weight
+    last = redis.call('LINDEX', key, -1)
+  end
+  return true
+end
+
+local function sliding_log_force(state, tariff)
+  local booked = math.min(tariff.units, math.max(tariff.limit - state.sum, 0))
+  if booked > 0 then
+    state.sum, state.added = state.sum + booked, state.added + booked
+    state.newest, state.dirty = now, true
+  elseif state.future then
+    state.newest, state.dirty = now, true
+  end
+  return false, tariff.units - booked
+end
+
+local function sliding_log_reset(_, _, key)
+  redis.call('DEL', key)
+  return true
+end
+
+-- All that is kept, for people to read.
+local function sliding_log_dump(_, _, key)
+  local entries = redis.call('LRANGE', key, 0, 9999)
+  say(#entries)
+  for _, text in ipairs(entries) do
+    local at, _, units = sliding_log_entry(text)
+    say(at)
+    say(units)
+  end
+end
+
+local sliding_log = {
+  tariff = sliding_log_tariff, open = sliding_log_open, answer = sliding_log_answer,
+  try = sliding_log_try, deny = sliding_log_deny, save = sliding_log_save, give = sliding_log_give,
+  force = sliding_log_force, reset = sliding_log_reset, dump = sliding_log_dump,
+}

@@ -1,0 +1,98 @@
+-- Mirrors SlidingWindow in crates/core/src/algorithm/sliding_window.rs.
+-- Kept: "end:previous:current", the first instant after the newer window and both counts.
+
+-- ARGV: units, limit (-1 if they can never fit), length, microseconds per step, steps per window.
+local function sliding_window_tariff(at)
+  local length = tonumber(ARGV[at + 2])
+  return {
+    units = tonumber(ARGV[at]), limit = tonumber(ARGV[at + 1]), width = length,
+    window_end = now + length - now % length,
+    step = tonumber(ARGV[at + 3]), steps = tonumber(ARGV[at + 4]),
+  }, at + 5
+end
+
+local function sliding_window_open(key)
+  local kept = redis.call('GET', key)
+  if kept then
+    local ends, previous, current = string.match(kept, '^(%d+):(%d+):(%d+)$')
+    if ends then
+      return {
+        ends = tonumber(ends), previous = tonumber(previous), current = tonumber(current),
+      }
+    end
+  end
+  return { ends = 0, previous = 0, current = 0 }
+end
+
+local function sliding_window_answer(state)
+  say(state.ends)
+  say(state.previous)
+  say(state.current)
+end
+
+-- The state advanced to the window of now, what it weighs there, and whether it was impossible.
+local function sliding_window_seen(state, tariff)
+  local ends, previous, current = state.ends, state.previous, state.current
+  local window_end, width, stale = tariff.window_end, tariff.width, false
+  local at = now
+  if ends == window_end + width then
+    at = window_end
+  elseif ends ~= window_end then
+    stale = ends > window_end
+    previous = ends + width == window_end and current or 0
+    ends, current = window_end, 0
+  end
+  local weight = tariff.steps - math.floor((at + width - ends) / tariff.step)
+  return ends, previous, current, math.floor(previous * weight / tariff.steps) + current, stale
+end
+
+local function sliding_window_put(state, ends, previous, current)
+  state.ends, state.previous, state.current, state.dirty = ends, previous, current, true
+end
+
+local function sliding_window_try(state, tariff, takes)
+  local ends, previous, current, estimate = sliding_window_seen(state, tariff)
+  if estimate + tariff.units > tariff.limit then return false end
+  if takes then sliding_window_put(state, ends, previous, current + tariff.units) end
+  return true
+end
+
+local function sliding_window_deny(state, tariff)
+  local ends, previous, current, _, stale = sliding_window_seen(state, tariff)
+  if stale then sliding_window_put(state, ends, previous, current) end
+end
+
+local function sliding_window_save(key, state, tariff)
+  if state.ends == 0 then
+    redis.call('DEL', key)
+    return
+  end
+  local kept = string.format('%.0f:%.0f:%.0f', state.ends, state.previous, state.current)
+  local tail = state.current > 0 and tariff.width or 0
+  redis.call('SET', key, kept, 'PX', ttl(state.ends + tail))
+end
+-- Only batches need the rest.
+
+local function sliding_window_give(state, tariff)
+  local ends, previous, current = sliding_window_seen(state, tariff)
+  if previous + current == 0 then return end
+  local newest = math.min(tariff.units, current)
+  previous = math.max(previous - (tariff.units - newest), 0)
+  sliding_window_put(state, ends, previous, current - newest)
+end
+
+local function sliding_window_force(state, tariff)
+  local ends, previous, current, estimate, stale = sliding_window_seen(state, tariff)
+  local booked = math.min(tariff.units, math.max(tariff.limit - estimate, 0))
+  if booked > 0 or stale then sliding_window_put(state, ends, previous, current + booked) end
+end
+
+local function sliding_window_reset(state)
+  sliding_window_put(state, 0, 0, 0)
+end
+
+local sliding_window = {
+  tariff = sliding_window_tariff, open = sliding_window_open, answer = sliding_window_answer,
+  try = sliding_window_try, deny = sliding_window_deny, give = sliding_window_give,
+  force = sliding_window_force, reset = sliding_window_reset, save = sliding_window_save,
+}

@@ -1,0 +1,146 @@
+//! What a key is called in Redis, and which slot of a cluster it lies in.
+
+use std::hash::Hasher;
+use std::io::Write;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use crate::key::Key;
+
+/// Longer texts are kept as a hash: it is 32 characters long and names nobody.
+const LONGEST_TEXT: usize = 64;
+
+/// Slots of a cluster.
+pub(super) const SLOTS: u16 = 16_384;
+
+/// Names keys: `namespace:scope:{text}`, or `namespace:scope:{hash of the tag}text` where the tag is
+/// not the text. What is in braces decides the slot.
+#[derive(Clone, Debug)]
+pub(super) struct Namer {
+    namespace: Box<str>,
+    hashes_texts: bool,
+}
+
+impl Namer {
+    pub(super) fn new(namespace: &str, hashes_texts: bool) -> Self {
+        Self { namespace: namespace.into(), hashes_texts }
+    }
+
+    pub(super) fn name(&self, key: Key<'_>) -> Vec<u8> {
+        let mut name = Vec::with_capacity(self.namespace.len() + key.text.len() + 34);
+        write!(name, "{}:{}:{{", self.namespace, key.scope).expect("a vector grows");
+        if key.tag != key.text {
+            write!(name, "{:016x}", hash(key.tag).0).expect("a vector grows");
+            name.push(b'}');
+        }
+        // A tag that is empty would be none, and an empty one is what `}` leaves of it.
+        let plain = !self.hashes_texts
+            && key.text.len() <= LONGEST_TEXT
+            && key.text.first().is_some_and(|first| *first != b'}')
+            && !key.text.starts_with(b"#");
+        if plain {
+            name.extend_from_slice(key.text);
+        } else {
+            let (high, low) = hash(key.text);
+            write!(name, "#{high:016x}{low:016x}").expect("a vector grows");
+        }
+        if key.tag == key.text {
+            name.push(b'}');
+        }
+        name
+    }
+}
+
+/// The same on every node. Nobody gains by a collision that takes 2^64 tries to find.
+fn hash(text: &[u8]) -> (u64, u64) {
+    let mut hasher = SipHasher13::new_with_keys(0x7469_6465, 0x6761_7465);
+    hasher.write(text);
+    hasher.finish128().as_u64()
+}
+
+/// The slot of a key: of what its first braces hold, or of all of it if they hold nothing.
+pub(super) fn slot(name: &[u8]) -> u16 {
+    let tagged = name.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &name[open + 1..];
+        rest.iter().position(|byte| *byte == b'}').map(|close| &rest[..close])
+    });
+    crc16(tagged.filter(|tag| !tag.is_empty()).unwrap_or(name)) % SLOTS
+}
+
+/// CRC-16/XMODEM, as the cluster's specification asks.
+fn crc16(bytes: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let mut crc = (byte as u16) << 8;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+                bit += 1;
+            }
+            table[byte] = crc;
+            byte += 1;
+        }
+        table
+    };
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Limit, Rate};
+
+    use super::*;
+    use crate::key::Scope;
+
+    fn scope(name: &str) -> Scope {
+        Scope::new(name, &Limit::gcra(Rate::per_second(1)).build().unwrap())
+    }
+
+    fn name(text: &[u8]) -> Vec<u8> {
+        Namer::new("tg", false).name(Key::new(scope("default"), text))
+    }
+
+    /// A name must be the same on every node and in every release: changing it forgets every state.
+    #[test]
+    fn names_are_what_they_always_were() {
+        let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
+        assert_eq!(text(name(b"user:17")), "tg:zKTTwuhZsk5:{user:17}");
+    }
+
+    /// The vectors of the cluster's specification.
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % SLOTS);
+        assert_eq!(slot(b"foo{{bar}}zap"), crc16(b"{bar") % SLOTS);
+        assert_eq!(slot(b"foo{bar}{zap}"), crc16(b"bar") % SLOTS);
+    }
+
+    /// RT-01: all limits of one text share a slot, and so do all keys of one tag.
+    #[test]
+    fn limits_of_one_tenant_share_a_slot() {
+        let namer = Namer::new("tg", false);
+        for text in [&b"user:17"[..], b"", b"}", b"{}", b"a}b", b"{", b"#1", &[b'x'; 300]] {
+            let slots =
+                ["a", "b", "c"].map(|limit| slot(&namer.name(Key::new(scope(limit), text))));
+            assert!(slots.iter().all(|slot| *slot == slots[0]), "{text:?}");
+        }
+        let tagged = |text: &[u8]| slot(&namer.name(Key::new(scope("a"), text).tagged(b"acme")));
+        assert_eq!(tagged(b"user:1"), tagged(b"user:2"));
+    }
+
+    #[test]
+    fn no_two_texts_share_a_name() {
+        let long = [b'x'; 65];
+        let hashed = name(&long);
+        assert!(hashed.len() < 60 && hashed != name(&[b'x'; 66]));
+        let inner = hashed[hashed.iter().position(|b| *b == b'{').unwrap() + 1..].to_vec();
+        assert_ne!(name(&inner[..inner.len() - 1]), hashed, "a text that looks like a hash");
+        let namer = Namer::new("tg", true);
+        assert_ne!(namer.name(Key::new(scope("a"), b"a")), namer.name(Key::new(scope("a"), b"b")));
+    }
+}

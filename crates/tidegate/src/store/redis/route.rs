@@ -1,0 +1,134 @@
+//! Which server a charge goes to.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
+
+use tidegate_core::{Limit, Span, Timestamp};
+use tokio::sync::oneshot;
+
+use super::call::{Answered, Item};
+use super::cluster::Cluster;
+use super::config::{RedisConfig, Servers};
+use super::lane::{Lane, Request};
+use super::link::Target;
+use super::name::{Namer, slot};
+use crate::key::{Key, Scope};
+use crate::store::StoreError;
+
+/// Charges of one route can be decided by one script call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    per_second: bool,
+    slot: u16,
+}
+
+/// The servers for long limits and, if they are others, those for limits of a second or less.
+#[derive(Debug)]
+pub(super) struct Routes {
+    default: Group,
+    per_second: Option<Group>,
+}
+
+/// Servers that share the keys of one kind of limits.
+#[derive(Debug)]
+enum Group {
+    One(Arc<Lane>),
+    Cluster(Arc<Cluster>),
+}
+
+impl Routes {
+    pub(super) async fn start(
+        config: &RedisConfig,
+        settled: Arc<AtomicBool>,
+    ) -> Result<Self, StoreError> {
+        let per_second = match &config.per_second {
+            None => None,
+            Some(servers) => Some(Group::start(config, servers, Arc::clone(&settled)).await?),
+        };
+        Ok(Self { default: Group::start(config, &config.servers, settled).await?, per_second })
+    }
+
+    pub(super) fn of(&self, item: &Item) -> Route {
+        let per_second = self.per_second.is_some() && is_per_second(&item.tariff.limit);
+        let slot = match self.group(per_second) {
+            Group::One(_) => 0,
+            Group::Cluster(_) => slot(&item.name),
+        };
+        Route { per_second, slot }
+    }
+
+    fn group(&self, per_second: bool) -> &Group {
+        self.per_second.as_ref().filter(|_| per_second).unwrap_or(&self.default)
+    }
+
+    /// Sends charges of one route on their way.
+    pub(super) fn submit(
+        &self,
+        route: Route,
+        now: Timestamp,
+        items: Vec<Item>,
+    ) -> oneshot::Receiver<Result<Answered, StoreError>> {
+        let (answer, answered) = oneshot::channel();
+        let Route { per_second, slot } = route;
+        let request = Request { items, slot, now, hops: 0, asking: false, permit: None, answer };
+        match self.group(per_second) {
+            Group::One(lane) => lane.submit(request),
+            Group::Cluster(cluster) => cluster.submit(request),
+        }
+        answered
+    }
+
+    /// Every lane, and whether it leads to a node of a cluster.
+    pub(super) fn lanes(&self) -> Vec<(Arc<Lane>, bool)> {
+        let groups = [Some(&self.default), self.per_second.as_ref()].into_iter().flatten();
+        let lanes = groups.flat_map(|group| match group {
+            Group::One(lane) => vec![(Arc::clone(lane), false)],
+            Group::Cluster(cluster) => {
+                cluster.lanes().into_iter().map(|lane| (lane, true)).collect()
+            }
+        });
+        lanes.collect()
+    }
+
+    /// Texts of keys such that every node of a cluster serves one of them.
+    pub(super) fn probes(&self, namer: &Namer, scope: Scope) -> Vec<String> {
+        let mut probes = vec!["self-test".to_owned()];
+        for group in [Some(&self.default), self.per_second.as_ref()].into_iter().flatten() {
+            let Group::Cluster(cluster) = group else { continue };
+            let texts = (0..10_000).map(|number| format!("self-test:{number}"));
+            let slots =
+                texts.map(|text| (slot(&namer.name(Key::new(scope, text.as_bytes()))), text));
+            probes.extend(cluster.one_each(slots));
+        }
+        probes
+    }
+}
+
+impl Group {
+    async fn start(
+        config: &RedisConfig,
+        servers: &Servers,
+        settled: Arc<AtomicBool>,
+    ) -> Result<Self, StoreError> {
+        let target = match servers {
+            Servers::One(info) => Target::Fixed(info.clone()),
+            Servers::Sentinel(watched) => Target::Primary(watched.clone()),
+            Servers::Cluster(seeds) => {
+                return Cluster::start(config, seeds, settled).await.map(Self::Cluster);
+            }
+        };
+        Ok(Self::One(Arc::new(Lane::start(config, target, settled, Weak::new()))))
+    }
+}
+
+/// Whether an idle key's whole budget comes back within a second.
+fn is_per_second(limit: &Limit) -> bool {
+    let length = match limit {
+        Limit::Bucket(bucket) => Span::from_micros(bucket.fill_time().ticks),
+        Limit::FixedWindow(window) => window.length(),
+        Limit::SlidingWindow(window) => window.length(),
+        Limit::SlidingLog(log) => log.length(),
+        _ => return false,
+    };
+    length <= Span::from_secs(1)
+}

@@ -1,0 +1,25 @@
+//! Real servers, started for one test and gone after it.
+//!
+//! Every server listens on the loopback only, works in a folder of its own, and is stopped by its
+//! pid when it is dropped. If the test process is killed instead, a watcher stops it.
+
+mod builder;
+mod certificates;
+mod clock;
+mod cluster;
+mod folder;
+mod outage;
+mod ports;
+mod process;
+mod programs;
+mod sentinels;
+mod server;
+mod waiting;
+
+pub use builder::Builder;
+pub use certificates::{Certificates, Identity};
+pub use cluster::Cluster;
+pub use programs::{old_redis_program, valkey_program};
+pub use sentinels::Sentinels;
+pub use server::RedisServer;
+pub use waiting::wait_until;

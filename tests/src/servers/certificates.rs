@@ -1,0 +1,75 @@
+//! Certificates of one server: an authority, the server's, a client's.
+
+use std::path::PathBuf;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+use super::folder::Folder;
+
+/// PEM files, made for one server and removed with it.
+#[derive(Clone, Debug)]
+pub struct Certificates {
+    /// The certificate of the authority that signed the two others.
+    pub authority: PathBuf,
+    /// For `127.0.0.1` and `localhost`.
+    pub server: Identity,
+    /// What the server asks clients for.
+    pub client: Identity,
+}
+
+/// A certificate and its private key.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The file of the certificate.
+    pub certificate: PathBuf,
+    /// The file of the key.
+    pub key: PathBuf,
+}
+
+impl Certificates {
+    pub(crate) fn create(folder: &Folder) -> Self {
+        let key = key();
+        let mut params = params(&[], "Tidegate test authority");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).expect("rcgen signs what rcgen made");
+        let authority = folder.write("authority.pem", &certificate.pem());
+        let issuer = Issuer::new(params, key);
+        Self {
+            authority,
+            server: identity(folder, &issuer, "server", ExtendedKeyUsagePurpose::ServerAuth),
+            client: identity(folder, &issuer, "client", ExtendedKeyUsagePurpose::ClientAuth),
+        }
+    }
+}
+
+fn identity(
+    folder: &Folder,
+    issuer: &Issuer<'_, KeyPair>,
+    name: &str,
+    usage: ExtendedKeyUsagePurpose,
+) -> Identity {
+    let key = key();
+    let mut params = params(&["127.0.0.1", "localhost"], name);
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    let certificate = params.signed_by(&key, issuer).expect("rcgen signs what rcgen made");
+    Identity {
+        certificate: folder.write(&format!("{name}.pem"), &certificate.pem()),
+        key: folder.write(&format!("{name}.key"), &key.serialize_pem()),
+    }
+}
+
+fn params(hosts: &[&str], name: &str) -> CertificateParams {
+    let hosts = hosts.iter().map(|&host| host.to_owned()).collect::<Vec<_>>();
+    let mut params = CertificateParams::new(hosts).expect("the hosts are written above");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params
+}
+
+fn key() -> KeyPair {
+    KeyPair::generate().expect("the system has random numbers")
+}

@@ -1,0 +1,88 @@
+//! A wall clock that a test can step while the server runs, by libfaketime.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+
+use super::folder::Folder;
+use super::server::{ANSWER_LIMIT, RedisServer};
+use super::waiting::{comes_true, now};
+
+/// The file that tells the server's wall clock how far off it is.
+#[derive(Debug)]
+pub(crate) struct FakeClock {
+    file: PathBuf,
+    offset: Mutex<i64>,
+}
+
+impl FakeClock {
+    pub(crate) fn create(folder: &Folder) -> Self {
+        let clock = Self { file: folder.file("clock"), offset: Mutex::new(0) };
+        clock.step(0);
+        clock
+    }
+
+    /// What makes a process ask this clock.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let file = self.file.display().to_string();
+        let variables = [
+            // jemalloc asks for the time before libfaketime is ready, and both wait for ever. The
+            // allocator of libc, loaded first, is asked instead; this library of it only forwards.
+            ("LD_PRELOAD", format!("libc_malloc_debug.so.0 {}", library())),
+            ("FAKETIME_TIMESTAMP_FILE", file),
+            // Read at every look, so that a step holds at once.
+            ("FAKETIME_NO_CACHE", "1".into()),
+            // A step of the wall clock is not one of the clock that timers run by.
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+            ("DONT_FAKE_MONOTONIC", "1".into()),
+        ];
+        variables.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    pub(crate) fn step(&self, seconds: i64) {
+        let mut offset = self.offset.lock().expect("nobody panics while stepping");
+        *offset += seconds;
+        // Renamed into place, because the server may read at any moment.
+        let draft = self.file.with_extension("draft");
+        fs::write(&draft, format!("{offset:+}")).expect("the folder can be written");
+        fs::rename(&draft, &self.file).expect("the folder can be written");
+    }
+}
+
+impl RedisServer {
+    /// Moves the wall clock of a server built with [`faketime`](super::Builder::faketime), and returns when the
+    /// server has seen it. Steps add up.
+    pub fn step_clock(&self, seconds: i64) {
+        let Some(clock) = self.clock() else { panic!("it was started without faketime") };
+        if seconds == 0 {
+            return;
+        }
+        let expected = |at: f64| at + seconds as f64;
+        let (start, before) = (now(), self.wall_clock());
+        clock.step(seconds);
+        let seen = comes_true(ANSWER_LIMIT, || {
+            let unmoved = self.wall_clock() - start.elapsed().as_secs_f64();
+            (unmoved - expected(before)).abs() < seconds.abs() as f64 / 2.0
+        });
+        if !seen {
+            self.panic(&format!("its clock did not move by {seconds} s"));
+        }
+    }
+
+    /// Its `TIME`, in seconds.
+    fn wall_clock(&self) -> f64 {
+        let (seconds, micros): (f64, f64) =
+            redis::from_redis_value(self.command(&["TIME"])).expect("TIME answers two numbers");
+        seconds + micros / 1e6
+    }
+}
+
+/// Where the library is, differs by system; the program that comes with it knows.
+fn library() -> String {
+    let output = Command::new("faketime")
+        .args(["-m", "-f", "+0", "printenv", "LD_PRELOAD"])
+        .output()
+        .expect("faketime is installed: cargo xtask test does it");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

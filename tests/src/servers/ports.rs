@@ -1,0 +1,31 @@
+//! Ports nobody listens on.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+
+/// Below the ports that Linux gives to outgoing connections: while a server is down, no client can
+/// be given its port, which would take it from the server or connect the client to itself.
+/// The bus of a cluster node, `BUS_OFFSET` higher, has to be below them too.
+const PORTS: Range<u16> = 10_000..22_000;
+/// How far the port of the cluster bus is from the port of the node; Redis fixes it.
+const BUS_OFFSET: u16 = 10_000;
+const MOST_TRIES: u32 = 1_000;
+
+/// A port that is free now; it may be taken before it is used.
+pub(crate) fn free() -> u16 {
+    find(is_free)
+}
+
+/// Likewise, and the port of its cluster bus is free too.
+pub(crate) fn free_with_bus() -> u16 {
+    find(|port| is_free(port) && is_free(port + BUS_OFFSET))
+}
+
+fn find(mut is_free: impl FnMut(u16) -> bool) -> u16 {
+    let mut tries = (0..MOST_TRIES).map(|_| fastrand::u16(PORTS));
+    tries.find(|&port| is_free(port)).expect("of a thousand ports one is free")
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}

@@ -1,0 +1,107 @@
+//! One process of a server, which never outlives the test process.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::folder::Folder;
+
+/// Waits for one line, then becomes the server: its pid is known to the watcher before it runs.
+/// Without a line, because the test process has died, it ends.
+const LAUNCHER: &str = r#"read -r go && exec "$@" </dev/null"#;
+
+/// Waits for the end of its input, which comes when the test process has died, however it did.
+/// It ignores what a terminal sends to the whole group, because a paused server does not react.
+const WATCHER: &str = r#"trap "" HUP INT TERM; read -r never; kill -9 "$1"; rm -rf "$2""#;
+
+/// A running server and the watcher that kills it if the test process cannot.
+#[derive(Debug)]
+pub(crate) struct Process {
+    server: Child,
+    /// Owns the writing end of the watcher's input.
+    watcher: Child,
+}
+
+impl Process {
+    /// Starts `program`, with its output in the log of `folder`.
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        variables: &[(String, String)],
+        folder: &Folder,
+    ) -> Self {
+        let log = folder.log_for_appending();
+        let mut server = Command::new("sh")
+            .args(["-c", LAUNCHER, "launcher"])
+            .arg(program)
+            .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().expect("an open file can be opened twice"))
+            .stderr(log)
+            .spawn()
+            .expect("every system has sh");
+        let watcher = Command::new("sh")
+            .args(["-c", WATCHER, "watcher", &server.id().to_string()])
+            .arg(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("every system has sh");
+        let mut gate = server.stdin.take().expect("its input is a pipe");
+        gate.write_all(b"go\n").expect("the launcher waits for this line");
+        Self { server, watcher }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// False once it has ended by itself.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.server.try_wait(), Ok(None))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal)
+            .expect("the pid is ours until it is waited for");
+    }
+
+    /// Whether it stands still, after a signal to do so.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.fields()[0] == "T"
+    }
+
+    /// User and system time so far.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        let fields = self.fields();
+        let ticks = |field: usize| -> f64 { fields[field].parse().expect("a count of ticks") };
+        // Fields 14 and 15 of proc(5), which counts from one.
+        (ticks(14 - 3) + ticks(15 - 3)) / rustix::param::clock_ticks_per_second() as f64
+    }
+
+    /// What the system tells of it, from the third field on: the second, a name in parentheses, may
+    /// contain spaces.
+    fn fields(&self) -> Vec<String> {
+        let path = format!("/proc/{}/stat", self.pid());
+        let stat = fs::read_to_string(path).expect("it has its numbers until it is waited for");
+        let (_, fields) = stat.rsplit_once(')').expect("the second field is a name");
+        fields.split_whitespace().map(Into::into).collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // First the watcher: once the server is waited for, its pid may be somebody else's.
+        for child in [&mut self.watcher, &mut self.server] {
+            // Fails only for what has ended already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Other programs that speak the same protocol, where the machine has them.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+/// Valkey: what `TIDEGATE_VALKEY_SERVER` names, else `valkey-server` of the path.
+///
+/// `cargo xtask test` installs it and sets the variable; without either, tests leave Valkey out.
+pub fn valkey_program() -> Option<PathBuf> {
+    named("TIDEGATE_VALKEY_SERVER").or_else(|| on_path("valkey-server"))
+}
+
+/// The oldest Redis that is supported, which only `TIDEGATE_OLD_REDIS_SERVER` can name.
+pub fn old_redis_program() -> Option<PathBuf> {
+    named("TIDEGATE_OLD_REDIS_SERVER")
+}
+
+/// A variable that names no file is a mistake, not a program left out.
+fn named(variable: &str) -> Option<PathBuf> {
+    let program = PathBuf::from(env::var_os(variable).filter(|value| !value.is_empty())?);
+    assert!(program.is_file(), "{variable} names {}, which is no file", program.display());
+    Some(program)
+}
+
+fn on_path(program: impl AsRef<OsStr>) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    let program = program.as_ref();
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
+}

@@ -1,0 +1,286 @@
+//! One server and what a test can do to it.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use redis::{Client, Connection, ConnectionLike, RedisResult, Value};
+use rustix::process::Signal;
+
+use super::builder::{Builder, SOCKET};
+use super::certificates::Certificates;
+use super::clock::FakeClock;
+use super::folder::Folder;
+use super::process::Process;
+use super::waiting::comes_true;
+
+/// A server starts in a tenth of a second; a machine that builds at the same time needs longer.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long a control command may take.
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// How often a question is asked whose connection is cut.
+const MOST_ASKED: u32 = 3;
+/// How often a port may be taken between being found and being used.
+const MOST_STARTS: u32 = 5;
+
+/// A Redis server of its own process, stopped and removed when dropped.
+///
+/// Every method takes `&self`: a test that breaks a server does so while clients hold its address.
+#[derive(Debug)]
+pub struct RedisServer {
+    // Dropped first: a folder whose server still writes cannot be removed.
+    state: Mutex<State>,
+    setup: Setup,
+}
+
+/// What stays the same through every restart.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) folder: Folder,
+    pub(crate) listener: Listener,
+    pub(crate) clock: Option<FakeClock>,
+}
+
+/// Where clients under test connect.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(u16),
+    Tls(u16, Certificates),
+    UnixSocket,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None` once it was killed.
+    process: Option<Process>,
+    is_paused: bool,
+}
+
+/// Why a process did not become a server.
+enum StartFailure {
+    AddressInUse,
+    Other,
+}
+
+impl RedisServer {
+    /// Starts a plain server that keeps nothing on disk.
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// For a server that is not plain.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    pub(crate) fn start_from(mut setup: impl FnMut() -> Setup) -> Self {
+        for _ in 0..MOST_STARTS {
+            let setup = setup();
+            match setup.launch() {
+                Ok(process) => {
+                    let state = State { process: Some(process), is_paused: false };
+                    return Self { state: Mutex::new(state), setup };
+                }
+                Err(StartFailure::AddressInUse) => {}
+                Err(StartFailure::Other) => setup.panic("it did not start"),
+            }
+        }
+        panic!("{MOST_STARTS} free ports were taken before a server could listen")
+    }
+
+    /// The port clients connect to.
+    pub fn port(&self) -> u16 {
+        match self.setup.listener {
+            Listener::Tcp(port) | Listener::Tls(port, _) => port,
+            Listener::UnixSocket => panic!("it was asked to listen on a socket, not on a port"),
+        }
+    }
+
+    /// `127.0.0.1:port`, as seed lists and commands between servers need it.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    /// What a client under test is given.
+    pub fn url(&self) -> String {
+        match self.setup.listener {
+            Listener::Tcp(port) => format!("redis://127.0.0.1:{port}"),
+            Listener::Tls(port, _) => format!("rediss://127.0.0.1:{port}"),
+            Listener::UnixSocket => self.setup.socket_url(),
+        }
+    }
+
+    /// The certificates of a server that speaks TLS.
+    pub fn certificates(&self) -> &Certificates {
+        match &self.setup.listener {
+            Listener::Tls(_, certificates) => certificates,
+            Listener::Tcp(_) | Listener::UnixSocket => panic!("it was not asked to speak TLS"),
+        }
+    }
+
+    /// The pid of the server itself, until it is killed or restarted.
+    pub fn pid(&self) -> u32 {
+        self.with_process(Process::pid)
+    }
+
+    /// Kills it as a crash would, and returns when it is gone.
+    pub fn kill(&self) {
+        let mut state = self.state();
+        state.process = None;
+        state.is_paused = false;
+    }
+
+    /// Stops it in its tracks: connections stay open and nothing is answered.
+    pub fn pause(&self) {
+        // The signal is only delivered when sent: an answer may still be under way.
+        let stops = self.with_process(|process| {
+            process.signal(Signal::STOP);
+            comes_true(ANSWER_LIMIT, || process.is_stopped())
+        });
+        if !stops {
+            self.panic("it did not stop");
+        }
+        self.state().is_paused = true;
+    }
+
+    /// Lets it go on after [`pause`](Self::pause).
+    pub fn resume(&self) {
+        self.with_process(|process| process.signal(Signal::CONT));
+        self.state().is_paused = false;
+    }
+
+    /// Kills it if it runs, then starts it again on the same port and in the same folder.
+    pub fn restart(&self) {
+        self.kill();
+        let mut started = None;
+        let starts = comes_true(START_LIMIT, || match self.setup.launch() {
+            Ok(process) => {
+                started = Some(process);
+                true
+            }
+            Err(StartFailure::AddressInUse) => false,
+            Err(StartFailure::Other) => self.panic("it did not start again"),
+        });
+        if !starts {
+            self.panic("its port stayed taken, so it did not start again");
+        }
+        self.state().process = started;
+    }
+
+    /// A connection to control it, by its socket: works whatever its port demands.
+    pub fn connection(&self) -> Connection {
+        let connection = self.setup.connect(ANSWER_LIMIT);
+        connection.unwrap_or_else(|error| self.panic(&format!("no control connection: {error}")))
+    }
+
+    /// The answer to a command that cannot fail.
+    pub fn command(&self, words: &[&str]) -> Value {
+        let answer = self.try_command(words);
+        answer.unwrap_or_else(|error| self.panic(&format!("{words:?} failed: {error}")))
+    }
+
+    /// The answer to a command, or why there is none.
+    pub fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
+        let mut command = redis::Cmd::new();
+        for word in words {
+            command.arg(word);
+        }
+        command.query(&mut self.setup.connect(ANSWER_LIMIT)?)
+    }
+
+    /// The answer as text, for commands that change nothing: asked again if the connection is cut,
+    /// because sentinels cut those of every server they give another role.
+    pub(crate) fn text(&self, words: &[&str]) -> String {
+        let mut answer = self.try_command(words);
+        for _ in 1..MOST_ASKED {
+            if !answer.as_ref().is_err_and(redis::RedisError::is_connection_dropped) {
+                break;
+            }
+            answer = self.try_command(words);
+        }
+        answer
+            .and_then(|answer| Ok(redis::from_redis_value(answer)?))
+            .unwrap_or_else(|error| self.panic(&format!("{words:?} answered no text: {error}")))
+    }
+
+    /// A field of `INFO everything`, as text.
+    pub fn info(&self, field: &str) -> String {
+        let info = self.text(&["INFO", "everything"]);
+        let value = info
+            .lines()
+            .find_map(|line| line.strip_prefix(field).and_then(|rest| rest.strip_prefix(':')));
+        value.unwrap_or_else(|| self.panic(&format!("INFO has no field {field}"))).to_owned()
+    }
+
+    /// Processor time it has used since it started, in user and system mode.
+    pub fn cpu_seconds(&self) -> f64 {
+        self.with_process(Process::cpu_seconds)
+    }
+
+    /// False if it was killed, has ended or is paused: it would not answer.
+    pub fn is_answering(&self) -> bool {
+        let mut state = self.state();
+        let is_paused = state.is_paused;
+        state.process.as_mut().is_some_and(|process| process.is_running() && !is_paused)
+    }
+
+    /// Everything it has printed, of all its starts.
+    pub fn log(&self) -> String {
+        self.setup.folder.log()
+    }
+
+    /// Gives up, with the end of the log.
+    pub(crate) fn panic(&self, problem: &str) -> ! {
+        self.setup.panic(problem)
+    }
+
+    pub(crate) fn clock(&self) -> Option<&FakeClock> {
+        self.setup.clock.as_ref()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A test that panicked holding it must still be able to stop the server.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn with_process<T>(&self, act: impl FnOnce(&Process) -> T) -> T {
+        act(self.state().process.as_ref().expect("it was killed and not started again"))
+    }
+}
+
+impl Setup {
+    fn launch(&self) -> Result<Process, StartFailure> {
+        let printed = self.folder.log().len();
+        let variables = self.clock.as_ref().map(FakeClock::variables).unwrap_or_default();
+        let mut process = Process::start(&self.program, &self.arguments, &variables, &self.folder);
+        let mut has_ended = false;
+        let answers = comes_true(START_LIMIT, || {
+            has_ended = !process.is_running();
+            has_ended || self.connect(ANSWER_LIMIT).is_ok_and(|mut it| it.check_connection())
+        });
+        if answers && !has_ended {
+            return Ok(process);
+        }
+        let log = self.folder.log();
+        let is_taken = has_ended && log[printed..].contains("Address already in use");
+        Err(if is_taken { StartFailure::AddressInUse } else { StartFailure::Other })
+    }
+
+    fn connect(&self, limit: Duration) -> RedisResult<Connection> {
+        let connection = Client::open(self.socket_url())?.get_connection_with_timeout(limit)?;
+        connection.set_read_timeout(Some(limit))?;
+        connection.set_write_timeout(Some(limit))?;
+        Ok(connection)
+    }
+
+    fn socket_url(&self) -> String {
+        format!("unix://{}", self.folder.file(SOCKET).display())
+    }
+
+    fn panic(&self, problem: &str) -> ! {
+        let program = self.program.display();
+        panic!("{program}: {problem}; the end of its log:\n{}", self.folder.log_tail())
+    }
+}
