@@ -9,7 +9,11 @@ use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::limiter::Limiter;
 use crate::limits::Entry;
+#[cfg(feature = "redis")]
+use crate::shared::SharedLimiter;
 use crate::store::MAX_TOGETHER;
+#[cfg(feature = "redis")]
+use crate::store::Store;
 use crate::store::memory::MemoryStore;
 
 /// Collects limits and options; [`Builder::build`] makes the limiter.
@@ -61,6 +65,23 @@ impl Builder {
 
     /// Checks everything and makes the limiter.
     pub fn build(self) -> Result<Limiter, BuildError> {
+        let entries = self.entries()?;
+        if self.max_bytes < MemoryStore::MIN_BYTES {
+            return Err(BuildError::TooLittleMemory(self.max_bytes));
+        }
+        let store = MemoryStore::new(self.max_bytes, self.hashing).map_err(BuildError::Memory)?;
+        Ok(Limiter::from_parts(entries, store, self.clock))
+    }
+
+    /// Checks everything and makes a limiter that keeps its state in `store`, with every node that
+    /// does the same. What bounds or hashes memory here does not concern it.
+    #[cfg(feature = "redis")]
+    pub fn shared<S: Store + 'static>(self, store: S) -> Result<SharedLimiter<S>, BuildError> {
+        let entries = self.entries()?;
+        Ok(SharedLimiter::from_parts(entries, store, self.clock))
+    }
+
+    fn entries(&self) -> Result<Vec<Entry>, BuildError> {
         if self.limits.is_empty() {
             return Err(BuildError::NoLimit);
         }
@@ -72,12 +93,7 @@ impl Builder {
                 return Err(BuildError::SameName(name.clone()));
             }
         }
-        if self.max_bytes < MemoryStore::MIN_BYTES {
-            return Err(BuildError::TooLittleMemory(self.max_bytes));
-        }
-        let entries = self.limits.iter().map(|(name, limit)| Entry::new(name, *limit)).collect();
-        let store = MemoryStore::new(self.max_bytes, self.hashing).map_err(BuildError::Memory)?;
-        Ok(Limiter::from_parts(entries, store, self.clock))
+        Ok(self.limits.iter().map(|(name, limit)| Entry::new(name, *limit)).collect())
     }
 }
 

@@ -24,6 +24,7 @@
 //! | many keys at once, faster | [`Limiter::check_each`] |
 //! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
 //! | to limit what runs at once | [`Limiter::acquire`] |
+//! | the same limits on every node | `RedisStore` and `SharedLimiter` (feature `redis`) |
 //! | other numbers while running | [`Limiter::set_limit`] |
 //! | to know why | [`Limiter::explain`], [`Limiter::check_report`] |
 //! | to test without waiting | [`ManualClock`] |
@@ -44,6 +45,10 @@ mod limiter;
 mod limits;
 mod permit;
 mod quick;
+#[cfg(feature = "redis")]
+mod shared;
+#[cfg(feature = "redis")]
+mod shared_permit;
 pub mod store;
 mod sync;
 mod verdict;
@@ -56,6 +61,10 @@ pub use key::{Hashing, Key, Scope};
 pub use limiter::{Limiter, Report};
 pub use limits::UnknownLimit;
 pub use permit::{Admission, Permit};
+#[cfg(feature = "redis")]
+pub use shared::SharedLimiter;
+#[cfg(feature = "redis")]
+pub use shared_permit::{SharedAdmission, SharedPermit};
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
 pub use tidegate_core::{

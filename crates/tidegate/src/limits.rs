@@ -117,6 +117,13 @@ impl Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownLimit(Box<str>);
 
+impl UnknownLimit {
+    #[cfg(feature = "redis")]
+    pub(crate) fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
 impl fmt::Display for UnknownLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no limit is called {:?}", self.0)
