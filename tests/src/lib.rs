@@ -4,5 +4,6 @@ pub mod comparison;
 pub mod model;
 pub mod oracle;
 pub mod servers;
+pub mod shared_comparison;
 pub mod subject;
 pub mod trace;

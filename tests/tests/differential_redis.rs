@@ -1,93 +1,21 @@
 //! Rust model = memory store = Lua on a real Redis, decision by decision and field by field.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tidegate::store::memory::MemoryStore;
-use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Charge, Store};
-use tidegate::{Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
-use tidegate_core::{Algorithm, AlgorithmName, State};
-use tidegate_tests::model::Model;
+use tidegate_core::AlgorithmName;
 use tidegate_tests::servers::RedisServer;
+use tidegate_tests::shared_comparison::{self, crowd, store};
 use tidegate_tests::subject::Subject;
-use tidegate_tests::trace::{Step, Trace};
 
 const DECISIONS: u64 = 100_000;
-const TRACE_LENGTH: u64 = 256;
-const AT_ONCE: u64 = 64;
-/// The year 2153. A hundred years later, which is the longest refill, is still below 2^53, the
-/// largest whole number that Lua can tell from its neighbours.
-const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
 
-async fn store(server: &RedisServer) -> RedisStore {
-    let config = RedisConfig::new(&server.url())
-        .expect("a valid address")
-        .deadline(Duration::from_secs(10))
-        .connect_timeout(Duration::from_secs(10))
-        .settles_after(Duration::ZERO)
-        .time(TimeSource::Caller);
-    RedisStore::connect(config).await.expect("a fresh server")
-}
-
-/// One key's life, asked of the engine and of the store.
-async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
-    let mut trace = Trace::new(subject, seed);
-    let (mut numbers, mut state, mut history) = (None, State::default(), Vec::new());
-    let text = format!("{subject}:{seed}");
-    let mut decided = 0;
-    while decided < TRACE_LENGTH {
-        let step = trace.step();
-        history.push(step);
-        let (now, op) = match step {
-            Step::Renumber(next) => {
-                numbers = next.limit().ok();
-                continue;
-            }
-            Step::Decide(now, op) => (now, op),
-        };
-        let Some(limit) = &numbers else { continue };
-        if now > LATEST {
-            break;
-        }
-        let key = Key::new(Scope::new("trace", limit), text.as_bytes());
-        let expected = limit.decide(&mut state, now, op);
-        let mut found = Vec::new();
-        let decided_there = store.decide(now, &[Charge { key, limit, op }], &mut found).await;
-        let recent = || {
-            let steps = history.iter().rev().take(12).rev().map(ToString::to_string);
-            steps.collect::<Vec<_>>().join("\n")
-        };
-        if let Err(error) = decided_there {
-            panic!("{text}: {error} after\n{}", recent());
-        }
-        assert_eq!(found, [expected], "{text} {limit:?} after\n{}", recent());
-        trace.learn(&expected);
-        decided += 1;
-    }
-    decided
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 fn compare(subject: Subject) {
     let server = RedisServer::start();
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let local = tokio::task::LocalSet::new();
-    let decided = local.block_on(&runtime, async {
-        let store = Arc::new(store(&server).await);
-        let mut decided = 0;
-        let mut seed = 0;
-        while decided < DECISIONS {
-            let traces = (seed..seed + AT_ONCE).map(|seed| {
-                let store = Arc::clone(&store);
-                tokio::task::spawn_local(async move { run_trace(&store, subject, seed).await })
-            });
-            for trace in traces.collect::<Vec<_>>() {
-                decided += trace.await.expect("a trace");
-            }
-            seed += AT_ONCE;
-        }
-        decided
+    let decided = runtime().block_on(async {
+        let store = store(&server.url()).await;
+        shared_comparison::compare(&store, subject, 0, DECISIONS, |_| {}).await
     });
     assert!(decided >= DECISIONS);
 }
@@ -127,110 +55,12 @@ fn an_in_flight_limit_in_redis_decides_as_the_model_does() {
     compare(Subject::InFlight);
 }
 
-/// Requests of every shape at one instant: singles and groups, keys met once and keys met often.
-/// However they are put into commands, they are decided in the order they came.
 #[test]
 fn requests_that_come_together_are_decided_in_order() {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let one = |seed| {
         let server = RedisServer::start();
-        runtime.block_on(crowd(&server, seed))
+        runtime().block_on(async { crowd(&store(&server.url()).await, seed).await })
     };
     let decided: usize = (0..8).map(one).sum();
     assert!(decided > 100_000, "{decided}");
-}
-
-async fn crowd(server: &RedisServer, seed: u64) -> usize {
-    let (store, mut rng) = (store(server).await, fastrand::Rng::with_seed(seed));
-    let memory = MemoryStore::new(64 << 20, Hashing::Fast).expect("address space");
-    let (mut model, mut decided) = (Model::default(), 0);
-    let limits = limits();
-    let mut now = Timestamp::from_secs(1_800_000_000);
-    for _ in 0..120 {
-        now = now + Span::from_micros(rng.u64(0..2_000_000));
-        if rng.u8(0..10) == 0 {
-            now = now - Span::from_micros(rng.u64(0..5_000_000));
-        }
-        let requests: Vec<Vec<Asked>> = (0..rng.usize(1..120)).map(|_| request(&mut rng)).collect();
-        let charges: Vec<Vec<Charge<'_>>> = requests
-            .iter()
-            .map(|request| request.iter().map(|asked| asked.charge(&limits)).collect())
-            .collect();
-        let asked = charges.iter().map(|charges| async {
-            let mut decisions = Vec::new();
-            store.decide(now, charges, &mut decisions).await.map(|()| decisions)
-        });
-        let found = futures_util::future::join_all(asked).await;
-        for (charges, found) in charges.iter().zip(found) {
-            let expected = model.decide(now, charges);
-            assert_eq!(found.as_ref(), Ok(&expected), "seed {seed} at {now}: {charges:?}");
-            let mut remembered = Vec::new();
-            Store::decide(&memory, now, charges, &mut remembered)
-                .await
-                .expect("memory always answers");
-            assert_eq!(remembered, expected, "memory, seed {seed} at {now}: {charges:?}");
-            decided += charges.len();
-        }
-    }
-    decided
-}
-
-/// A charge, by the numbers of its limit and key.
-#[derive(Debug)]
-struct Asked {
-    limit: usize,
-    text: String,
-    op: Op,
-}
-
-impl Asked {
-    fn charge<'a>(&'a self, limits: &'a [(&'static str, Limit)]) -> Charge<'a> {
-        let (name, limit) = &limits[self.limit];
-        Charge { key: Key::new(Scope::new(name, limit), self.text.as_bytes()), limit, op: self.op }
-    }
-}
-
-fn limits() -> Vec<(&'static str, Limit)> {
-    let rate = Rate::new(7, Span::from_secs(3));
-    let built = |builder: tidegate_core::Builder| builder.build().expect("valid numbers");
-    vec![
-        ("bucket", built(Limit::token_bucket(rate).burst(20))),
-        // The same state under other numbers.
-        ("bucket", built(Limit::token_bucket(Rate::new(11, Span::from_secs(2))).burst(15))),
-        ("whole", built(Limit::gcra(Rate::per_second(10)).burst(30))),
-        ("leaky", built(Limit::leaky_bucket(Rate::per_second(5)).queue(12))),
-        ("fixed", built(Limit::fixed_window(Rate::new(15, Span::from_secs(2))))),
-        ("counts", built(Limit::fixed_window(Rate::new(15, Span::from_secs(2))).count_denied())),
-        ("sliding", built(Limit::sliding_window(Rate::new(15, Span::from_secs(2))))),
-        ("log", built(Limit::sliding_log(Rate::new(15, Span::from_secs(2))))),
-        ("log", built(Limit::sliding_log(Rate::new(9, Span::from_secs(5))))),
-        ("flight", Limit::in_flight(15, Span::from_secs(2)).expect("valid numbers")),
-    ]
-}
-
-fn request(rng: &mut fastrand::Rng) -> Vec<Asked> {
-    let count = if rng.bool() { 1 } else { rng.usize(2..6) };
-    let alone = count == 1;
-    // One request has one set of numbers for each limit, before or after a change.
-    let changed = rng.bool();
-    (0..count)
-        .map(|_| {
-            let limit = match rng.usize(0..10) {
-                0 | 1 => usize::from(changed),
-                7 | 8 => 7 + usize::from(changed),
-                other => other,
-            };
-            let text = format!("key:{}", rng.u8(0..4));
-            let cost = if rng.u8(0..3) > 0 { 1 } else { rng.u64(0..18) };
-            let op = match rng.u8(0..20) {
-                0..=1 => Op::Read(cost),
-                2 if alone => Op::Return(cost),
-                3 if alone => Op::Force(cost),
-                4 if alone && rng.u8(0..4) == 0 => Op::Reset,
-                _ => Op::Take(cost),
-            };
-            Asked { limit, text, op }
-        })
-        .collect()
 }

@@ -99,6 +99,11 @@ fn algorithms_are_documented_alike() {
 }
 
 #[test]
+fn every_family_has_a_script() {
+    hold(docs::every_family_has_a_script);
+}
+
+#[test]
 fn links_lead_somewhere() {
     hold(docs::links_lead_somewhere);
 }

@@ -5,6 +5,7 @@ mod campaign;
 mod check;
 mod step;
 mod test;
+mod throwaway;
 
 use std::env;
 use std::process::ExitCode;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::step::{Failure, Step, Tally, root};
+use crate::throwaway::Throwaway;
 
 /// Programs that the tests start, each with the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] =
@@ -68,8 +69,11 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     tally.passed("schedule explorer");
 
     let examples = examples()?;
+    let redis = Throwaway::start()?;
     for example in &examples {
-        Step::cargo(&format!("run --quiet --package tidegate-examples {example}")).run()?;
+        let url = redis.url();
+        Step::cargo(&format!("run --quiet --package tidegate-examples {example} -- {url}"))
+            .run()?;
     }
     tally.passed(format!("{} examples", examples.len()));
 

@@ -79,3 +79,8 @@ pub use wait::MAX_WAITING;
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../docs/guide/embed.md")]
 struct EmbedGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/guide/share-limits.md")]
+struct ShareLimitsGuide;

@@ -34,6 +34,27 @@ pub(crate) fn algorithms_are_documented_alike(tree: &Tree) -> Vec<Violation> {
     found
 }
 
+/// Every family has a script, and its first line names the Rust file that it mirrors.
+pub(crate) fn every_family_has_a_script(tree: &Tree) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for source in tree.rust() {
+        let family = source.path.strip_prefix("crates/core/src/algorithm/");
+        let Some(family) = family.and_then(|file| file.strip_suffix(".rs")) else { continue };
+        let implements = |line: &lexer::Line| line.code.starts_with("impl Algorithm for ");
+        if !lexer::lines(&source.text).iter().any(implements) {
+            continue;
+        }
+        let path = format!("crates/tidegate/src/store/redis/lua/{family}.lua");
+        let mirrors = format!(" in {}.", source.path);
+        let first = tree.find(&path).and_then(|script| script.text.lines().next());
+        if !first.is_some_and(|line| line.starts_with("-- Mirrors ") && line.ends_with(&mirrors)) {
+            let advice = format!("{path} must begin with `-- Mirrors …{mirrors}`");
+            found.push(source.at(0, advice));
+        }
+    }
+    found
+}
+
 pub(crate) fn links_lead_somewhere(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for source in tree.markdown() {

@@ -209,6 +209,20 @@ fn undocumented_algorithms_are_caught() {
 }
 
 #[test]
+fn families_without_a_script_are_caught() {
+    let check = docs::every_family_has_a_script;
+    let (twin, script) =
+        ("crates/core/src/algorithm/x.rs", "crates/tidegate/src/store/redis/lua/x.lua");
+    let algorithm = (twin, "impl Algorithm for X {}\n");
+    let at = |files: &[(&str, &str)]| places_in(check, files);
+    let mirrors = "-- Mirrors X in crates/core/src/algorithm/x.rs.\n";
+    assert_eq!(at(&[algorithm, (script, mirrors)]), [""; 0]);
+    assert_eq!(at(&[(twin, "struct Windows;\n")]), [""; 0]);
+    assert_eq!(at(&[algorithm]), [format!("{twin}:1")]);
+    assert_eq!(at(&[algorithm, (script, "-- Mirrors Y.\n")]), [format!("{twin}:1")]);
+}
+
+#[test]
 fn dead_links_are_caught() {
     let check = docs::links_lead_somewhere;
     let at = |text: &str| {
