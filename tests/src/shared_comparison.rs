@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
 use tidegate::store::{Charge, Store};
-use tidegate::{Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
+use tidegate::{Detail, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_core::{Algorithm, State};
 
 use crate::model::Model;
@@ -15,6 +15,7 @@ use crate::trace::{Step, Trace};
 
 const TRACE_LENGTH: u64 = 256;
 const AT_ONCE: u64 = 64;
+const EXPLAINED_EVERY: u64 = 16;
 /// The year 2153. A hundred years later, which is the longest refill, is still below 2^53, the
 /// largest whole number that Lua can tell from its neighbours.
 const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
@@ -84,10 +85,23 @@ async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
             panic!("{text}: {error} after\n{}", recent());
         }
         assert_eq!(found, [expected], "{text} {limit:?} after\n{}", recent());
+        if decided % EXPLAINED_EVERY == 0 {
+            let there = store.explain(now, key, limit).await.expect("a store that decides");
+            let (there, here) = (in_order(there), in_order(limit.explain(&state, now)));
+            assert_eq!(there, here, "{text} {limit:?} after\n{}", recent());
+        }
         trace.learn(&expected);
         decided += 1;
     }
     decided
+}
+
+/// Leases that end at the same instant may be listed in any order.
+fn in_order(mut explanation: Explanation) -> Explanation {
+    if let Detail::InFlight { leases, .. } = &mut explanation.detail {
+        leases.sort_by_key(|lease| (lease.expires, lease.id));
+    }
+    explanation
 }
 
 /// Requests of every shape at one instant: singles and groups, keys met once and keys met often.
