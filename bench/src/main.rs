@@ -15,6 +15,7 @@ mod memory;
 mod options;
 #[cfg(feature = "peers")]
 mod peers;
+mod redis;
 mod report;
 mod row;
 mod targets;
@@ -34,12 +35,13 @@ usage: tidegate-bench COMMAND [OPTIONS]
   memory   decisions per second and bytes per key, beside peers and floors; then growth, half as far again
   growth   only the growth: bytes per key and pauses while a table fills
   attack   a bounded table under a flood of distinct keys
+  redis    the store in Redis: processor time of server and client, commands, latency, bytes per key
   list     the names --only can choose from
 
-  --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far
-  --rounds N      memory: interleaved rounds, medians of them are reported [5]
-  --millis N      memory: length of one measurement [150]
-  --only A,B,..   memory, growth: only names that contain one of these
+  --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far; redis [100000]
+  --rounds N      memory, redis: interleaved rounds, medians of them are reported [5]
+  --millis N      memory, redis: length of one measurement [150, 1000]
+  --only A,B,..   memory, growth, redis: only names that contain one of these
   --max-mib N     attack: the bound of the table [256]
   --quick         a smoke run of seconds
   --out FILE      where the JSON goes [target/bench/COMMAND.json]";
@@ -61,13 +63,15 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "memory" => memory::run(&Options::parse(rest)?),
         "growth" => growth::run(&Options::parse(rest)?),
         "attack" => attack::run(&Options::parse(rest)?),
+        "redis" => redis::run(&Options::parse(rest)?),
         "list" => {
             candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
             Ok(())
         }
-        // The children of `memory` and `growth`: one process per measurement.
+        // The children of `memory`, `growth` and `redis`: one process per measurement.
         "one-memory" => memory::child(rest),
         "one-growth" => growth::child(rest),
+        "one-redis" => redis::child(rest),
         _ => Err(USAGE.into()),
     }
 }

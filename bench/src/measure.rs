@@ -173,10 +173,19 @@ fn exhaust(decider: &dyn Decider, request: &Request) {
 /// What the kernel has billed to this thread. Unlike wall time it does not grow while somebody
 /// else has the processor.
 pub fn thread_cpu() -> Duration {
+    cpu(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The same for all threads of this process.
+pub fn process_cpu() -> Duration {
+    cpu(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+fn cpu(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid place to write to, and the clock exists on every Linux.
-    let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    assert_eq!(failed, 0, "the thread clock cannot be read");
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(failed, 0, "processor time cannot be read");
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 

@@ -106,6 +106,15 @@ pub fn targets(targets: &[Target], keys: u32) {
     if keys != 10_000_000 {
         println!("They are meant for 10,000,000 keys: at another count they only indicate.\n");
     }
+    target_table(targets);
+}
+
+pub fn redis_targets(targets: &[Target]) {
+    println!("\n### targets\n");
+    target_table(targets);
+}
+
+fn target_table(targets: &[Target]) {
     let mut table = Table::new(&["target", "bound", "value", ""]);
     for target in targets {
         let bound = match target.bound {

@@ -30,7 +30,7 @@ pub enum Bound {
 }
 
 impl Target {
-    fn new(what: &str, bound: Bound, value: Option<f64>) -> Self {
+    pub fn new(what: &str, bound: Bound, value: Option<f64>) -> Self {
         let met = value.map(|value| match bound {
             Bound::AtMost(most) => value <= most,
             Bound::AtLeast(least) => value >= least,

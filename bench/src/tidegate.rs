@@ -135,17 +135,17 @@ pub fn bucket(terms: Terms) -> Limit {
 }
 
 /// An interval that is no whole number of microseconds.
-fn thirds(terms: Terms) -> Limit {
+pub fn thirds(terms: Terms) -> Limit {
     let rate = Rate::new(3, Span::from_micros(span(terms.interval).as_micros() * 3 + 1));
     let builder = Limit::token_bucket(rate).burst(u64::from(terms.burst));
     builder.build().expect("terms are valid")
 }
 
-fn fixed_window() -> Limit {
+pub fn fixed_window() -> Limit {
     Limit::fixed_window(month()).build().expect("a month is a window")
 }
 
-fn sliding_window() -> Limit {
+pub fn sliding_window() -> Limit {
     Limit::sliding_window(month()).build().expect("a month is a window")
 }
 

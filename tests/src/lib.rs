@@ -1,6 +1,8 @@
 //! Tests across crates: the oracle, and helpers the test files share.
 
+pub mod clients;
 pub mod comparison;
+pub mod history;
 pub mod model;
 pub mod oracle;
 pub mod servers;

@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -22,6 +23,27 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Compare(Compare),
+    Lint(Lint),
+}
+
+/// Check policy files, and say what is wrong with them and where
+///
+/// Reads the policy language of envoyproxy/ratelimit unchanged, and ours beside it. Every mistake is
+/// told in one run, as file:line:column: message. Exits with 0 if the policy can be used, with 1 if
+/// it cannot, and with 2 if a file cannot be read.
+#[derive(Debug, Args)]
+pub(crate) struct Lint {
+    /// Policy files, or folders of which every .yaml and .yml file is read
+    #[arg(required = true, value_name = "FILE|DIR")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Let warnings count as errors
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Let several files describe one domain
+    #[arg(long)]
+    pub(crate) merge: bool,
 }
 
 /// Run traffic through every algorithm and see what each lets through

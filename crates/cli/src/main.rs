@@ -3,6 +3,7 @@
 mod args;
 mod chart;
 mod compare;
+mod lint;
 mod terminal;
 
 use std::io::{self, Write};
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let text = match cli.command {
         None => Ok(terminal.render(&Cli::command().render_help())),
         Some(Command::Compare(args)) => compare::compare(&args, terminal),
+        Some(Command::Lint(args)) => return lint::lint(&args),
     };
     match text {
         Ok(text) => print(&text),

@@ -44,6 +44,8 @@ mod key;
 mod limiter;
 mod limits;
 mod permit;
+#[cfg(feature = "policy")]
+pub mod policy;
 mod quick;
 #[cfg(feature = "redis")]
 mod shared;

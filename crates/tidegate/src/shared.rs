@@ -132,7 +132,7 @@ impl<S: Store + 'static> SharedLimiter<S> {
     /// keeps the place by renewing its lease, and gives it back when it is dropped; if this process
     /// dies, the place comes back when the lease ends.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<SharedAdmission<S>, StoreError> {
-        let limits = self.0.limits.load_full();
+        let (limits, asked_at) = (self.0.limits.load_full(), self.0.clock.now());
         let decisions = self.decide(&charges(&limits, key.as_ref(), Op::Take(1))).await?;
         let verdict = fold(&decisions);
         if verdict.is_denied() {
@@ -143,25 +143,24 @@ impl<S: Store + 'static> SharedLimiter<S> {
             decision.lease.map(|lease| Taken { scope, limit, lease })
         });
         let taken: Vec<Taken> = taken.collect();
-        let permit = SharedPermit::new(self.clone(), key.as_ref(), verdict, taken);
+        let permit = SharedPermit::new(self.clone(), asked_at, key.as_ref(), verdict, taken);
         Ok(SharedAdmission::Granted(permit))
     }
 
     /// Replaces the limit called `name` while the limiter runs; everybody's state is kept.
     pub fn set_limit(&self, name: &str, limit: Limit) -> Result<(), UnknownLimit> {
-        let mut unknown = true;
+        if !self.0.limits.load().iter().any(|entry| &*entry.name == name) {
+            return Err(UnknownLimit::new(name));
+        }
+        // Before anybody decides by the new numbers.
+        self.0.store.limits_changed();
         self.0.limits.rcu(|limits| {
             let mut limits = Vec::clone(limits);
             for entry in limits.iter_mut().filter(|entry| &*entry.name == name) {
                 *entry = Entry::new(name, limit);
-                unknown = false;
             }
             limits
         });
-        if unknown {
-            return Err(UnknownLimit::new(name));
-        }
-        self.0.store.limits_changed();
         Ok(())
     }
 

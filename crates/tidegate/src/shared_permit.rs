@@ -4,10 +4,10 @@
 //! within the time to live. Whoever lives renews its leases three times as often as needed.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate_core::{LeaseId, Limit, Op};
+use tidegate_core::{LeaseId, Limit, Op, Span, Timestamp};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -52,6 +52,7 @@ pub struct SharedPermit<S: Store + 'static> {
     held: Arc<Held<S>>,
     verdict: Verdict,
     renewing: Option<JoinHandle<()>>,
+    released: bool,
     runtime: Handle,
 }
 
@@ -68,23 +69,29 @@ struct Held<S> {
     limiter: SharedLimiter<S>,
     key: Box<[u8]>,
     taken: Vec<Taken>,
+    /// When the first lease ends for sure, by the limiter's own clock.
+    ends: AtomicU64,
     lost: AtomicBool,
 }
 
 impl<S: Store + 'static> SharedPermit<S> {
+    /// Keeps what was taken in answer to a request sent no earlier than `asked_at`.
     pub(crate) fn new(
         limiter: SharedLimiter<S>,
+        asked_at: Timestamp,
         key: &[u8],
         verdict: Verdict,
         taken: Vec<Taken>,
     ) -> Self {
         let runtime = Handle::current();
-        let held = Arc::new(Held { limiter, key: key.into(), taken, lost: AtomicBool::new(false) });
-        let renewing = held.interval().map(|interval| {
+        let (key, ends, lost) = (key.into(), AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        let held = Arc::new(Held { limiter, key, taken, ends, lost });
+        let renewing = held.shortest().map(|ttl| {
+            held.lasts(asked_at, ttl);
             let held = Arc::clone(&held);
-            runtime.spawn(async move { held.keep(interval).await })
+            runtime.spawn(async move { held.keep(ttl).await })
         });
-        Self { held, verdict, renewing, runtime }
+        Self { held, verdict, renewing, released: false, runtime }
     }
 
     /// How things stood when the permit was granted.
@@ -92,20 +99,19 @@ impl<S: Store + 'static> SharedPermit<S> {
         &self.verdict
     }
 
-    /// True once a lease has ended, because the store could not be reached for too long: the place
-    /// may be another's by now.
+    /// True once a lease has ended, because the store could not be reached or this process did not
+    /// run for too long: the place may be another's by now. Known at once, without asking.
     pub fn is_lost(&self) -> bool {
-        self.held.lost.load(Ordering::Relaxed)
+        self.held.is_lost()
     }
 
-    /// Gives the place back and waits until it is; dropping the permit does not wait.
+    /// Gives the place back and waits until it is; dropping the permit does not wait. If that
+    /// fails, it is tried once more in the background.
     pub async fn release(mut self) -> Result<(), StoreError> {
         self.stop_renewing();
-        // Taken apart so that dropping does not release a second time.
-        let held = Arc::clone(&self.held);
-        self.renewing = None;
-        self.held.lost.store(true, Ordering::Relaxed);
-        held.each(Op::Release).await.map(|_| ())
+        self.held.each(Op::Release).await?;
+        self.released = true;
+        Ok(())
     }
 
     fn stop_renewing(&self) {
@@ -116,30 +122,52 @@ impl<S: Store + 'static> SharedPermit<S> {
 impl<S: Store + 'static> Drop for SharedPermit<S> {
     fn drop(&mut self) {
         self.stop_renewing();
-        if !self.is_lost() && !self.held.taken.is_empty() {
+        // One lease may be lost and another not, so what is lost is released too: that frees
+        // nobody else's place.
+        if !self.released && !self.held.taken.is_empty() {
             let held = Arc::clone(&self.held);
-            // If this fails too, the lease ends by itself.
+            // If this fails, the leases end by themselves.
             self.runtime.spawn(async move { held.each(Op::Release).await });
         }
     }
 }
 
 impl<S: Store + 'static> Held<S> {
-    /// How often the shortest lease has to be renewed; `None` if there is none.
-    fn interval(&self) -> Option<Duration> {
+    /// How long the shortest lease lives; `None` if there is none.
+    fn shortest(&self) -> Option<Span> {
         let ttl = |taken: &Taken| match taken.limit {
-            Limit::InFlight(in_flight) => Some(Duration::from_micros(in_flight.ttl().as_micros())),
+            Limit::InFlight(in_flight) => Some(in_flight.ttl()),
             _ => None,
         };
-        self.taken.iter().filter_map(ttl).min().map(|ttl| ttl / RENEWALS)
+        self.taken.iter().filter_map(ttl).min()
     }
 
-    async fn keep(&self, interval: Duration) {
+    fn now(&self) -> Timestamp {
+        self.limiter.0.clock.now()
+    }
+
+    /// Leases were taken or renewed after `asked_at`, and so end later than it says here.
+    fn lasts(&self, asked_at: Timestamp, ttl: Span) {
+        self.ends.store((asked_at + ttl).as_micros(), Ordering::Relaxed);
+    }
+
+    /// A process that was stopped learns from its own clock what no renewal could tell it.
+    fn is_lost(&self) -> bool {
+        let ended = self.now().as_micros() >= self.ends.load(Ordering::Relaxed);
+        ended || self.lost.load(Ordering::Relaxed)
+    }
+
+    async fn keep(&self, ttl: Span) {
+        let interval = Duration::from_micros(ttl.as_micros()) / RENEWALS;
         let mut failures = 0;
         while failures < RENEWALS {
             sleep(interval).await;
+            let asked_at = self.now();
             match self.each(Op::Renew).await {
-                Ok(true) => failures = 0,
+                Ok(true) => {
+                    self.lasts(asked_at, ttl);
+                    failures = 0;
+                }
                 Ok(false) => failures = RENEWALS,
                 // A store that is away now may be back in time for the next try.
                 Err(_) => failures += 1,
@@ -148,15 +176,20 @@ impl<S: Store + 'static> Held<S> {
         self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// Does the same to every lease; true if none was denied.
+    /// Does the same to every lease, to the others too if one fails; true if none was denied.
     async fn each(&self, op: impl Fn(LeaseId) -> Op) -> Result<bool, StoreError> {
-        let mut allowed = true;
+        let mut allowed = Ok(true);
         for taken in &self.taken {
             let key = Key::new(taken.scope, &self.key);
             let charge = Charge { key, limit: &taken.limit, op: op(taken.lease) };
-            let decisions = self.limiter.decide(&[charge]).await?;
-            allowed &= decisions.iter().all(tidegate_core::Decision::is_allowed);
+            match self.limiter.decide(&[charge]).await {
+                Ok(decisions) => {
+                    let renewed = decisions.iter().all(tidegate_core::Decision::is_allowed);
+                    allowed = allowed.map(|allowed| allowed && renewed);
+                }
+                Err(error) => allowed = Err(error),
+            }
         }
-        Ok(allowed)
+        allowed
     }
 }

@@ -45,16 +45,21 @@ impl Misconfigured {
     /// What to do about it.
     pub const fn advice(self) -> &'static str {
         match self {
-            Self::Authentication => "check user and password in the store's URL",
+            Self::Authentication => {
+                "check user and password in the store's URL (redis://user:password@host)"
+            }
+            // Nothing more is needed, and nothing less will do.
             Self::Permission => {
-                "grant the user: +@connection +@scripting +@string +@list +@sortedset +@keyspace \
-                 +time +info +role +cluster|slots ~<namespace>:*"
+                "grant the user, with ACL SETUSER: ~<namespace>:* +eval +evalsha +time +get +set \
+                 +del +pexpire +lindex +lrange +lset +ltrim +rpop +rpush +zadd +zincrby +zmscore \
+                 +zrangebyscore +zrem +zrevrange +zscore +info +role; for another database \
+                 than 0 +select; in a cluster +cluster|slots +asking +ping"
             }
             Self::WrongType => {
                 "another program writes under our keys: give Tidegate a namespace of its own"
             }
             Self::CrossSlot => {
-                "the server is part of a cluster: use a redis+cluster:// URL with its nodes"
+                "the server is a node of a cluster: use a redis+cluster:// URL with its nodes"
             }
             Self::OutOfMemory => {
                 "raise maxmemory or move other data away; limits expire by themselves, so do not \
@@ -62,7 +67,8 @@ impl Misconfigured {
             }
             Self::ReadOnly => {
                 "point the URL at the primary, or use redis+sentinel:// or redis+cluster:// to \
-                 follow it; decisions are never made on a replica"
+                 follow it, for decisions are never made on a replica; a primary that refuses to \
+                 write lacks disk space or replicas, which its log and INFO tell"
             }
             Self::Version => "use Redis 6.2 or later, or Valkey 7.2 or later",
             Self::Setting => "correct the store's URL or its settings",
@@ -70,6 +76,7 @@ impl Misconfigured {
     }
 }
 
+#[cfg(feature = "redis")]
 impl StoreError {
     pub(crate) fn unavailable(why: impl fmt::Display) -> Self {
         Self::Unavailable(why.to_string().into())
@@ -83,6 +90,19 @@ impl StoreError {
         Self::Misconfigured(what, why.to_string().into())
     }
 
+    /// The same, for people who have just started something: it may be the address that is wrong.
+    pub(crate) fn at_start(self) -> Self {
+        match self {
+            Self::Unavailable(why) => Self::unavailable(format!(
+                "{why}; check that the URL names the server, with rediss:// if it speaks TLS, \
+                 that the server runs, and that it can be reached from here"
+            )),
+            other => other,
+        }
+    }
+}
+
+impl StoreError {
     /// True if the store is away and may come back by itself. Otherwise somebody must act, and
     /// going on as if nothing had happened would hide it.
     pub const fn is_outage(&self) -> bool {

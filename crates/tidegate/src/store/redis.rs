@@ -63,6 +63,10 @@ impl RedisStore {
     /// Connects, and tries everything once: what is wrong with the servers or the settings is found
     /// here and not by the first request.
     pub async fn connect(config: RedisConfig) -> Result<Self, StoreError> {
+        Self::start(config).await.map_err(StoreError::at_start)
+    }
+
+    async fn start(config: RedisConfig) -> Result<Self, StoreError> {
         let settling = Settling::start(config.settles_after);
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
@@ -106,9 +110,9 @@ impl RedisStore {
         now: Timestamp,
         route: Route,
         items: Vec<Item>,
-    ) -> Result<Vec<Decision>, StoreError> {
+    ) -> Result<(Vec<Decision>, Timestamp), StoreError> {
         match self.ask(now, route, items).await? {
-            Answered::Decisions(decisions) => Ok(decisions),
+            Answered::Decisions(decisions, at) => Ok((decisions, at)),
             Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
         }
     }
@@ -120,8 +124,31 @@ impl RedisStore {
     ) -> Result<Decision, StoreError> {
         let item = self.item(charge);
         let route = self.routes.of(&item);
-        let decisions = self.ask_decisions(now, route, vec![item]).await?;
+        let (decisions, _) = self.ask_decisions(now, route, vec![item]).await?;
         decisions.first().copied().ok_or_else(|| StoreError::protocol("no decision"))
+    }
+
+    /// Charges that are never denied: all go out at once, each is carried out alone.
+    async fn carry_out(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+    ) -> Result<Vec<Decision>, StoreError> {
+        let sent = |charge: &Charge<'_>| {
+            let item = self.item(charge);
+            self.routes.submit(self.routes.of(&item), now, vec![item])
+        };
+        let sent: Vec<_> = charges.iter().map(sent).collect();
+        let mut decisions = Vec::with_capacity(sent.len());
+        for answer in sent {
+            match answer.await {
+                Ok(Ok(Answered::Decisions(each, _))) => decisions.extend(each),
+                Ok(Ok(Answered::State(..))) => return Err(StoreError::protocol("a state")),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(StoreError::unavailable("the connection was given up")),
+            }
+        }
+        Ok(decisions)
     }
 }
 
@@ -142,11 +169,8 @@ impl Store for RedisStore {
             decisions.extend(self.decide_together(now, items).await?);
             return Ok(());
         }
-        let mut each = Vec::with_capacity(charges.len());
-        for charge in charges {
-            each.push(self.decide_one(now, charge).await?);
-        }
-        decisions.extend(each);
+        let carried_out = timeout(self.config.deadline, self.carry_out(now, charges)).await;
+        decisions.extend(carried_out.unwrap_or(Err(StoreError::Timeout))?);
         Ok(())
     }
 
@@ -161,7 +185,7 @@ impl Store for RedisStore {
         let route = self.routes.of(&item);
         match self.ask(now, route, vec![item]).await? {
             Answered::State(state, now) => Ok(limit.explain(&state, now)),
-            Answered::Decisions(_) => Err(StoreError::protocol("decisions instead of a state")),
+            Answered::Decisions(..) => Err(StoreError::protocol("decisions instead of a state")),
         }
     }
 

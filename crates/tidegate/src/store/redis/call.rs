@@ -6,7 +6,7 @@ use redis::{Cmd, Value};
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use super::reply::{Answer, Reader};
-use super::script::{Scripts, TimeSource};
+use super::script::{Families, Scripts, TimeSource};
 use super::tariff::{Tariff, Verb, Work};
 use crate::store::StoreError;
 
@@ -23,7 +23,8 @@ pub(super) struct Item {
 /// What a request gets back.
 #[derive(Debug)]
 pub(super) enum Answered {
-    Decisions(Vec<Decision>),
+    /// Decisions, and the time they were made at.
+    Decisions(Vec<Decision>, Timestamp),
     State(State, Timestamp),
 }
 
@@ -34,6 +35,8 @@ pub(super) struct Call {
     entries: Vec<Entry>,
     /// The newest entry of each key: only that one may be repeated, or order would be lost.
     newest: HashMap<Vec<u8>, usize>,
+    /// Whether some key has more than one entry.
+    meets_again: bool,
     /// For each request, where its charges are.
     requests: Vec<Place>,
 }
@@ -44,6 +47,23 @@ struct Entry {
     tariff: usize,
     times: u64,
     more: bool,
+}
+
+impl Entry {
+    /// As batches read it.
+    fn word(&self) -> u64 {
+        ((self.times - 1) * 256 + self.tariff as u64) * 2 + u64::from(self.more)
+    }
+}
+
+/// Which kind of script decides a call.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    /// One take on one key.
+    Single,
+    /// Takes on buckets, no key twice.
+    Buckets,
+    Any,
 }
 
 /// Where a request's answer is found.
@@ -84,7 +104,7 @@ impl Call {
             let entry = self.entries.len();
             let more = i + 1 < items.len();
             self.entries.push(Entry { name: item.name.clone(), tariff, times: 1, more });
-            self.newest.insert(item.name.clone(), entry);
+            self.meets_again |= self.newest.insert(item.name.clone(), entry).is_some();
         }
         self.requests.push(Place::Entries { first, count: items.len() });
         true
@@ -98,25 +118,28 @@ impl Call {
         })
     }
 
-    fn is_single(&self) -> bool {
-        let single = |entry: &Entry| {
-            entry.times == 1 && matches!(self.tariffs[entry.tariff].verb(), Verb::Take(_))
-        };
-        self.entries.len() == 1 && single(&self.entries[0])
+    /// The least that the script has to be able to do.
+    fn shape(&self) -> Shape {
+        let takes = |tariff: &Tariff| matches!(tariff.verb(), Verb::Take(_));
+        let buckets = |tariff: &Tariff| matches!(tariff.limit, Limit::Bucket(_)) && takes(tariff);
+        match &self.entries[..] {
+            [entry] if entry.times == 1 && takes(&self.tariffs[entry.tariff]) => Shape::Single,
+            _ if !self.meets_again && self.tariffs.iter().all(buckets) => Shape::Buckets,
+            _ => Shape::Any,
+        }
     }
 
     /// The command, by the hash of its script or with its whole text.
     pub(super) fn command(&self, scripts: &Scripts, how: How) -> Cmd {
-        let script = match (&self.entries[..], self.is_single()) {
-            ([entry], true) => match self.tariffs[entry.tariff].limit {
-                Limit::Bucket(_) => &scripts.bucket,
-                Limit::FixedWindow(_) => &scripts.fixed_window,
-                Limit::SlidingWindow(_) => &scripts.sliding_window,
-                Limit::SlidingLog(_) => &scripts.sliding_log,
-                Limit::InFlight(_) => &scripts.inflight,
-                _ => &scripts.batch,
-            },
-            _ => &scripts.batch,
+        let shape = self.shape();
+        let script = match shape {
+            Shape::Single => self.tariffs[0].single(scripts),
+            Shape::Buckets => &scripts.batch_bucket,
+            Shape::Any => {
+                let mut families = Families::default();
+                self.tariffs.iter().for_each(|tariff| families.add(&tariff.limit));
+                scripts.batch(families)
+            }
         };
         let mut command = Cmd::with_capacity(16, 256);
         match how.text {
@@ -127,14 +150,24 @@ impl Call {
         self.entries.iter().for_each(|entry| {
             command.arg(&entry.name);
         });
-        if self.is_single() {
-            self.tariffs[0].write_numbers(&mut command, how.repairs);
-        } else {
-            command.arg(self.tariffs.len());
-            self.tariffs.iter().for_each(|tariff| tariff.write(&mut command, how.repairs));
-            for entry in &self.entries {
-                let word = (entry.times - 1) * 256 + entry.tariff as u64;
-                command.arg(word * 2 + u64::from(entry.more));
+        match shape {
+            Shape::Single => self.tariffs[0].write_single(&mut command, how.repairs),
+            Shape::Buckets => {
+                let words = self.entries.iter().any(|entry| entry.word() > 0);
+                command.arg(self.tariffs.len()).arg(u8::from(words));
+                let tariffs = self.tariffs.iter();
+                tariffs.for_each(|tariff| tariff.write_numbers(&mut command, how.repairs));
+                let entries = self.entries.iter().filter(|_| words);
+                entries.for_each(|entry| {
+                    command.arg(entry.word());
+                });
+            }
+            Shape::Any => {
+                command.arg(self.tariffs.len());
+                self.tariffs.iter().for_each(|tariff| tariff.write(&mut command, how.repairs));
+                self.entries.iter().for_each(|entry| {
+                    command.arg(entry.word());
+                });
             }
         }
         if scripts.time == TimeSource::Caller {
@@ -160,12 +193,12 @@ impl Call {
                     let run = runs.entry(entry);
                     let run = run.or_insert_with(|| self.run(entry, &answers[entry], now));
                     let decision = run.as_ref().map_err(Clone::clone)?[nth as usize];
-                    Answered::Decisions(vec![decision])
+                    Answered::Decisions(vec![decision], now)
                 }
                 Place::Entries { first, count: 1 } if self.entries[first].times > 1 => {
                     let run = runs.entry(first);
                     let run = run.or_insert_with(|| self.run(first, &answers[first], now));
-                    Answered::Decisions(vec![run.as_ref().map_err(Clone::clone)?[0]])
+                    Answered::Decisions(vec![run.as_ref().map_err(Clone::clone)?[0]], now)
                 }
                 Place::Entries { first, count } => self.group(first, count, &answers, now)?,
             });
@@ -208,10 +241,12 @@ impl Call {
                 Work::Dump => return Ok(Answered::State(answer.state.clone(), now)),
                 Work::Operate(Op::Take(units)) if denied && answer.admitted > 0 => Op::Read(units),
                 Work::Operate(op) => op,
+                // Nobody waits for it; it says how things stood.
+                Work::Undo { .. } => Op::Return(0),
             };
             decisions.push(answer.decide(&limit, now, op)?);
         }
-        Ok(Answered::Decisions(decisions))
+        Ok(Answered::Decisions(decisions, now))
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Cluster {
     settled: Arc<AtomicBool>,
     map: ArcSwap<Map>,
     lanes: Mutex<HashMap<String, Arc<Lane>>>,
-    stale: Notify,
+    stale: Arc<Notify>,
     follows: OnceLock<JoinHandle<()>>,
 }
 
@@ -59,15 +59,16 @@ impl Cluster {
             settled,
             map: ArcSwap::from_pointee(Map(vec![None; usize::from(SLOTS)].into())),
             lanes: Mutex::default(),
-            stale: Notify::new(),
+            stale: Arc::default(),
             follows: OnceLock::new(),
         });
         cluster.look().await?;
-        let weak = Arc::downgrade(&cluster);
+        let (weak, stale) = (Arc::downgrade(&cluster), Arc::clone(&cluster.stale));
         let follows = tokio::spawn(async move {
             loop {
+                // Waiting must not keep alive what nobody uses any more.
+                let _ = timeout(LOOKS_ANYWAY, stale.notified()).await;
                 let Some(cluster) = weak.upgrade() else { return };
-                let _ = timeout(LOOKS_ANYWAY, cluster.stale.notified()).await;
                 // A map that cannot be had now is asked for again with the next request.
                 let _ = cluster.look().await;
                 drop(cluster);
@@ -96,9 +97,7 @@ impl Cluster {
         if !request.asking {
             self.look_again();
         }
-        // A node that does not know its own address leaves the host out.
-        let host = if host.is_empty() { host_of(&self.seeds[0]) } else { host.into() };
-        self.lane(&host, port).submit(request);
+        self.lane(host, port).submit(request);
     }
 
     /// The map may have changed.
@@ -128,7 +127,7 @@ impl Cluster {
     fn lane(self: &Arc<Self>, host: &str, port: u16) -> Arc<Lane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(format!("{host}:{port}")).or_insert_with(|| {
-            let target = Target::Fixed(at(&self.seeds[0], host, port));
+            let target = Target::Node(at(&self.seeds[0], host, port));
             let cluster = Arc::downgrade(self);
             Arc::new(Lane::start(&self.config, target, Arc::clone(&self.settled), cluster))
         });
@@ -171,15 +170,15 @@ impl Cluster {
             Ok(Ok(slots)) => ranges(&slots, &host_of(node))
                 .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),
             Ok(Err(error)) if error.to_string().contains("cluster support disabled") => {
-                let why = format!("{} is not part of a cluster", node.addr());
+                let why = format!("{} is not part of a cluster, redis:// will do", node.addr());
                 Err(StoreError::misconfigured(Misconfigured::Setting, why))
             }
-            Ok(Err(error)) => Err(super::failure::Failure::of(&error).into_error()),
+            Ok(Err(error)) => Err(super::failure::Failure::of(&error, node.addr()).into_error()),
             Err(_) => Err(StoreError::unavailable(format!("{} is silent", node.addr()))),
         }
     }
 
-    /// Puts a new map in force. Lanes that no slot needs any more end with it.
+    /// Puts a new map in force. Lanes that no slot needs any more end when their requests have.
     fn draw(self: &Arc<Self>, ranges: Vec<Range>) {
         let mut slots = vec![None; usize::from(SLOTS)];
         let mut needed = HashMap::new();

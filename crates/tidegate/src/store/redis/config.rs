@@ -171,11 +171,19 @@ impl Tls {
 impl Servers {
     fn parse(url: &str) -> Result<Self, StoreError> {
         let wrong = |why: &str| {
-            let shown = url.split_once('@').map_or(url, |(_, shown)| shown);
-            StoreError::misconfigured(Misconfigured::Setting, format!("{why} in {shown:?}"))
+            let why = format!("{why} in {:?}", without_secrets(url));
+            StoreError::misconfigured(Misconfigured::Setting, why)
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(|| wrong("no scheme"))?;
         let (scheme, kind) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let schemes: &[&str] =
+            if kind.is_empty() { &["redis", "rediss", "unix"] } else { &["redis", "rediss"] };
+        if !schemes.contains(&scheme) {
+            return Err(wrong("not one of redis, rediss, unix, redis+sentinel, redis+cluster"));
+        }
+        if scheme == "rediss" {
+            provide_ciphers();
+        }
         let info = |url: &str| {
             let info = url.into_connection_info().map_err(|error| wrong(&error.to_string()))?;
             let tcp = TcpSettings::default().set_nodelay(true);
@@ -196,6 +204,9 @@ impl Servers {
         let nodes = hosts.split(',').filter(|host| !host.is_empty());
         let nodes = nodes.map(|host| format!("{scheme}://{user}{host}"));
         match kind {
+            "cluster" if !["", "0"].contains(&path) => {
+                Err(wrong("a cluster has no databases, but there is one after the hosts"))
+            }
             "cluster" => {
                 let nodes: Result<Vec<_>, _> =
                     nodes.map(|node| info(&format!("{node}{query}"))).collect();
@@ -230,6 +241,31 @@ impl Servers {
             _ => Ok(self),
         }
     }
+}
+
+/// The URL for people: no user, no password, whatever is wrong with it.
+fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = match url.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), url),
+    };
+    let place = match rest.rsplit_once('@') {
+        Some((_, place)) => place,
+        // A password whose host is missing stands where a port would.
+        None => rest.split_once(':').map_or(rest, |(host, port)| {
+            let is_port = port.starts_with(|first: char| first.is_ascii_digit());
+            if is_port { rest } else { host }
+        }),
+    };
+    // A socket's password is in the query.
+    let place = place.split_once('?').map_or(place, |(place, _)| place);
+    format!("{scheme}{place}")
+}
+
+/// Chooses who encrypts, unless the program has chosen: left open, the first connection panics.
+fn provide_ciphers() {
+    // Refused if somebody else has chosen, which is as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 fn with_port(host: &str, port: u16) -> String {
@@ -284,16 +320,26 @@ mod tests {
     /// Errors name what is wrong, but never a password.
     #[test]
     fn a_wrong_url_says_so_without_the_password() {
-        for url in [
-            "example:6379",
-            "http://bob:secret@example",
-            "redis+sentinel://bob:secret@a,b",
-            "redis+cluster://bob:secret@/",
-            "redis+swarm://bob:secret@a",
+        for (url, says) in [
+            ("example:6379", "no scheme in \"example:6379\""),
+            ("bob:secret", "no scheme in \"bob\""),
+            ("http://bob:secret@example", "not one of redis,"),
+            ("unix+cluster://bob:secret@example", "not one of redis,"),
+            ("redis://bob:secret", "in \"redis://bob\""),
+            ("redis://bob:a@secret@example:port", "in \"redis://example:port\""),
+            ("redis://bob:secret@example/nought", "in \"redis://example/nought\""),
+            ("unix:///run/redis.sock?db=x&pass=secret", "in \"unix:///run/redis.sock\""),
+            ("redis+sentinel://bob:secret@a,b", "no name of a primary"),
+            ("redis+cluster://bob:secret@/", "no host"),
+            ("redis+cluster://bob:secret@a/3", "a cluster has no databases"),
+            ("redis+swarm://bob:secret@a", "unknown kind of servers \"swarm\""),
         ] {
             let error = Servers::parse(url).unwrap_err();
             assert!(!error.is_outage(), "{url}");
+            assert!(error.to_string().contains(says), "{error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
+        let config = RedisConfig::new("redis+sentinel://bob:secret@a,b/primary").unwrap();
+        assert!(!format!("{config:?}").contains("secret"), "{config:?}");
     }
 }

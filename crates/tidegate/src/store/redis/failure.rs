@@ -1,5 +1,7 @@
 //! What an error of the server or the connection means.
 
+use std::fmt::Display;
+
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::{Misconfigured, StoreError};
@@ -24,15 +26,17 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn of(error: &RedisError) -> Self {
-        let unavailable = || StoreError::unavailable(error);
-        let wrong = |what| StoreError::misconfigured(what, error);
+    /// What `server` meant by an error.
+    pub(super) fn of(error: &RedisError, server: impl Display) -> Self {
+        let said = format!("{server}: {}", said(error));
+        let unavailable = || StoreError::unavailable(&said);
+        let wrong = |what| StoreError::misconfigured(what, &said);
         match error.kind() {
             ErrorKind::Server(kind) => match kind {
                 ServerErrorKind::NoScript => Self::NoScript,
                 ServerErrorKind::Moved | ServerErrorKind::Ask => match error.redirect_node() {
                     Some((address, _)) => redirected(address, kind == ServerErrorKind::Ask),
-                    None => Self::Refused(StoreError::protocol(error)),
+                    None => Self::Refused(StoreError::protocol(said)),
                 },
                 ServerErrorKind::TryAgain => Self::TryAgain,
                 ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown => {
@@ -42,51 +46,53 @@ impl Failure {
                 ServerErrorKind::ReadOnly => Self::NotHere(wrong(Misconfigured::ReadOnly)),
                 ServerErrorKind::CrossSlot => Self::Refused(wrong(Misconfigured::CrossSlot)),
                 ServerErrorKind::NoPerm => Self::Refused(wrong(Misconfigured::Permission)),
-                _ => Self::of_text(error),
+                _ => Self::of_text(&said),
             },
             ErrorKind::AuthenticationFailed => Self::Broken(wrong(Misconfigured::Authentication)),
             ErrorKind::InvalidClientConfig => Self::Broken(wrong(Misconfigured::Setting)),
             ErrorKind::RESP3NotSupported => Self::Broken(wrong(Misconfigured::Version)),
-            ErrorKind::Extension => Self::of_text(error),
-            ErrorKind::Io if error.to_string().contains("certificate") => {
+            ErrorKind::Extension => Self::of_text(&said),
+            ErrorKind::Io if is_about_certificates(&said) => {
                 Self::Broken(wrong(Misconfigured::Setting))
             }
             ErrorKind::Io => Self::Broken(unavailable()),
-            ErrorKind::Parse => Self::Broken(StoreError::protocol(error)),
+            ErrorKind::Parse => Self::Broken(StoreError::protocol(said)),
             _ if error.is_connection_dropped() || error.is_unrecoverable_error() => {
                 Self::Broken(unavailable())
             }
-            _ => Self::Refused(StoreError::protocol(error)),
+            _ => Self::Refused(StoreError::protocol(said)),
         }
     }
 
     /// By the code that the message begins with, or that a script passed on within its own.
-    fn of_text(error: &RedisError) -> Self {
-        let text = error.to_string();
-        let says = |code: &str| error.code() == Some(code) || text.contains(code);
-        let wrong = |what| StoreError::misconfigured(what, error);
-        if says("WRONGTYPE") {
+    fn of_text(said: &str) -> Self {
+        let says = |codes: &[&str]| codes.iter().any(|code| said.contains(code));
+        let wrong = |what| StoreError::misconfigured(what, said);
+        if says(&["WRONGTYPE", "attempt to "]) {
+            // Lua stumbles over a list or a set that holds what no script has written.
             Self::WrongType(wrong(Misconfigured::WrongType))
-        } else if says("OOM") {
+        } else if says(&["OOM "]) {
             Self::Refused(wrong(Misconfigured::OutOfMemory))
-        } else if says("NOAUTH") || says("WRONGPASS") || says("invalid username-password") {
+        } else if says(&["NOAUTH", "WRONGPASS", "invalid username-password"]) {
             Self::Broken(wrong(Misconfigured::Authentication))
-        } else if says("NOPERM") || text.contains("can't run this command or subcommand") {
+        } else if says(&["NOPERM", "no permissions", "The user executing the script can't"]) {
             Self::Refused(wrong(Misconfigured::Permission))
-        } else if says("READONLY") || text.contains("read only replica") {
+        } else if says(&["READONLY", "read only replica"]) {
             Self::NotHere(wrong(Misconfigured::ReadOnly))
-        } else if says("MISCONF") || says("NOREPLICAS") {
+        } else if says(&["MISCONF", "NOREPLICAS"]) {
             Self::Refused(wrong(Misconfigured::ReadOnly))
-        } else if says("CROSSSLOT") || text.contains("same slot") {
+        } else if says(&["CROSSSLOT", "same slot"]) {
             Self::Refused(wrong(Misconfigured::CrossSlot))
-        } else if says("LOADING") || says("BUSY") || says("UNKILLABLE") {
-            Self::Refused(StoreError::unavailable(error))
-        } else if says("CLUSTERDOWN") || says("MASTERDOWN") {
-            Self::NotHere(StoreError::unavailable(error))
-        } else if text.contains("nknown Redis command") || text.contains("unknown command") {
+        } else if says(&["LOADING", "BUSY", "UNKILLABLE"]) {
+            Self::Refused(StoreError::unavailable(said))
+        } else if says(&["CLUSTERDOWN", "MASTERDOWN"]) {
+            Self::NotHere(StoreError::unavailable(said))
+        } else if says(&["nknown Redis command", "unknown command"]) {
             Self::Refused(wrong(Misconfigured::Version))
+        } else if says(&["DB index", "SELECT is not allowed"]) {
+            Self::Refused(wrong(Misconfigured::Setting))
         } else {
-            Self::Refused(StoreError::protocol(error))
+            Self::Refused(StoreError::protocol(said))
         }
     }
 
@@ -94,8 +100,10 @@ impl Failure {
     pub(super) fn into_error(self) -> StoreError {
         match self {
             Self::NoScript => StoreError::protocol("the script was sent whole and yet is unknown"),
+            // Clusters follow; so this is a node of one that is not used as one.
             Self::Redirected { host, port, .. } => {
-                StoreError::unavailable(format!("moved to {host}:{port}"))
+                let why = format!("another node, {host}:{port}, serves the key");
+                StoreError::misconfigured(Misconfigured::CrossSlot, why)
             }
             Self::TryAgain => StoreError::unavailable("the slot is being moved"),
             Self::WrongType(error)
@@ -104,6 +112,30 @@ impl Failure {
             | Self::Refused(error) => error,
         }
     }
+}
+
+/// The server's own words, less where in the script it said them.
+fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {}", without_place(detail)),
+        _ => without_place(&error.to_string()).to_owned(),
+    }
+}
+
+/// Redis appends ` script: <hash>, on @user_script:<line>.`
+fn without_place(detail: &str) -> &str {
+    match detail.rsplit_once(" script: ") {
+        Some((words, place)) if place.contains("user_script") => words,
+        _ => detail,
+    }
+}
+
+/// The server's certificate is not trusted, or the server does not trust ours.
+fn is_about_certificates(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    ["certificate", "unknownca", "decrypterror", "invalidcontenttype", "pem", "private key"]
+        .iter()
+        .any(|word| said.contains(word))
 }
 
 fn redirected(address: &str, once: bool) -> Failure {

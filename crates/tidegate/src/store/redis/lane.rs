@@ -5,14 +5,15 @@
 //! few commands.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tidegate_core::Timestamp;
+use tidegate_core::{Op, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::task::{JoinHandle, JoinSet, yield_now};
+use tokio::task::{self, JoinSet, yield_now};
 use tokio::time::sleep;
 
 use super::call::{Answered, Call, How, Item, Text};
@@ -20,11 +21,12 @@ use super::cluster::Cluster;
 use super::config::RedisConfig;
 use super::failure::Failure;
 use super::link::{Connected, Link, Target};
-use super::script::Scripts;
+use super::script::{Scripts, TimeSource};
+use super::tariff::{Tariff, Work};
 use crate::store::StoreError;
 
 /// A slot that is being moved is asked again after this long, once.
-const TRY_AGAIN: Duration = Duration::from_millis(20);
+const TRY_AGAIN: Duration = Duration::from_millis(2);
 /// Requests taken from the queue in one go.
 const MOST_AT_ONCE: usize = 1_024;
 /// A request that has been sent on this often will not find its node.
@@ -39,12 +41,29 @@ pub(super) struct Request {
     /// How often it was sent on, and whether the node it goes to must be told.
     pub(super) hops: u8,
     pub(super) asking: bool,
+    /// Carried out even if nobody waits for the answer.
+    pub(super) unasked: bool,
     /// Its share of what may be under way; given back with the request.
     pub(super) permit: Option<OwnedSemaphorePermit>,
     pub(super) answer: oneshot::Sender<Result<Answered, StoreError>>,
 }
 
 impl Request {
+    pub(super) fn new(
+        items: Vec<Item>,
+        slot: u16,
+        now: Timestamp,
+        answer: oneshot::Sender<Result<Answered, StoreError>>,
+    ) -> Self {
+        let (hops, asking, unasked, permit) = (0, false, false, None);
+        Self { items, slot, now, hops, asking, unasked, permit, answer }
+    }
+
+    /// Nobody waits for it any more: carried out it would be charged to nobody's good.
+    fn is_pointless(&self) -> bool {
+        self.answer.is_closed() && !self.unasked
+    }
+
     fn fail(self, error: StoreError) {
         // Whoever asked may have gone away.
         let _ = self.answer.send(Err(error));
@@ -58,7 +77,6 @@ pub(super) struct Lane {
     queue: mpsc::UnboundedSender<Request>,
     room: Arc<Semaphore>,
     pub(super) link: Arc<Link>,
-    tasks: [JoinHandle<()>; 2],
 }
 
 /// What all commands of a lane need.
@@ -90,11 +108,14 @@ impl Lane {
         let (queue, requests) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(config.max_in_flight));
         let limits = (config.max_batch, config.pipeline);
-        let tasks = [
-            tokio::spawn(Arc::clone(&link).keep_up()),
-            tokio::spawn(dispatch(requests, carrier, limits)),
-        ];
-        Self { queue, room, link, tasks }
+        let mut kept_up = JoinSet::new();
+        kept_up.spawn(Arc::clone(&link).keep_up());
+        tokio::spawn(async move {
+            dispatch(requests, carrier, limits).await;
+            // The connection ends with the last request.
+            drop(kept_up);
+        });
+        Self { queue, room, link }
     }
 
     /// Queues a request, or answers that there is no room.
@@ -109,35 +130,33 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
-    fn drop(&mut self) {
-        self.tasks.iter().for_each(JoinHandle::abort);
-    }
-}
-
-/// Sends requests out slot by slot.
+/// Sends requests out slot by slot, until nobody can bring any and all are answered.
 async fn dispatch(
     mut queue: mpsc::UnboundedReceiver<Request>,
     carrier: Arc<Carrier>,
     (max_batch, pipeline): (usize, usize),
 ) {
     let mut slots: HashMap<u16, Waiting> = HashMap::new();
-    let mut under_way: JoinSet<u16> = JoinSet::new();
-    let (mut arrived, mut touched) = (Vec::new(), Vec::new());
+    let mut under_way: JoinSet<()> = JoinSet::new();
+    let mut slot_of: HashMap<task::Id, u16> = HashMap::new();
+    let (mut arrived, mut touched, mut is_open) = (Vec::new(), Vec::new(), true);
+    let bounds = Bounds { max_batch, one_time: carrier.scripts.time == TimeSource::Caller };
     loop {
         tokio::select! {
-            Some(done) = under_way.join_next(), if !under_way.is_empty() => {
-                // A command whose task was aborted or panicked is not under way any more either.
-                let Ok(slot) = done else { continue };
+            Some(done) = under_way.join_next_with_id(), if !under_way.is_empty() => {
+                // A command whose task panicked is not under way any more either.
+                let task = match done {
+                    Ok((task, ())) => task,
+                    Err(panicked) => panicked.id(),
+                };
+                let Some(slot) = slot_of.remove(&task) else { continue };
                 if let Some(waiting) = slots.get_mut(&slot) {
                     waiting.under_way -= 1;
                 }
                 touched.push(slot);
             }
-            count = queue.recv_many(&mut arrived, MOST_AT_ONCE) => {
-                if count == 0 {
-                    return;
-                }
+            count = queue.recv_many(&mut arrived, MOST_AT_ONCE), if is_open => {
+                is_open = count > 0;
                 // Callers that were woken together ask together: let them come first.
                 yield_now().await;
                 while let Ok(request) = queue.try_recv() {
@@ -148,18 +167,17 @@ async fn dispatch(
                     slots.entry(request.slot).or_default().requests.push_back(request);
                 }
             }
+            else => return,
         }
         for slot in touched.drain(..) {
             let Some(waiting) = slots.get_mut(&slot) else { continue };
             while waiting.under_way < pipeline
-                && let Some((call, requests)) = gather(&mut waiting.requests, max_batch)
+                && let Some((call, requests)) = gather(&mut waiting.requests, bounds)
             {
                 waiting.under_way += 1;
                 let carrier = Arc::clone(&carrier);
-                under_way.spawn(async move {
-                    carrier.carry(call, requests).await;
-                    slot
-                });
+                let task = under_way.spawn(carrier.carry(call, requests));
+                slot_of.insert(task.id(), slot);
             }
             if waiting.under_way == 0 && waiting.requests.is_empty() {
                 slots.remove(&slot);
@@ -168,18 +186,27 @@ async fn dispatch(
     }
 }
 
+/// What may go into one command.
+#[derive(Clone, Copy)]
+struct Bounds {
+    max_batch: usize,
+    /// Only requests of the same instant; a server that goes by its own clock has only one.
+    one_time: bool,
+}
+
 /// The next command of a slot: as many requests as fit, less those that nobody waits for any more.
-fn gather(waiting: &mut VecDeque<Request>, max_batch: usize) -> Option<(Call, Vec<Request>)> {
+fn gather(waiting: &mut VecDeque<Request>, bounds: Bounds) -> Option<(Call, Vec<Request>)> {
+    let Bounds { max_batch, one_time } = bounds;
     let (mut call, mut requests) = (Call::default(), Vec::<Request>::new());
     while let Some(request) = waiting.pop_front() {
-        if request.answer.is_closed() {
+        if request.is_pointless() {
             continue;
         }
         let alone = request.asking || max_batch == 1;
         let fits = requests.is_empty()
             || (!alone
                 && !requests[0].asking
-                && requests[0].now == request.now
+                && (!one_time || requests[0].now == request.now)
                 && call.len() + request.items.len() <= max_batch);
         if !fits || !call.add(&request.items) {
             waiting.push_front(request);
@@ -192,19 +219,36 @@ fn gather(waiting: &mut VecDeque<Request>, max_batch: usize) -> Option<(Call, Ve
 
 impl Carrier {
     /// Sends a call and answers its requests.
-    async fn carry(&self, call: Call, requests: Vec<Request>) {
-        match self.send(&call, &requests).await {
-            Ok(reply) => answer(&call, &reply, requests),
+    async fn carry(self: Arc<Self>, mut call: Call, mut requests: Vec<Request>) {
+        let connected = match self.link.connected().await {
+            Ok(connected) => connected,
+            Err(error) => return self.failed(Failure::Refused(error), requests).await,
+        };
+        // While the connection was made, some may have given up.
+        if requests.iter().any(Request::is_pointless) {
+            requests.retain(|request| !request.is_pointless());
+            call = Call::default();
+            requests.retain(|request| call.add(&request.items));
+            if requests.is_empty() {
+                return;
+            }
+        }
+        match self.send(&call, &requests, &connected).await {
+            Ok(reply) => self.answer(&call, &reply, requests, &connected).await,
             Err(failure) => self.failed(failure, requests).await,
         }
     }
 
     /// Sends a call by its hash, and whole if the server does not know the script: once, for sent
     /// whole it cannot be unknown.
-    async fn send(&self, call: &Call, requests: &[Request]) -> Result<Value, Failure> {
-        let connected = self.link.connected().await.map_err(Failure::Refused)?;
-        match self.send_as(call, requests, &connected, Text::Hash).await {
-            Err(Failure::NoScript) => self.send_as(call, requests, &connected, Text::Whole).await,
+    async fn send(
+        &self,
+        call: &Call,
+        requests: &[Request],
+        to: &Connected,
+    ) -> Result<Value, Failure> {
+        match self.send_as(call, requests, to, Text::Hash).await {
+            Err(Failure::NoScript) => self.send_as(call, requests, to, Text::Whole).await,
             sent => sent,
         }
     }
@@ -226,33 +270,33 @@ impl Carrier {
     }
 
     /// A call that was refused changed nothing: what can be asked elsewhere or again, is.
-    async fn failed(&self, failure: Failure, requests: Vec<Request>) {
+    async fn failed(self: &Arc<Self>, failure: Failure, requests: Vec<Request>) {
         let cluster = self.cluster.upgrade();
         match (failure, cluster) {
             (Failure::Redirected { host, port, once }, Some(cluster)) => {
+                // A node that does not know its own address leaves the host out.
+                let own = self.link.address();
+                let own = own.rsplit_once(':').map_or("", |(host, _)| host);
+                let host = if host.is_empty() { own } else { &host };
                 for mut request in requests {
                     request.hops += 1;
                     request.asking = once;
                     match request.hops > MOST_HOPS {
                         true => request.fail(StoreError::unavailable("the slot keeps moving")),
-                        false => cluster.send_on(&host, port, request),
+                        false => cluster.send_on(host, port, request),
                     }
                 }
             }
             (Failure::TryAgain | Failure::WrongType(_), _) if requests.len() > 1 => {
-                // One of them is at fault; the others must not suffer.
+                // One of them is at fault; the others must not suffer, nor wait for each other.
                 for request in requests {
-                    self.alone(request).await;
+                    tokio::spawn(Arc::clone(self).alone(request));
                 }
             }
             (Failure::TryAgain, _) => {
                 sleep(TRY_AGAIN).await;
-                for mut request in requests {
-                    request.hops += 1;
-                    match request.hops > 1 {
-                        true => request.fail(Failure::TryAgain.into_error()),
-                        false => self.alone(request).await,
-                    }
+                for request in requests {
+                    Arc::clone(self).alone(request).await;
                 }
             }
             (failure, cluster) => {
@@ -265,30 +309,58 @@ impl Carrier {
         }
     }
 
-    async fn alone(&self, request: Request) {
-        let mut call = Call::default();
-        call.add(&request.items);
-        let requests = vec![request];
-        match self.send(&call, &requests).await {
-            Ok(reply) => answer(&call, &reply, requests),
-            Err(failure @ Failure::Redirected { .. }) => {
-                Box::pin(self.failed(failure, requests)).await;
+    /// Boxed, for a request that is sent on may come back.
+    fn alone(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move {
+            if request.is_pointless() {
+                return;
             }
-            Err(failure) => {
-                let error = failure.into_error();
-                requests.into_iter().for_each(|request| request.fail(error.clone()));
+            let mut call = Call::default();
+            call.add(&request.items);
+            let connected = match self.link.connected().await {
+                Ok(connected) => connected,
+                Err(error) => return self.failed(Failure::Refused(error), vec![request]).await,
+            };
+            let requests = vec![request];
+            match self.send(&call, &requests, &connected).await {
+                Ok(reply) => self.answer(&call, &reply, requests, &connected).await,
+                Err(failure @ Failure::Redirected { .. }) => self.failed(failure, requests).await,
+                Err(failure) => {
+                    let error = failure.into_error();
+                    requests.into_iter().for_each(|request| request.fail(error.clone()));
+                }
             }
-        }
+        })
     }
-}
 
-fn answer(call: &Call, reply: &Value, requests: Vec<Request>) {
-    match call.answers(reply) {
-        Ok(answers) => {
-            for (request, answered) in requests.into_iter().zip(answers) {
-                let _ = request.answer.send(Ok(answered));
+    /// Hands out the answers. A place that was taken for somebody who has gone is given back, for
+    /// nobody else ever would; units of a rate stay spent, for they may have been relied on.
+    async fn answer(&self, call: &Call, reply: &Value, requests: Vec<Request>, to: &Connected) {
+        let answers = match call.answers(reply) {
+            Ok(answers) => answers,
+            Err(error) => return requests.into_iter().for_each(|r| r.fail(error.clone())),
+        };
+        let now = requests.first().map_or(Timestamp::EPOCH, |request| request.now);
+        let mut orphans = Call::default();
+        for (request, answered) in requests.into_iter().zip(answers) {
+            let Request { items, answer, .. } = request;
+            if let Err(Ok(Answered::Decisions(decisions, _))) = answer.send(Ok(answered)) {
+                for (item, decision) in items.iter().zip(decisions) {
+                    if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
+                        (decision.lease, item.tariff.work)
+                    {
+                        let work = Work::Operate(Op::Release(lease));
+                        let tariff = Tariff { work, ..item.tariff };
+                        orphans.add(&[Item { name: item.name.clone(), tariff }]);
+                    }
+                }
             }
         }
-        Err(error) => requests.into_iter().for_each(|request| request.fail(error.clone())),
+        if orphans.len() > 0 {
+            let repairs = self.settled.load(Ordering::Relaxed);
+            let command = orphans.command(self.scripts, How { text: Text::Whole, repairs, now });
+            // If this fails too, the lease ends by itself.
+            let _ = self.link.send(to, &command).await;
+        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::config::Tls;
 use super::failure::Failure;
 use super::sentinel::{self, Watched};
-use crate::store::StoreError;
+use crate::store::{Misconfigured, StoreError};
 
 /// A server that nobody asks is asked whether it is still there this often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -23,6 +23,8 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 #[derive(Clone, Debug)]
 pub(super) enum Target {
     Fixed(ConnectionInfo),
+    /// A node of a cluster: what it may decide, it knows by its slots.
+    Node(ConnectionInfo),
     /// The primary that sentinels name at the time.
     Primary(Watched),
 }
@@ -68,7 +70,7 @@ pub(super) struct Connected {
 impl Link {
     pub(super) fn new(target: Target, tls: Tls, patience: Duration) -> Arc<Self> {
         let address = match &target {
-            Target::Fixed(info) => info.addr().to_string(),
+            Target::Fixed(info) | Target::Node(info) => info.addr().to_string(),
             Target::Primary(watched) => watched.name.clone(),
         };
         Arc::new(Self {
@@ -111,10 +113,14 @@ impl Link {
         command: &Cmd,
     ) -> Result<Value, Failure> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("ASKING").ignore().add_command(command.clone());
+        pipeline.cmd("ASKING").add_command(command.clone());
         let mut connection = to.connection.clone();
-        let sent = timeout(self.patience, pipeline.query_async::<(Value,)>(&mut connection)).await;
-        self.judge(to, sent.map(|reply| reply.map(|(value,)| value)))
+        // Both replies as they are: of a pipeline's own error one cannot tell where it redirects to.
+        let sent = timeout(self.patience, connection.send_packed_commands(&pipeline, 0, 2)).await;
+        let second = |mut replies: Vec<Value>| {
+            replies.pop().map_or_else(|| Ok(Value::Nil), Value::extract_error)
+        };
+        self.judge(to, sent.map(|replies| replies.and_then(second)))
     }
 
     fn judge(
@@ -124,13 +130,22 @@ impl Link {
     ) -> Result<Value, Failure> {
         let failure = match sent {
             Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) => Failure::of(&error),
-            Err(_) => Failure::Broken(StoreError::unavailable("the server is silent")),
+            Ok(Err(error)) => Failure::of(&error, self.address()),
+            Err(_) => {
+                let why = format!("{} is silent", self.address());
+                Failure::Broken(StoreError::unavailable(why))
+            }
         };
         if let Failure::Broken(_) | Failure::NotHere(_) = failure {
             self.give_up(to);
         }
-        Err(failure)
+        Err(match (failure, &self.target) {
+            // A primary that sentinels have replaced: nobody has to act, they name the next.
+            (Failure::NotHere(StoreError::Misconfigured(_, why)), Target::Primary(_)) => {
+                Failure::NotHere(StoreError::Unavailable(why))
+            }
+            (failure, _) => failure,
+        })
     }
 
     /// This connection is of no use any more; a newer one may be.
@@ -171,13 +186,17 @@ impl Link {
     }
 
     async fn until_broken(&self, connected: &Connected) {
-        let ping = redis::cmd("PING");
+        let is_node = matches!(self.target, Target::Node(_));
+        let beat = redis::cmd(if is_node { "PING" } else { "ROLE" });
         loop {
             if timeout(HEARTBEAT, self.broken.notified()).await.is_ok() {
                 return;
             }
-            // The reply does not matter, and a connection that gives none is given up by `send`.
-            let _ = self.send(connected, &ping).await;
+            // A refusal is a sign of life, and a connection that gives none is given up by `send`.
+            // A replica refuses to write, but would go on to deny by what it has copied.
+            if self.send(connected, &beat).await.is_ok_and(|role| sentinel::is_replica(&role)) {
+                self.give_up(connected);
+            }
             if let Target::Primary(watched) = &self.target {
                 let named = sentinel::primary(watched, &self.tls, self.patience).await;
                 if named.is_ok_and(|info| info.addr().to_string() != self.address()) {
@@ -190,24 +209,41 @@ impl Link {
     /// One attempt.
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, StoreError> {
         let info = match &self.target {
-            Target::Fixed(info) => info.clone(),
+            Target::Fixed(info) | Target::Node(info) => info.clone(),
             Target::Primary(watched) => {
                 sentinel::primary(watched, &self.tls, self.patience).await?
             }
         };
         let address = info.addr().to_string();
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address.clone();
-        let connection =
-            open(info, &self.tls, self.patience).await.map_err(|error| match error {
-                StoreError::Unavailable(why) => {
-                    StoreError::unavailable(format!("{address}: {why}"))
-                }
-                other => other,
-            })?;
-        if matches!(self.target, Target::Primary(_)) {
-            sentinel::verify(&mut connection.clone(), self.patience).await?;
-        }
+        let connection = open(info, &self.tls, self.patience).await?;
+        self.verify(&mut connection.clone(), &address).await?;
         Ok(connection)
+    }
+
+    /// No decision is made on a replica.
+    async fn verify(
+        &self,
+        connection: &mut MultiplexedConnection,
+        address: &str,
+    ) -> Result<(), StoreError> {
+        if matches!(self.target, Target::Node(_)) {
+            return Ok(());
+        }
+        let primary = sentinel::is_primary(connection, address, self.patience).await;
+        match (primary, &self.target) {
+            (Ok(true), _) => Ok(()),
+            (Ok(false), Target::Primary(_)) => {
+                Err(StoreError::unavailable(format!("{address} is not primary yet")))
+            }
+            (Ok(false), _) => {
+                let why = format!("{address} is a replica");
+                Err(StoreError::misconfigured(Misconfigured::ReadOnly, why))
+            }
+            // Proxies do not know the command. Whoever is behind them refuses to write.
+            (Err(StoreError::Misconfigured(Misconfigured::Version, _)), Target::Fixed(_)) => Ok(()),
+            (Err(error), _) => Err(error),
+        }
     }
 }
 
@@ -217,7 +253,8 @@ pub(super) async fn open(
     tls: &Tls,
     patience: Duration,
 ) -> Result<MultiplexedConnection, StoreError> {
-    let failed = |error: &redis::RedisError| Failure::of(error).into_error();
+    let address = info.addr().to_string();
+    let failed = |error: &redis::RedisError| Failure::of(error, &address).into_error();
     let encrypted = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
     let client = if encrypted {
         let certificates =
@@ -234,7 +271,7 @@ pub(super) async fn open(
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
     match timeout(patience, connecting).await {
         Ok(connected) => connected.map_err(|error| failed(&error)),
-        Err(_) => Err(StoreError::unavailable("no answer while connecting")),
+        Err(_) => Err(StoreError::unavailable(format!("{address} does not answer"))),
     }
 }
 

@@ -13,8 +13,8 @@ const LONGEST_TEXT: usize = 64;
 /// Slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// Names keys: `namespace:scope:{text}`, or `namespace:scope:{hash of the tag}text` where the tag is
-/// not the text. What is in braces decides the slot.
+/// Names keys: `namespace:scope:{text}`, or `namespace:scope:{tag}text` where the tag is not the
+/// text. What is in braces decides the slot, so a text lies where all that is tagged with it does.
 #[derive(Clone, Debug)]
 pub(super) struct Namer {
     namespace: Box<str>,
@@ -27,27 +27,29 @@ impl Namer {
     }
 
     pub(super) fn name(&self, key: Key<'_>) -> Vec<u8> {
-        let mut name = Vec::with_capacity(self.namespace.len() + key.text.len() + 34);
+        let mut name = Vec::with_capacity(self.namespace.len() + key.text.len() + 50);
         write!(name, "{}:{}:{{", self.namespace, key.scope).expect("a vector grows");
+        self.append(&mut name, key.tag);
+        name.push(b'}');
         if key.tag != key.text {
-            write!(name, "{:016x}", hash(key.tag).0).expect("a vector grows");
-            name.push(b'}');
-        }
-        // A tag that is empty would be none, and an empty one is what `}` leaves of it.
-        let plain = !self.hashes_texts
-            && key.text.len() <= LONGEST_TEXT
-            && key.text.first().is_some_and(|first| *first != b'}')
-            && !key.text.starts_with(b"#");
-        if plain {
-            name.extend_from_slice(key.text);
-        } else {
-            let (high, low) = hash(key.text);
-            write!(name, "#{high:016x}{low:016x}").expect("a vector grows");
-        }
-        if key.tag == key.text {
-            name.push(b'}');
+            self.append(&mut name, key.text);
         }
         name
+    }
+
+    /// A text as it is, or its hash. The tag must not end before its brace, nor be empty, for then
+    /// it would be none.
+    fn append(&self, name: &mut Vec<u8>, text: &[u8]) {
+        let plain = !self.hashes_texts
+            && (1..=LONGEST_TEXT).contains(&text.len())
+            && !text.contains(&b'}')
+            && !text.starts_with(b"#");
+        if plain {
+            name.extend_from_slice(text);
+        } else {
+            let (high, low) = hash(text);
+            write!(name, "#{high:016x}{low:016x}").expect("a vector grows");
+        }
     }
 }
 
@@ -107,6 +109,8 @@ mod tests {
     fn names_are_what_they_always_were() {
         let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
         assert_eq!(text(name(b"user:17")), "tg:zKTTwuhZsk5:{user:17}");
+        let tagged = Key::new(scope("default"), b"user:17").tagged(b"acme");
+        assert_eq!(text(Namer::new("tg", false).name(tagged)), "tg:zKTTwuhZsk5:{acme}user:17");
     }
 
     /// The vectors of the cluster's specification.
@@ -128,9 +132,9 @@ mod tests {
             let slots =
                 ["a", "b", "c"].map(|limit| slot(&namer.name(Key::new(scope(limit), text))));
             assert!(slots.iter().all(|slot| *slot == slots[0]), "{text:?}");
+            let tagged = Key::new(scope("a"), b"user:1").tagged(text);
+            assert_eq!(slot(&namer.name(tagged)), slots[0], "{text:?} is a tag too");
         }
-        let tagged = |text: &[u8]| slot(&namer.name(Key::new(scope("a"), text).tagged(b"acme")));
-        assert_eq!(tagged(b"user:1"), tagged(b"user:2"));
     }
 
     #[test]
@@ -142,5 +146,10 @@ mod tests {
         assert_ne!(name(&inner[..inner.len() - 1]), hashed, "a text that looks like a hash");
         let namer = Namer::new("tg", true);
         assert_ne!(namer.name(Key::new(scope("a"), b"a")), namer.name(Key::new(scope("a"), b"b")));
+        let tagged = |tag: &'static str, text: &'static str| {
+            let key = Key::new(scope("a"), text.as_bytes()).tagged(tag.as_bytes());
+            Namer::new("tg", false).name(key)
+        };
+        assert_ne!(tagged("a}b", "c"), tagged("a", "b}c"), "a text does not say where a tag ends");
     }
 }

@@ -180,6 +180,6 @@ fn never_denied(tariff: &Tariff) -> bool {
     use super::tariff::Work;
     match tariff.work {
         Work::Operate(Op::Take(_) | Op::Read(_)) | Work::Dump => false,
-        Work::Operate(_) => true,
+        Work::Operate(_) | Work::Undo { .. } => true,
     }
 }

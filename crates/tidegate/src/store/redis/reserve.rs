@@ -1,10 +1,11 @@
-//! Charges of one request that one script call cannot decide: reserved route by route, and given
+//! Charges of one request that one script call cannot decide: reserved route by route, and taken
 //! back if a later one is denied.
 //!
 //! # Promise
-//! Never admits what a single call would deny. While a request that ends up denied holds its
-//! reservations, others may be denied for them; a crash in between costs those units until they
-//! refill.
+//! Never admits what a single call would deny. A reservation is taken back only as far as it is
+//! still owed: not what a bucket has refilled since, not in a window that is over, not in a log that
+//! others have written to since. While a request that ends up denied holds its reservations, and
+//! for what is not taken back, others may be denied.
 
 use tidegate_core::{Decision, Op, Timestamp};
 use tokio::time::timeout;
@@ -15,7 +16,7 @@ use super::tariff::{Tariff, Work};
 use super::{RedisStore, StoreError};
 use crate::store::Misconfigured;
 
-/// Units taken for a request that is not decided yet. Dropping it gives them back.
+/// Units taken for a request that is not decided yet. Dropping it takes them back.
 struct Reserved<'a> {
     store: &'a RedisStore,
     now: Timestamp,
@@ -23,15 +24,15 @@ struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Remembers how to give back what these charges took.
-    fn add(&mut self, route: Route, items: &[Item], decisions: &[Decision]) {
+    /// Remembers how to take back what these charges took.
+    fn add(&mut self, route: Route, items: &[Item], decisions: &[Decision], taken_at: Timestamp) {
         for (item, decision) in items.iter().zip(decisions) {
-            let back = match (item.tariff.work, decision.lease) {
-                (_, Some(lease)) => Op::Release(lease),
-                (Work::Operate(Op::Take(units @ 1..)), None) => Op::Return(units),
+            let work = match (item.tariff.work, decision.lease) {
+                (_, Some(lease)) => Work::Operate(Op::Release(lease)),
+                (Work::Operate(Op::Take(units @ 1..)), None) => Work::Undo { units, taken_at },
                 _ => continue,
             };
-            let tariff = Tariff { work: Work::Operate(back), ..item.tariff };
+            let tariff = Tariff { work, ..item.tariff };
             self.taken.push((route, Item { name: item.name.clone(), tariff }));
         }
     }
@@ -40,10 +41,7 @@ impl Reserved<'_> {
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         for (route, item) in self.taken.drain(..) {
-            // Nobody waits for the answer, but it must not look as if nobody cared for the charge.
-            let answer = self.store.routes.submit(route, self.now, vec![item]);
-            let deadline = self.store.config.connect_timeout;
-            tokio::spawn(timeout(deadline, answer));
+            self.store.routes.post(route, self.now, vec![item]);
         }
     }
 }
@@ -63,7 +61,7 @@ impl RedisStore {
         let routes: Vec<Route> = items.iter().map(|item| self.routes.of(item)).collect();
         match routes.iter().all(|route| *route == routes[0]) {
             true if items.is_empty() => Ok(Vec::new()),
-            true => self.ask_decisions(now, routes[0], items).await,
+            true => self.ask_decisions(now, routes[0], items).await.map(|(decisions, _)| decisions),
             false => {
                 let reserving = self.reserve(now, &routes, &items);
                 timeout(self.config.deadline, reserving).await.unwrap_or(Err(StoreError::Timeout))
@@ -82,35 +80,55 @@ impl RedisStore {
         order.dedup();
         let mut reserved = Reserved { store: self, now, taken: Vec::new() };
         let mut decisions: Vec<Option<Decision>> = vec![None; items.len()];
-        let mut denied = false;
-        for route in order {
-            let places: Vec<usize> = (0..items.len()).filter(|i| routes[*i] == route).collect();
-            // Once one is denied, the others only say how they stand.
-            let charges: Vec<Item> = places
-                .iter()
-                .map(|i| if denied { look(&items[*i]) } else { items[*i].clone() })
-                .collect();
-            let answers = self.ask_decisions(now, route, charges.clone()).await?;
+        for (asked, route) in order.iter().enumerate() {
+            let places = places(routes, *route);
+            let charges: Vec<Item> = places.iter().map(|i| items[*i].clone()).collect();
+            let (answers, taken_at) = self.ask_decisions(now, *route, charges.clone()).await?;
             let allowed = answers.iter().all(Decision::is_allowed);
-            if allowed && !denied {
-                reserved.add(route, &charges, &answers);
+            places.iter().zip(&answers).for_each(|(i, answer)| decisions[*i] = Some(*answer));
+            if !allowed {
+                drop(reserved);
+                let (before, after) = (&order[..asked], &order[asked + 1..]);
+                let others = [before, after].concat();
+                self.look(now, routes, items, &others, &mut decisions).await;
+                return Ok(known(decisions, items));
             }
-            denied |= !allowed;
-            places.iter().zip(answers).for_each(|(i, answer)| decisions[*i] = Some(answer));
+            reserved.add(*route, &charges, &answers, taken_at);
         }
-        if denied {
-            let taken: Vec<Route> = reserved.taken.iter().map(|(route, _)| *route).collect();
-            drop(reserved);
-            for (i, item) in items.iter().enumerate().filter(|(i, _)| taken.contains(&routes[*i])) {
-                let stands = self.ask_decisions(now, routes[i], vec![look(item)]).await?;
-                decisions[i] = stands.first().copied();
-            }
-        } else {
-            reserved.taken.clear();
-        }
-        let decisions: Option<Vec<Decision>> = decisions.into_iter().collect();
-        decisions.ok_or_else(|| StoreError::protocol("a charge without a decision"))
+        reserved.taken.clear();
+        Ok(known(decisions, items))
     }
+
+    /// How the other charges of a denied request stand. That it is denied is settled: whoever gives
+    /// no answer here says what it said before, or nothing.
+    async fn look(
+        &self,
+        now: Timestamp,
+        routes: &[Route],
+        items: &[Item],
+        others: &[Route],
+        decisions: &mut [Option<Decision>],
+    ) {
+        let asked: Vec<_> = others
+            .iter()
+            .map(|route| {
+                let places = places(routes, *route);
+                let looks = places.iter().map(|i| look(&items[*i])).collect();
+                (places, self.routes.submit(*route, now, looks))
+            })
+            .collect();
+        let half = self.config.deadline / 2;
+        for (places, answer) in asked {
+            let answered = timeout(half, answer).await.ok().and_then(Result::ok);
+            if let Some(Ok(super::call::Answered::Decisions(answers, _))) = answered {
+                places.iter().zip(answers).for_each(|(i, answer)| decisions[*i] = Some(answer));
+            }
+        }
+    }
+}
+
+fn places(routes: &[Route], route: Route) -> Vec<usize> {
+    (0..routes.len()).filter(|i| routes[*i] == route).collect()
 }
 
 /// The same charge, but nothing is taken.
@@ -120,4 +138,14 @@ fn look(item: &Item) -> Item {
         other => other,
     };
     Item { name: item.name.clone(), tariff: Tariff { work, ..item.tariff } }
+}
+
+/// All decisions; of a limit that could not be asked it is only known that nothing was taken.
+fn known(decisions: Vec<Option<Decision>>, items: &[Item]) -> Vec<Decision> {
+    use tidegate_core::{Algorithm, State};
+    let unknown = |item: &Item| {
+        item.tariff.limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(0))
+    };
+    let each = decisions.into_iter().zip(items);
+    each.map(|(decision, item)| decision.unwrap_or_else(|| unknown(item))).collect()
 }

@@ -69,13 +69,22 @@ impl Routes {
         items: Vec<Item>,
     ) -> oneshot::Receiver<Result<Answered, StoreError>> {
         let (answer, answered) = oneshot::channel();
-        let Route { per_second, slot } = route;
-        let request = Request { items, slot, now, hops: 0, asking: false, permit: None, answer };
-        match self.group(per_second) {
+        self.send(Request::new(items, route.slot, now, answer), route);
+        answered
+    }
+
+    /// The same, for charges that must be carried out whether or not anybody waits for the answer.
+    pub(super) fn post(&self, route: Route, now: Timestamp, items: Vec<Item>) {
+        let (answer, _) = oneshot::channel();
+        let request = Request::new(items, route.slot, now, answer);
+        self.send(Request { unasked: true, ..request }, route);
+    }
+
+    fn send(&self, request: Request, route: Route) {
+        match self.group(route.per_second) {
             Group::One(lane) => lane.submit(request),
             Group::Cluster(cluster) => cluster.submit(request),
         }
-        answered
     }
 
     /// Every lane, and whether it leads to a node of a cluster.

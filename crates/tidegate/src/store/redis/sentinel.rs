@@ -1,12 +1,15 @@
 //! Asking sentinels who the primary is.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, Value};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::config::{Tls, at};
+use super::failure::Failure;
 use super::link::open;
 use crate::store::{Misconfigured, StoreError};
 
@@ -19,25 +22,36 @@ pub(super) struct Watched {
     pub(super) node: ConnectionInfo,
 }
 
-/// The primary, as the first sentinel that answers knows it.
+/// The primary, as most sentinels know it: one that was away may name the last one still. If most do
+/// not answer, those that do have it their way.
 pub(super) async fn primary(
     watched: &Watched,
     tls: &Tls,
     patience: Duration,
 ) -> Result<ConnectionInfo, StoreError> {
     let mut trouble = StoreError::unavailable("no sentinel is known");
-    for sentinel in &watched.sentinels {
-        match ask(sentinel, &watched.name, tls, patience).await {
-            Ok(Some((host, port))) => return Ok(at(&watched.node, &host, port)),
-            Ok(None) => {
-                let (address, name) = (sentinel.addr(), &watched.name);
-                let why = format!("sentinel {address} knows no primary called {name:?}");
-                trouble = StoreError::misconfigured(Misconfigured::Setting, why);
+    let mut asked = JoinSet::new();
+    for sentinel in watched.sentinels.iter().cloned() {
+        let (name, tls) = (watched.name.clone(), tls.clone());
+        asked.spawn(async move { ask(&sentinel, &name, &tls, patience).await });
+    }
+    let mut named: HashMap<(String, u16), usize> = HashMap::new();
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok(Ok((host, port))) => {
+                let votes = named.entry((host, port)).or_default();
+                *votes += 1;
+                if *votes * 2 > watched.sentinels.len() {
+                    break;
+                }
             }
-            Err(error) => trouble = error,
+            // Another sentinel that is away does not make it right.
+            Ok(Err(error)) if trouble.is_outage() => trouble = error,
+            Ok(Err(_)) | Err(_) => {}
         }
     }
-    Err(trouble)
+    let most = named.into_iter().max_by_key(|(_, votes)| *votes);
+    most.map(|((host, port), _)| at(&watched.node, &host, port)).ok_or(trouble)
 }
 
 async fn ask(
@@ -45,37 +59,48 @@ async fn ask(
     name: &str,
     tls: &Tls,
     patience: Duration,
-) -> Result<Option<(String, u16)>, StoreError> {
+) -> Result<(String, u16), StoreError> {
     let mut connection = open(sentinel.clone(), tls, patience).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(name);
     let asked = timeout(patience, command.query_async::<Option<(String, u16)>>(&mut connection));
     match asked.await {
-        Ok(Ok(address)) => Ok(address),
-        Ok(Err(error)) => Err(StoreError::unavailable(format!("{}: {error}", sentinel.addr()))),
+        Ok(Ok(Some(address))) => Ok(address),
+        Ok(Ok(None)) => {
+            let why = format!("sentinel {} knows no primary called {name:?}", sentinel.addr());
+            Err(StoreError::misconfigured(Misconfigured::Setting, why))
+        }
+        Ok(Err(error)) if error.to_string().contains("unknown command") => {
+            let why = format!("{} is no sentinel", sentinel.addr());
+            Err(StoreError::misconfigured(Misconfigured::Setting, why))
+        }
+        Ok(Err(error)) => Err(Failure::of(&error, sentinel.addr()).into_error()),
         Err(_) => Err(StoreError::unavailable(format!("{} is silent", sentinel.addr()))),
     }
 }
 
-/// A sentinel may name a server that is no primary yet, or no more.
-pub(super) async fn verify(
+/// Whether a server is a primary, by its own word: a sentinel may name one that is none yet, or no
+/// more, and a URL one that never was.
+pub(super) async fn is_primary(
     connection: &mut MultiplexedConnection,
+    address: &str,
     patience: Duration,
-) -> Result<(), StoreError> {
+) -> Result<bool, StoreError> {
     let role = redis::cmd("ROLE");
-    let asked = timeout(patience, role.query_async::<Vec<Value>>(connection)).await;
+    let asked = timeout(patience, role.query_async::<Value>(connection)).await;
     match asked {
-        Ok(Ok(role)) if role.first().is_some_and(|role| is_text(role, "master")) => Ok(()),
-        Ok(Ok(_)) => Err(StoreError::unavailable("the named server is not primary yet")),
-        Ok(Err(error)) => Err(StoreError::unavailable(error)),
-        Err(_) => Err(StoreError::unavailable("the named server is silent")),
+        Ok(Ok(role)) => Ok(!is_replica(&role)),
+        Ok(Err(error)) => Err(Failure::of(&error, address).into_error()),
+        Err(_) => Err(StoreError::unavailable(format!("{address} is silent"))),
     }
 }
 
-fn is_text(value: &Value, text: &str) -> bool {
-    match value {
-        Value::BulkString(bytes) => bytes == text.as_bytes(),
-        Value::SimpleString(string) => string == text,
+/// Whether an answer to `ROLE` is a replica's.
+pub(super) fn is_replica(role: &Value) -> bool {
+    let Value::Array(role) = role else { return false };
+    match role.first() {
+        Some(Value::BulkString(role)) => role == b"slave",
+        Some(Value::SimpleString(role)) => role == "slave",
         _ => false,
     }
 }

@@ -6,7 +6,9 @@
 use redis::Cmd;
 use tidegate_core::algorithm::bucket::{Bucket, Moment};
 use tidegate_core::algorithm::fixed_window::Denied;
-use tidegate_core::{Limit, MAX_COST, Op};
+use tidegate_core::{Limit, MAX_COST, Op, Timestamp};
+
+use super::script::{Script, Scripts};
 
 /// Counts are kept up to 2^52; a larger number of units is as good as this one.
 const MOST_UNITS: u64 = 1 << 52;
@@ -22,6 +24,11 @@ pub(super) struct Tariff {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Operate(Op),
+    /// Takes back what was taken at that time of the store's, as far as it is still owed.
+    Undo {
+        units: u64,
+        taken_at: Timestamp,
+    },
     Dump,
 }
 
@@ -36,6 +43,7 @@ pub(super) enum Verb {
     Reset,
     Release(u64),
     Renew(u64),
+    Undo(u64),
     Dump,
 }
 
@@ -49,6 +57,7 @@ impl Verb {
             Self::Reset => "reset",
             Self::Release(_) => "release",
             Self::Renew(_) => "renew",
+            Self::Undo(_) => "undo",
             Self::Dump => "dump",
         }
     }
@@ -61,7 +70,8 @@ impl Verb {
             | Self::Give(number)
             | Self::Force(number)
             | Self::Release(number)
-            | Self::Renew(number) => number,
+            | Self::Renew(number)
+            | Self::Undo(number) => number,
             Self::Reset | Self::Dump => 0,
         }
     }
@@ -74,7 +84,11 @@ impl Verb {
 
 impl Tariff {
     pub(super) fn verb(&self) -> Verb {
-        let Work::Operate(op) = self.work else { return Verb::Dump };
+        let op = match self.work {
+            Work::Operate(op) => op,
+            Work::Undo { units, .. } => return Verb::Undo(units),
+            Work::Dump => return Verb::Dump,
+        };
         let in_flight = matches!(self.limit, Limit::InFlight(_));
         match op {
             Op::Take(units @ 1..) => Verb::Take(units),
@@ -97,10 +111,38 @@ impl Tariff {
         small && matches!(self.verb(), Verb::Take(_))
     }
 
+    /// The script for one take.
+    pub(super) fn single<'a>(&self, scripts: &'a Scripts) -> &'a Script {
+        match &self.limit {
+            Limit::Bucket(bucket) if is_whole(bucket) => &scripts.whole_bucket,
+            Limit::Bucket(_) => &scripts.bucket,
+            Limit::FixedWindow(_) => &scripts.fixed_window,
+            Limit::SlidingWindow(_) => &scripts.sliding_window,
+            Limit::SlidingLog(_) => &scripts.sliding_log,
+            Limit::InFlight(_) => &scripts.inflight,
+            // `Limit` may grow; a store that does not know a family must not guess.
+            _ => unreachable!("every family has a script"),
+        }
+    }
+
+    /// Appends the numbers that it reads.
+    pub(super) fn write_single(&self, command: &mut Cmd, repairs: bool) {
+        match &self.limit {
+            Limit::Bucket(bucket) if is_whole(bucket) => {
+                let cost = cost(bucket, self.verb()).ticks;
+                command.arg(cost).arg(bucket.fill_time().ticks).arg(u8::from(repairs));
+            }
+            _ => self.write_numbers(command, repairs),
+        }
+    }
+
     /// Appends family, operation and numbers, as `batch.lua` reads them.
     pub(super) fn write(&self, command: &mut Cmd, repairs: bool) {
         command.arg(self.limit.family()).arg(self.verb().as_str());
         self.write_numbers(command, repairs);
+        if let Work::Undo { taken_at, .. } = self.work {
+            command.arg(taken_at.as_micros());
+        }
     }
 
     /// Appends the numbers alone.
@@ -143,6 +185,11 @@ impl Tariff {
             _ => unreachable!("every family has a script"),
         }
     }
+}
+
+/// Whether every instant is a whole number of microseconds.
+fn is_whole(bucket: &Bucket) -> bool {
+    bucket.denominator() == 1
 }
 
 /// The time that the units take to refill; more than fits takes longer than a full refill.

@@ -1,22 +1,24 @@
 -- Many charges, one per key, in order. A group of charges is taken all or nothing.
--- ARGV: how many tariffs; each tariff as family, operation and the family's own numbers; then one
+-- ARGV: how many tariffs; each tariff as family, operation and the family's own numbers, and the
+-- time of the take that an `undo` takes back; then one
 -- number per key: ((times - 1) * 256 + tariff - 1) * 2 + 1 if the next key is of the same group.
 -- Reply: the time, and per charge how often it was admitted and the state it was decided on.
-local families = {
-  bucket = bucket, fixed_window = fixed_window, sliding_window = sliding_window,
-  sliding_log = sliding_log, inflight = inflight,
-}
-
-local tariffs, at = {}, 2
-for number = 1, tonumber(ARGV[1]) do
+local tariffs, at, early = {}, 2, false
+for number = 1, ARGV[1] + 0 do
   local family, op = families[ARGV[at]], ARGV[at + 1]
   local tariff
   tariff, at = family.tariff(at + 2)
   tariff.family, tariff.op, tariff.takes = family, op, op == 'take'
+  if op == 'undo' then
+    tariff.taken_at, at = tonumber(ARGV[at]), at + 1
+  end
   tariffs[number] = tariff
+  -- Lists and sets tell all they keep, and may be written before the end.
+  early = early or family.dump
 end
 
--- States are read when first met and written once at the end, so all is read before any write.
+-- States are read when first met and written once at the end, so all is read before any write: a
+-- key that holds something else fails the whole call before it has changed anything.
 local states, order = {}, {}
 
 local function save(key)
@@ -117,13 +119,18 @@ local function decide_together(first, last, tariff_of)
 end
 
 local function word(i)
-  local number = tonumber(ARGV[at + i - 1])
+  local number = ARGV[at + i - 1] + 0
   local more = number % 2
   number = (number - more) / 2
   local tariff = number % 256
   return tariffs[tariff + 1], (number - tariff) / 256 + 1, more == 1
 end
 
+if early then
+  for i = 1, #KEYS do
+    if not states[KEYS[i]] then open(KEYS[i], (word(i))) end
+  end
+end
 local i = 1
 while i <= #KEYS do
   local tariff, times, more = word(i)

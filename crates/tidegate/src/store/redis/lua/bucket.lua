@@ -46,9 +46,9 @@ end
 -- whether a state that these numbers cannot have left is repaired.
 local function bucket_tariff(at)
   return {
-    cost = tonumber(ARGV[at]), cost_part = tonumber(ARGV[at + 1]),
-    ceiling = now + ARGV[at + 2], ceiling_part = tonumber(ARGV[at + 3]),
-    den = tonumber(ARGV[at + 4]), repairs = ARGV[at + 5] == '1',
+    cost = ARGV[at] + 0, cost_part = ARGV[at + 1] + 0,
+    ceiling = now + ARGV[at + 2], ceiling_part = ARGV[at + 3] + 0,
+    den = ARGV[at + 4] + 0, repairs = ARGV[at + 5] == '1',
   }, at + 6
 end
 
@@ -94,6 +94,16 @@ local function bucket_give(state, tariff)
   bucket_put(state, ticks, part)
 end
 
+-- Takes a take back. What has refilled since is not given again: it would be another's by now.
+local function bucket_undo(state, tariff)
+  local cost = tariff.cost - math.max(now - tariff.taken_at, 0)
+  if cost < 0 then return end
+  bucket_give(state, {
+    cost = cost, cost_part = tariff.cost_part, ceiling = tariff.ceiling,
+    ceiling_part = tariff.ceiling_part, den = tariff.den,
+  })
+end
+
 local function bucket_force(state, tariff)
   if not bucket_try(state, tariff, true) then
     bucket_put(state, tariff.ceiling, tariff.ceiling_part)
@@ -115,5 +125,5 @@ end
 local bucket = {
   tariff = bucket_tariff, open = bucket_open, answer = bucket_answer, try = bucket_try,
   deny = bucket_deny, save = bucket_save, give = bucket_give, force = bucket_force,
-  reset = bucket_reset,
+  reset = bucket_reset, undo = bucket_undo,
 }

@@ -3,10 +3,11 @@
 
 -- ARGV: units, limit (-1 if they can never fit), length, shift, and whether denied units count.
 local function fixed_window_tariff(at)
-  local length = tonumber(ARGV[at + 2])
+  local length = ARGV[at + 2] + 0
   return {
-    units = tonumber(ARGV[at]), limit = tonumber(ARGV[at + 1]), width = length,
-    window_end = now + length - (now + ARGV[at + 3]) % length, counts = ARGV[at + 4] == '1',
+    units = ARGV[at] + 0, limit = ARGV[at + 1] + 0, width = length,
+    shift = ARGV[at + 3] + 0, counts = ARGV[at + 4] == '1',
+    window_end = now + length - (now + ARGV[at + 3]) % length,
   }, at + 5
 end
 
@@ -69,6 +70,14 @@ local function fixed_window_give(state, tariff)
   if count > 0 then fixed_window_put(state, ends, math.max(count - tariff.units, 0)) end
 end
 
+-- Takes a take back, if its window is not over: another's units must not go for it.
+local function fixed_window_undo(state, tariff)
+  local window = math.floor((now + tariff.shift) / tariff.width)
+  if math.floor((tariff.taken_at + tariff.shift) / tariff.width) == window then
+    fixed_window_give(state, tariff)
+  end
+end
+
 local function fixed_window_force(state, tariff)
   local ends, count, stale = fixed_window_seen(state, tariff)
   local booked = math.min(tariff.units, math.max(tariff.limit - count, 0))
@@ -82,5 +91,5 @@ end
 local fixed_window = {
   tariff = fixed_window_tariff, open = fixed_window_open, answer = fixed_window_answer,
   try = fixed_window_try, deny = fixed_window_deny, give = fixed_window_give,
-  force = fixed_window_force, reset = fixed_window_reset, save = fixed_window_save,
+  force = fixed_window_force, reset = fixed_window_reset, undo = fixed_window_undo, save = fixed_window_save,
 }

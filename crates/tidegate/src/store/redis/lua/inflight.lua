@@ -6,8 +6,8 @@
 -- that end later than one taken now are cut short.
 local function inflight_tariff(at)
   return {
-    units = tonumber(ARGV[at]), lease = ARGV[at], limit = tonumber(ARGV[at + 1]),
-    length = tonumber(ARGV[at + 2]), latest = now + ARGV[at + 2], repairs = ARGV[at + 3] == '1',
+    units = ARGV[at] + 0, lease = ARGV[at], limit = ARGV[at + 1] + 0,
+    length = ARGV[at + 2] + 0, latest = now + ARGV[at + 2], repairs = ARGV[at + 3] == '1',
   }, at + 4
 end
 
@@ -136,7 +136,7 @@ local function inflight_renew(state, tariff, key)
   if not ends or tonumber(ends) <= now then return true, 0, 0 end
   if not state.dirty then inflight_save(key, state) end
   redis.call('ZADD', key, tariff.latest, tariff.lease)
-  redis.call('PEXPIRE', key, ttl(math.max(tariff.latest, state.last + 1)))
+  redis.call('PEXPIRE', key, ttl(math.max(tariff.latest, state.newest, state.last + 1)))
   return true, 0, tariff.units
 end
 

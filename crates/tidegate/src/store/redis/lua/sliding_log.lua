@@ -5,7 +5,7 @@
 -- ARGV: units, limit (-1 if they can never fit), length.
 local function sliding_log_tariff(at)
   return {
-    units = tonumber(ARGV[at]), limit = tonumber(ARGV[at + 1]), length = tonumber(ARGV[at + 2]),
+    units = ARGV[at] + 0, limit = ARGV[at + 1] + 0, length = ARGV[at + 2] + 0,
   }, at + 3
 end
 
@@ -122,6 +122,11 @@ local function sliding_log_give(state, tariff, key)
   return true
 end
 
+-- Takes a take back, if nobody has taken since: only the newest entry can change.
+local function sliding_log_undo(state, tariff, key)
+  if state.newest == tariff.taken_at then return sliding_log_give(state, tariff, key) end
+end
+
 local function sliding_log_force(state, tariff)
   local booked = math.min(tariff.units, math.max(tariff.limit - state.sum, 0))
   if booked > 0 then
@@ -152,5 +157,5 @@ end
 local sliding_log = {
   tariff = sliding_log_tariff, open = sliding_log_open, answer = sliding_log_answer,
   try = sliding_log_try, deny = sliding_log_deny, save = sliding_log_save, give = sliding_log_give,
-  force = sliding_log_force, reset = sliding_log_reset, dump = sliding_log_dump,
+  force = sliding_log_force, reset = sliding_log_reset, undo = sliding_log_undo, dump = sliding_log_dump,
 }

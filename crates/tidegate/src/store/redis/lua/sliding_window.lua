@@ -3,11 +3,11 @@
 
 -- ARGV: units, limit (-1 if they can never fit), length, microseconds per step, steps per window.
 local function sliding_window_tariff(at)
-  local length = tonumber(ARGV[at + 2])
+  local length = ARGV[at + 2] + 0
   return {
-    units = tonumber(ARGV[at]), limit = tonumber(ARGV[at + 1]), width = length,
+    units = ARGV[at] + 0, limit = ARGV[at + 1] + 0, width = length,
     window_end = now + length - now % length,
-    step = tonumber(ARGV[at + 3]), steps = tonumber(ARGV[at + 4]),
+    step = ARGV[at + 3] + 0, steps = ARGV[at + 4] + 0,
   }, at + 5
 end
 
@@ -81,6 +81,14 @@ local function sliding_window_give(state, tariff)
   sliding_window_put(state, ends, previous, current - newest)
 end
 
+-- Takes a take back, if its window is not over: another's units must not go for it.
+local function sliding_window_undo(state, tariff)
+  local window = math.floor((now) / tariff.width)
+  if math.floor((tariff.taken_at) / tariff.width) == window then
+    sliding_window_give(state, tariff)
+  end
+end
+
 local function sliding_window_force(state, tariff)
   local ends, previous, current, estimate, stale = sliding_window_seen(state, tariff)
   local booked = math.min(tariff.units, math.max(tariff.limit - estimate, 0))
@@ -94,5 +102,5 @@ end
 local sliding_window = {
   tariff = sliding_window_tariff, open = sliding_window_open, answer = sliding_window_answer,
   try = sliding_window_try, deny = sliding_window_deny, give = sliding_window_give,
-  force = sliding_window_force, reset = sliding_window_reset, save = sliding_window_save,
+  force = sliding_window_force, reset = sliding_window_reset, undo = sliding_window_undo, save = sliding_window_save,
 }

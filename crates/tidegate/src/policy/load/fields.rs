@@ -1,0 +1,124 @@
+//! The fields of a map, read with a word about each that is not as expected.
+
+use crate::policy::document::Node;
+use crate::policy::finding::{Findings, quoted};
+
+/// A map whose keys are all known.
+pub(super) struct Fields<'d> {
+    pairs: Vec<(&'d str, &'d Node)>,
+    path: String,
+}
+
+impl<'d> Fields<'d> {
+    /// The fields of `node`, if it is a map; keys that are not `allowed` are told.
+    pub(super) fn of(
+        node: &'d Node,
+        path: &str,
+        allowed: &[&str],
+        findings: &mut Findings,
+    ) -> Option<Self> {
+        let map = node.as_map().map_err(|finding| findings.push(finding.at(path))).ok()?;
+        let mut fields = Self { pairs: Vec::with_capacity(map.len()), path: path.into() };
+        for (key, value) in map {
+            let Ok(name) = key.as_text() else {
+                findings.push(key.mismatch("the name of a field").at(path));
+                continue;
+            };
+            if allowed.contains(&name) {
+                fields.pairs.push((name, value));
+            } else {
+                let advice = match nearest(name, allowed) {
+                    Some(meant) => format!("; did you mean `{meant}`?"),
+                    None => format!("; known are {}", allowed.join(", ")),
+                };
+                let why = format!("unknown field {}{advice}", quoted(name));
+                findings.push(key.error(why).at(fields.at(name)));
+            }
+        }
+        Some(fields)
+    }
+
+    /// Where a field is, for people.
+    pub(super) fn at(&self, field: &str) -> String {
+        if self.path.is_empty() { field.into() } else { format!("{}.{field}", self.path) }
+    }
+
+    pub(super) fn node(&self, field: &str) -> Option<&'d Node> {
+        let found = self.pairs.iter().find(|(name, _)| *name == field).map(|(_, node)| *node);
+        found.filter(|node| !node.is_null())
+    }
+
+    pub(super) fn text(&self, field: &str, findings: &mut Findings) -> Option<&'d str> {
+        let read = self.node(field)?.as_text();
+        read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()
+    }
+
+    /// False unless it is there and true.
+    pub(super) fn flag(&self, field: &str, findings: &mut Findings) -> bool {
+        let Some(read) = self.node(field).map(Node::as_bool) else { return false };
+        read.map_err(|finding| findings.push(finding.at(self.at(field)))).unwrap_or(false)
+    }
+
+    pub(super) fn number(&self, field: &str, findings: &mut Findings) -> Option<u64> {
+        let read = self.node(field)?.as_u64();
+        read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()
+    }
+
+    /// Empty unless it is there and a list.
+    pub(super) fn list(&self, field: &str, findings: &mut Findings) -> &'d [Node] {
+        let Some(read) = self.node(field).map(Node::as_list) else { return &[] };
+        read.map_err(|finding| findings.push(finding.at(self.at(field)))).unwrap_or(&[])
+    }
+
+    /// One of these words.
+    pub(super) fn choice(
+        &self,
+        field: &str,
+        words: &[&'static str],
+        findings: &mut Findings,
+    ) -> Option<&'static str> {
+        let node = self.node(field)?;
+        let text = self.text(field, findings)?;
+        let word = words.iter().copied().find(|word| *word == text);
+        if word.is_none() {
+            let expected = format!("one of {}", words.join(", "));
+            findings.push(node.mismatch(&expected).at(self.at(field)));
+        }
+        word
+    }
+}
+
+/// The word that somebody who wrote `name` most likely meant.
+fn nearest<'a>(name: &str, words: &[&'a str]) -> Option<&'a str> {
+    let distance = |word: &str| edits(name, word);
+    let nearest = words.iter().copied().min_by_key(|word| distance(word))?;
+    (distance(nearest) <= 1 + name.len() / 4).then_some(nearest)
+}
+
+/// How many characters have to be changed, added or left out to make one of the other.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(64).enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_of_the_pen_is_understood() {
+        let words = ["descriptors", "domain", "rate", "rate_limit"];
+        assert_eq!(nearest("descriptor", &words), Some("descriptors"));
+        assert_eq!(nearest("ratelimit", &words), Some("rate_limit"));
+        assert_eq!(nearest("colour", &words), None);
+    }
+}

@@ -1,0 +1,190 @@
+use super::super::{Allowance, Entry, Loaded, Merging, Mode, Policy};
+
+fn load(text: &str) -> Loaded {
+    Policy::load(&[("p.yaml", text)], Merging::Refuse)
+}
+
+fn policy(text: &str) -> Policy {
+    let loaded = load(text);
+    loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
+}
+
+/// The path of the rule that `k=v,k=v` leads to, and the text its state is kept under.
+fn find(policy: &Policy, entries: &str) -> Option<(String, String)> {
+    let entries: Vec<Entry<'_>> = entries
+        .split(',')
+        .map(|entry| entry.split_once('=').unwrap())
+        .map(|(key, value)| Entry { key, value })
+        .collect();
+    let mut text = Vec::new();
+    let rule = policy.domain("api")?.resolve(&entries, &mut text)?;
+    Some((rule.path().to_owned(), String::from_utf8(text).unwrap()))
+}
+
+const NESTED: &str = "
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 5}
+    descriptors:
+      - key: path
+        value: /login
+        rate_limit: {unit: second, requests_per_unit: 1}
+  - key: user
+    value: bob
+    rate_limit: {unit: HOUR, requests_per_unit: 7, name: bobs}
+  - key: host
+    value: a*
+    share_threshold: true
+    rate_limit: {unlimited: true}
+";
+
+/// Peers 1D: exact before bare key, and at exactly the last entry.
+#[test]
+fn a_rule_applies_at_exactly_its_depth() {
+    let policy = policy(NESTED);
+    let path = |entries| find(&policy, entries).map(|(path, _)| path);
+    assert_eq!(path("user=alice").as_deref(), Some("user"));
+    assert_eq!(path("user=bob").as_deref(), Some("user=bob"));
+    assert_eq!(path("user=alice,path=/login").as_deref(), Some("user.path=/login"));
+    assert_eq!(path("user=alice,path=/other"), None);
+    assert_eq!(path("user=bob,path=/login"), None, "bob's rule has no children");
+    assert_eq!(path("user=alice,path=/login,more=x"), None);
+    assert_eq!(path("path=/login"), None);
+    let text = |entries| find(&policy, entries).map(|(_, text)| text);
+    assert_eq!(text("user=a,path=/login").as_deref(), Some("a,/login"));
+    assert_eq!(text("host=abc").as_deref(), Some("a*"), "all that match share one budget");
+}
+
+#[test]
+fn a_limit_means_what_its_form_says() {
+    let policy = policy(
+        "
+domain: api
+charge: together
+tag: user
+defaults: {mode: shadow}
+descriptors:
+  - key: a
+    rate: 10/s
+    burst: 30
+  - key: b
+    limits:
+      - {name: short, rate: 10/s, mode: enforce}
+      - {name: long, requests: 1000, per: 5m, algorithm: sliding_window}
+  - key: c
+    rate_limit: {unit: day, requests_per_unit: 0}
+",
+    );
+    let domain = policy.domain("api").unwrap();
+    let limits = |key| {
+        let rule = domain.resolve(&[Entry { key, value: "x" }], &mut Vec::new()).unwrap();
+        rule.limits()
+            .iter()
+            .map(|limit| {
+                let Allowance::Limited { limit: numbers, .. } = limit.allowance() else {
+                    panic!("unlimited")
+                };
+                (limit.id().to_owned(), numbers.family(), limit.mode())
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(limits("a"), [("api/a#".to_owned(), "bucket", Mode::Shadow)]);
+    assert_eq!(
+        limits("b"),
+        [
+            ("api/b#short".to_owned(), "bucket", Mode::Enforce),
+            ("api/b#long".to_owned(), "sliding_window", Mode::Shadow),
+        ]
+    );
+    assert_eq!(limits("c"), [("api/c#".to_owned(), "fixed_window", Mode::Shadow)]);
+}
+
+/// Ten mistakes, ten messages, each at its line and column.
+#[test]
+fn every_mistake_is_told_at_its_place() {
+    let loaded = load(
+        "domain: api
+colour: red
+descriptors:
+  - value: x
+  - key: a
+    rate: fast
+  - key: a
+    rate: 1/s
+  - key: b
+    rate_limit: {unit: fortnight, requests_per_unit: 1}
+  - key: c
+    burst: 5
+  - key: d
+    rate: 1/s
+    algorithm: fixed_window
+    burst: 2
+  - key: e
+    limits: [{rate: 1/s}, {rate: 2/s}]
+  - key: f
+    share_threshold: true
+    rate: 0/s
+  - key: g
+    match: {cidr: 10.0.0.1/8}
+    rate: 1/s
+",
+    );
+    assert!(loaded.policy.is_none());
+    let expected = [
+        "p.yaml:2:1: unknown field \"colour\"",
+        "p.yaml:4:5: expected a key",
+        "p.yaml:6:11: expected a rate such as",
+        "p.yaml:10:24: expected one of second, minute",
+        "p.yaml:12:12: `burst` without a `rate`",
+        "p.yaml:16:12: ",
+        "p.yaml:18:14: several limits",
+        "p.yaml:18:27: several limits",
+        "p.yaml:20:22: only values with a *",
+        "p.yaml:21:11: ",
+        "p.yaml:23:19: expected an address whose bits",
+        "p.yaml:7:5: an earlier descriptor",
+    ];
+    let shown = &loaded.findings;
+    for start in expected {
+        assert!(shown.lines().any(|line| line.starts_with(start)), "{start}\n{shown}");
+    }
+    assert_eq!(loaded.errors, expected.len(), "{shown}");
+}
+
+#[test]
+fn files_of_one_domain_are_merged_only_if_asked() {
+    let files = [
+        ("a.yaml", "domain: api\ndescriptors: [{key: a, rate: 1/s}]"),
+        ("b.yaml", "domain: api\ndescriptors: [{key: b, rate: 1/s}]"),
+    ];
+    let refused = Policy::load(&files, Merging::Refuse);
+    assert_eq!(refused.findings, "b.yaml:1:9: a.yaml has this domain already (at domain)");
+    let merged = Policy::load(&files, Merging::Allow).policy.unwrap();
+    assert_eq!(find(&merged, "a=1").unwrap().0, "a");
+    assert_eq!(find(&merged, "b=1").unwrap().0, "b");
+}
+
+#[test]
+fn what_is_hardly_meant_is_warned_of() {
+    let loaded = load(
+        "domain: api
+descriptors:
+  - {key: a, rate: 5/s, cost: 6}
+  - {key: path, value: /Login, rate: 5/min, algorithm: fixed_window}
+  - {key: b, rate: 9000/day, algorithm: sliding_log}
+  - {key: path, value: /token, rate_limit: {unit: day, requests_per_unit: 0}}
+",
+    );
+    assert!(loaded.policy.is_some() && loaded.errors == 0);
+    let starts = [
+        "p.yaml:3:31: warning: a request costs 6, more than the 5",
+        "p.yaml:4:56: warning: a fixed window lets twice",
+        "p.yaml:5:20: warning: a log keeps every admission: up to 140 KiB",
+    ];
+    let lines: Vec<&str> = loaded.findings.lines().collect();
+    assert_eq!(lines.len(), starts.len(), "{}", loaded.findings);
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{line}");
+    }
+}

@@ -1,0 +1,171 @@
+//! Values with stars, found fast among many.
+//!
+//! # Meaning
+//! A star stands for any number of characters, none included. Of several patterns that match, the
+//! first in the file wins, as in envoyproxy/ratelimit.
+//!
+//! # Speed
+//! A pattern is looked at only if the text before its first star (or, if there is none, the text
+//! after its last) is what the value begins (ends) with; finding those takes one lookup for each
+//! different length, however many patterns there are.
+
+use std::collections::HashMap;
+
+use foldhash::quality::RandomState;
+
+/// Patterns in the order of the file, each with what it leads to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Patterns<T> {
+    patterns: Vec<(Pattern, T)>,
+    by_head: Index,
+    by_tail: Index,
+    /// Those that begin and end with a star.
+    loose: Vec<usize>,
+}
+
+/// The pieces between stars.
+#[derive(Clone, Debug)]
+struct Pattern {
+    head: Box<str>,
+    middle: Box<[Box<str>]>,
+    tail: Box<str>,
+}
+
+/// Patterns by a piece of text, and the lengths that such pieces have.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    lengths: Vec<usize>,
+    patterns: HashMap<Box<str>, Vec<usize>, RandomState>,
+}
+
+impl Index {
+    fn add(&mut self, piece: &str, pattern: usize) {
+        if let Err(place) = self.lengths.binary_search(&piece.len()) {
+            self.lengths.insert(place, piece.len());
+        }
+        self.patterns.entry(piece.into()).or_default().push(pattern);
+    }
+
+    /// The lists of patterns whose piece `cut` finds in the value.
+    fn candidates<'a>(
+        &'a self,
+        cut: impl Fn(usize) -> Option<&'a str> + 'a,
+    ) -> impl Iterator<Item = &'a [usize]> {
+        let piece = move |length: &usize| cut(*length);
+        // A length may lie within a character of the value: such a piece it cannot have.
+        let pieces = self.lengths.iter().filter_map(piece);
+        pieces.filter_map(|piece| self.patterns.get(piece)).map(|patterns| &patterns[..])
+    }
+}
+
+impl Pattern {
+    fn new(text: &str) -> Self {
+        let mut pieces: Vec<Box<str>> = text.split('*').map(Into::into).collect();
+        let tail = if pieces.len() > 1 { pieces.pop().unwrap_or_default() } else { "".into() };
+        let head = pieces.remove(0);
+        Self { head, middle: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), tail }
+    }
+
+    fn matches(&self, value: &str) -> bool {
+        let Some(rest) = value.strip_prefix(&*self.head) else { return false };
+        let Some(mut rest) = rest.strip_suffix(&*self.tail) else { return false };
+        // The leftmost place for each piece leaves most to the next.
+        self.middle.iter().all(|piece| match rest.split_once(&**piece) {
+            Some((_, after)) => {
+                rest = after;
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+impl<T: Copy> Patterns<T> {
+    /// Adds a pattern after all others. It must hold a star.
+    pub(super) fn add(&mut self, text: &str, leads_to: T) {
+        let (pattern, number) = (Pattern::new(text), self.patterns.len());
+        if !pattern.head.is_empty() {
+            self.by_head.add(&pattern.head, number);
+        } else if !pattern.tail.is_empty() {
+            self.by_tail.add(&pattern.tail, number);
+        } else {
+            self.loose.push(number);
+        }
+        self.patterns.push((pattern, leads_to));
+    }
+
+    /// What the first pattern that matches leads to.
+    pub(super) fn first(&self, value: &str) -> Option<T> {
+        let by_head = self.by_head.candidates(|length| value.get(..length));
+        let by_tail = self.by_tail.candidates(|length| {
+            value.len().checked_sub(length).and_then(|start| value.get(start..))
+        });
+        let matching = |list: &[usize]| {
+            list.iter().copied().find(|number| self.patterns[*number].0.matches(value))
+        };
+        let loose = matching(&self.loose);
+        let first = by_head.chain(by_tail).filter_map(matching).chain(loose).min();
+        first.map(|number| self.patterns[number].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(patterns: &[&str], value: &str) -> Option<usize> {
+        let mut all = Patterns::default();
+        patterns.iter().enumerate().for_each(|(number, text)| all.add(text, number));
+        all.first(value)
+    }
+
+    #[test]
+    fn a_star_stands_for_any_number_of_characters() {
+        for (pattern, value, matches) in [
+            ("foo*", "foo", true),
+            ("foo*", "foobar", true),
+            ("foo*", "fo", false),
+            ("*foo", "barfoo", true),
+            ("*foo", "foobar", false),
+            ("f*o", "fo", true),
+            ("f*o", "f", false),
+            ("ab*ba", "aba", false),
+            ("ab*ba", "abba", true),
+            ("*", "", true),
+            ("*a*b*", "xxaxxbxx", true),
+            ("*a*b*", "xxbxxaxx", false),
+            ("a**b", "ab", true),
+            ("é*", "éa", true),
+        ] {
+            assert_eq!(first(&[pattern], value).is_some(), matches, "{pattern} {value}");
+        }
+    }
+
+    /// Peers 1D: not the most specific, the first.
+    #[test]
+    fn the_first_that_matches_wins() {
+        assert_eq!(first(&["a*", "ab*", "*c"], "abc"), Some(0));
+        assert_eq!(first(&["ab*", "a*", "*c"], "abc"), Some(0));
+        assert_eq!(first(&["*c", "ab*", "*"], "abc"), Some(0));
+        assert_eq!(first(&["x*", "*y*", "*"], "abc"), Some(2));
+        assert_eq!(first(&["x*", "*", "*c"], "abc"), Some(1));
+    }
+
+    /// The index only leaves out what cannot match.
+    #[test]
+    fn an_index_finds_what_a_scan_finds() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        let mut text = |most: usize| -> String {
+            (0..rng.usize(0..=most))
+                .map(|_| *rng.choice(&['a', 'b', '*', 'é']).unwrap_or(&'a'))
+                .collect()
+        };
+        for _ in 0..20_000 {
+            let patterns: Vec<String> = (0..6).map(|_| text(5) + "*").collect();
+            let value = text(7).replace('*', "b");
+            let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+            let scan = patterns.iter().position(|pattern| Pattern::new(pattern).matches(&value));
+            assert_eq!(first(&patterns, &value), scan, "{patterns:?} {value}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+-- Takes on buckets, no key twice: the common batch, without a table for each state.
+-- ARGV: how many tariffs, whether words follow, and per tariff the numbers of a single bucket; then
+-- one word per key as in batch.lua, or none if all would be 0. Reply: as in batch.lua.
+local call, number, keys, at = redis.call, tonumber, KEYS, 2
+local tariffs, has_words = {}, ARGV[2] == '1'
+for tariff = 0, ARGV[1] - 1 do
+  tariffs[tariff] = {
+    ARGV[at + 1] + 0, ARGV[at + 2] + 0, now + ARGV[at + 3], ARGV[at + 4] + 0, ARGV[at + 5] + 0,
+    ARGV[at + 6] == '1',
+  }
+  at = at + 6
+end
+local cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(tariffs[0])
+
+-- All is read before any write: a key that holds something else fails the whole call before it has
+-- changed anything.
+local reply, instants, parts, first, allowed = { now }, {}, {}, 1, true
+for i = 1, #keys do
+  local times, more = 1, false
+  if has_words then
+    local word = ARGV[at + i] + 0
+    more = word % 2 == 1
+    word = (word - word % 2) / 2
+    local tariff = word % 256
+    times = (word - tariff) / 256 + 1
+    cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(tariffs[tariff])
+  end
+  local kept = call('GET', keys[i])
+  local ticks, part = kept and number(kept), 0
+  if not ticks then ticks, part = bucket_parse(kept) end
+  -- What `bucket_take` would say where all is whole and it fits.
+  local fits, after, after_part, writes = true, (ticks > now and ticks or now) + cost, 0, true
+  if part + cost_part > 0 or after > ceiling then
+    fits, after, after_part, writes =
+      bucket_take(ticks, part, cost, cost_part, ceiling, ceiling_part, den)
+  end
+  local admitted = fits and 1 or 0
+  while fits and admitted < times do
+    local next, next_part
+    fits, next, next_part =
+      bucket_take(after, after_part, cost, cost_part, ceiling, ceiling_part, den)
+    if fits then after, after_part, admitted = next, next_part, admitted + 1 end
+  end
+  reply[3 * i - 1], reply[3 * i], reply[3 * i + 1] = admitted, ticks, part
+  if writes and (admitted > 0 or repairs) then instants[i], parts[i] = after, after_part end
+  allowed = allowed and admitted > 0
+  if not more then
+    -- Of a group that is denied, what would have fitted is not taken.
+    if not allowed and first < i then
+      for n = first, i do
+        if reply[3 * n - 1] == 1 then instants[n] = nil end
+      end
+    end
+    first, allowed = i + 1, true
+  end
+end
+for i = 1, #keys do
+  if instants[i] then bucket_keep(keys[i], instants[i], parts[i]) end
+end
+return reply

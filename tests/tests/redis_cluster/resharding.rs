@@ -1,0 +1,106 @@
+//! Slots move with their keys while everybody asks: MOVED, ASK and TRYAGAIN.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::StoreError;
+use tidegate_tests::servers::{Cluster, RedisServer};
+use tokio::time::Instant;
+
+use crate::load::{Load, Told, Wanted, connect, consumed, daily, errors, runtime, take};
+
+const TENANTS: usize = 4;
+/// The limits that every tenant meets: the first also alone, all of them together. The last is used
+/// up while slots move.
+const BURSTS: [(&str, u64); 3] = [("minute", 30_000), ("hour", 20_000), ("day", 400)];
+/// An error this long after a slot has moved has nothing to do with it.
+const AFTERWARDS: Duration = Duration::from_millis(500);
+
+/// What is asked for: an even number is one limit of a tenant, an odd number all three.
+fn wanted(what: usize, texts: &[String]) -> Vec<Wanted<'_>> {
+    let count = if is_group(what) { BURSTS.len() } else { 1 };
+    let limits = BURSTS.iter().take(count);
+    limits.map(|(name, burst)| (*name, daily(*burst), texts[what / 2].as_str())).collect()
+}
+
+fn is_group(what: usize) -> bool {
+    what % 2 == 1
+}
+
+#[test]
+fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
+    let (cluster, runtime) = (Cluster::start(), runtime());
+    let texts: Arc<Vec<String>> = Arc::new((0..TENANTS).map(|n| format!("tenant:{n}")).collect());
+    let store = Arc::new(runtime.block_on(connect(&cluster.url())));
+    let load = {
+        let (store, texts) = (Arc::clone(&store), Arc::clone(&texts));
+        Load::start(&runtime, 32, 2 * TENANTS, move |what| {
+            let (store, texts) = (Arc::clone(&store), Arc::clone(&texts));
+            async move { take(&store, &wanted(what, &texts)).await }
+        })
+    };
+    load.wait_for(50, 0..2 * TENANTS);
+    let mut moves = Vec::new();
+    for (tenant, text) in texts.iter().enumerate() {
+        let slot = cluster.slot_of(text);
+        let (from, to) = (cluster.primary_of(slot), cluster.other_primary(slot));
+        let others = (0..2 * TENANTS).filter(|what| what / 2 != tenant);
+        let begun = Instant::now();
+        cluster.begin_migration(slot, to);
+        let names = keys_of(from, slot);
+        assert_eq!(names.len(), BURSTS.len(), "RT-01: all limits of {text} lie in slot {slot}");
+        // Half the keys here, half there: what needs one key is decided all the same, and nobody
+        // else notices.
+        cluster.migrate_keys(slot, to, &[&names[0]]);
+        load.wait_for(100, others.chain([2 * tenant]));
+        cluster.finish_migration(slot, to);
+        moves.push((begun, Instant::now()));
+        load.wait_for(20, 0..2 * TENANTS);
+        // And back at once, in one go.
+        cluster.migrate_slot(slot, from);
+        load.wait_for(20, 0..2 * TENANTS);
+        moves.push((begun, Instant::now()));
+    }
+    let told = load.stop(&runtime);
+
+    let singles = errors(told.iter().filter(|told| !is_group(told.what)));
+    assert_eq!(singles, [], "one key is always somewhere");
+    let failed: Vec<&Told> = told.iter().filter(|told| told.answer.is_err()).collect();
+    assert!(!failed.is_empty(), "keys of one request lay on two nodes, and nobody was told");
+    for told in &failed {
+        let error = told.answer.as_ref().expect_err("only failures");
+        assert!(error.is_outage(), "{error}");
+        let (begun, ended) = moves[2 * (told.what / 2)];
+        let during = told.answered > begun && told.asked < ended + AFTERWARDS;
+        assert!(during, "{error} {:?} after the move", told.asked.saturating_duration_since(ended));
+    }
+    for tenant in 0..TENANTS {
+        let count = |what: usize, counts: fn(&Told) -> bool| {
+            told.iter().filter(|told| told.what == what && counts(told)).count() as u64
+        };
+        let times_out = |told: &Told| told.answer == Err(StoreError::Timeout);
+        let together = count(2 * tenant + 1, Told::is_admitted);
+        // What nobody waited for may have been booked.
+        let unsure = count(2 * tenant + 1, times_out);
+        for (place, wanted) in wanted(2 * tenant + 1, &texts).into_iter().enumerate() {
+            let alone = if place == 0 { count(2 * tenant, Told::is_admitted) } else { 0 };
+            let gone = runtime.block_on(consumed(&store, wanted));
+            let admitted = alone + together;
+            assert!(
+                gone >= admitted && gone <= admitted + unsure,
+                "{wanted:?}: {gone}, {admitted}"
+            );
+        }
+        let (_, day) = BURSTS[2];
+        assert!(
+            together <= day && together + unsure >= day,
+            "{together} of {day}, {unsure} unsure"
+        );
+    }
+    println!("{} asked, {:?}", told.len(), errors(failed.into_iter()));
+}
+
+fn keys_of(server: &RedisServer, slot: u16) -> Vec<String> {
+    let keys = server.command(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "10"]);
+    redis::from_redis_value(keys).expect("names of keys")
+}
