@@ -1,5 +1,8 @@
 //! Whose clock is wrong, and what of it: a client's never matters, the store's heals (F7, F8).
 
+#[path = "redis_clock/stepped.rs"]
+mod stepped;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,11 +10,13 @@ use futures_util::future::join_all;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
 use tidegate::store::{Charge, Store, StoreError};
 use tidegate::{
-    Algorithm, Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope,
-    SharedLimiter, Span, SystemClock, Timestamp,
+    Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope, SharedLimiter,
+    SystemClock, Timestamp,
 };
 use tidegate_tests::clients::limit;
 use tidegate_tests::servers::RedisServer;
+
+use stepped::Stepped;
 
 /// What never takes as long on any machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,7 +107,6 @@ async fn clocks_of_nodes_change_no_decision() {
             }
             let cost = fastrand::u64(0..=3);
             let asked = nodes.iter().enumerate().map(|(number, node)| async move {
-                // As many places as would be taken are given back by time alone.
                 let key = format!("node:{number}");
                 let report = node.limiter.check_report(key, cost).await.expect("a server");
                 let decision = report.decisions[0].1;
@@ -150,84 +154,6 @@ async fn a_store_that_trusted_its_clients_would_decide_otherwise() {
              differ, {skewed} instead of {right} admitted; by the store's clock none"
         );
         assert!(differences > 0, "{text}");
-    }
-}
-
-/// A limit whose store has a clock that is stepped.
-struct Stepped {
-    server: RedisServer,
-    limiter: SharedLimiter<RedisStore>,
-    limit: Limit,
-}
-
-impl Stepped {
-    async fn start(text: &str) -> Self {
-        let server = RedisServer::builder().faketime().start();
-        let store = store(&server, Duration::ZERO, TimeSource::Store).await;
-        let limiter = Limiter::builder().limit(text, limit(text)).shared(store);
-        Self { server, limiter: limiter.expect("one limit"), limit: limit(text) }
-    }
-
-    /// Microseconds by the store's clock.
-    fn time(&self) -> u64 {
-        let time = self.server.command(&["TIME"]);
-        let (seconds, micros): (u64, u64) = redis::from_redis_value(time).expect("two numbers");
-        seconds * 1_000_000 + micros
-    }
-
-    async fn admits(&self) -> bool {
-        self.limiter.check("key").await.expect("a server").is_allowed()
-    }
-
-    async fn drain(&self) -> u64 {
-        let mut admitted = 0;
-        while self.admits().await {
-            admitted += 1;
-        }
-        admitted
-    }
-
-    /// The most that nobody is locked out for: a full refill, and windows one more, for they keep
-    /// the newer window.
-    fn lockout(&self) -> u64 {
-        match &self.limit {
-            Limit::Bucket(bucket) => bucket.fill_time().ticks + 1,
-            Limit::FixedWindow(window) => 2 * window.length().as_micros(),
-            Limit::SlidingWindow(window) => 2 * window.length().as_micros(),
-            Limit::SlidingLog(log) => log.length().as_micros(),
-            Limit::InFlight(in_flight) => in_flight.ttl().as_micros(),
-            _ => unreachable!("every family is above"),
-        }
-    }
-
-    /// The most that may be admitted from now on for so long, if all of it came back at once.
-    fn most(&self, micros: u64) -> u64 {
-        match &self.limit {
-            Limit::InFlight(in_flight) => {
-                in_flight.limit() * (1 + micros / in_flight.ttl().as_micros())
-            }
-            limit => limit.promise(Span::from_micros(micros)).expect("units per time"),
-        }
-    }
-
-    /// Steps the clock under a key that is used up.
-    async fn step(&self, seconds: i64) {
-        self.drain().await;
-        self.server.step_clock(seconds);
-        let start = self.time();
-        let extra = self.drain().await;
-        let first = self.time();
-        let most = self.most(first - start);
-        assert!(extra <= most, "stepped {seconds} s: {extra} admitted at once, at most {most}");
-        loop {
-            let before = self.time();
-            if self.admits().await {
-                break;
-            }
-            let locked = before.saturating_sub(first);
-            let bound = self.lockout();
-            assert!(locked <= bound, "stepped {seconds} s: locked out for {locked} us of {bound}");
-        }
     }
 }
 

@@ -38,20 +38,18 @@ impl Bench {
         Self { store: store.expect("a fresh server"), control, _server: server }
     }
 
-    /// Alone or beside another key, so that the scripts for one and for many both write it.
-    async fn operate(&self, now: u64, limit: &Limit, text: &str, op: Op, together: bool) {
-        let (one, other) = (text.as_bytes(), format!("{text}:other"));
-        let decide = async |text: &[u8]| {
-            let key = Key::new(Scope::new("digits", limit), text);
-            let charge = Charge { key, limit, op };
-            let now = Timestamp::from_micros(now);
-            let decided = self.store.decide(now, &[charge], &mut Vec::new()).await;
-            decided.unwrap_or_else(|error| panic!("{limit:?} {op:?}: {error}"));
-        };
-        match together {
-            true => drop(join(decide(one), decide(other.as_bytes())).await),
-            false => decide(one).await,
-        }
+    /// By the script for one key.
+    async fn alone(&self, now: u64, limit: &Limit, text: &str, op: Op) {
+        let key = Key::new(Scope::new("digits", limit), text.as_bytes());
+        let (charge, now) = (Charge { key, limit, op }, Timestamp::from_micros(now));
+        let decided = self.store.decide(now, &[charge], &mut Vec::new()).await;
+        decided.unwrap_or_else(|error| panic!("{limit:?} {op:?}: {error}"));
+    }
+
+    /// Beside another key, by the script for many.
+    async fn beside(&self, now: u64, limit: &Limit, text: &str, op: Op) {
+        let other = format!("{text}:other");
+        join(self.alone(now, limit, text, op), self.alone(now, limit, &other, op)).await;
     }
 
     fn kept(&mut self, limit: &Limit, text: &str) -> State {
@@ -134,7 +132,10 @@ async fn states_at_the_extremes_keep_every_digit() {
                 now = now.min(LATE + YEAR);
                 let op = op(&mut rng, limit);
                 limit.decide(&mut state, Timestamp::from_micros(now), op);
-                bench.operate(now, limit, &text, op, rng.bool()).await;
+                match rng.bool() {
+                    true => bench.alone(now, limit, &text, op).await,
+                    false => bench.beside(now, limit, &text, op).await,
+                }
                 let now = Timestamp::from_micros(now);
                 let kept = bench.kept(limit, &text);
                 let [kept, known] = [&kept, &state].map(|state| kept::alive(limit, state, now));
@@ -156,11 +157,11 @@ async fn the_largest_numbers_are_counted_on_exactly() {
     let () = bench.control.set(name(&window, "count"), format!("{end}:{almost}")).expect("set");
     for expected in [(1_u64 << 52) - 1, (1 << 52) - 1] {
         // The second no longer fits.
-        bench.operate(LATE, &window, "count", Op::Take(1 << 32), false).await;
+        bench.alone(LATE, &window, "count", Op::Take(1 << 32)).await;
         let kept: String = bench.control.get(name(&window, "count")).expect("a text");
         assert_eq!(kept, format!("{end}:{expected}"));
     }
-    bench.operate(LATE, &window, "count", Op::Take(1), true).await;
+    bench.beside(LATE, &window, "count", Op::Take(1)).await;
     let kept: String = bench.control.get(name(&window, "count")).expect("a text");
     assert_eq!(kept, format!("{end}:{}", 1_u64 << 52));
 
@@ -168,9 +169,9 @@ async fn the_largest_numbers_are_counted_on_exactly() {
     let log = built(Limit::sliding_log(Rate::new(10_000, Span::from_secs(60))));
     let old = format!("{}:{}:4000", LATE - 1_000, (1_u64 << 52) - 4_000 - 1);
     let () = bench.control.rpush(name(&log, "sum"), &old).expect("pushed");
-    bench.operate(LATE, &log, "sum", Op::Take(3_000), false).await;
-    bench.operate(LATE + 1, &log, "sum", Op::Take(3_000), true).await;
-    bench.operate(LATE + 2, &log, "sum", Op::Take(1), false).await;
+    bench.alone(LATE, &log, "sum", Op::Take(3_000)).await;
+    bench.beside(LATE + 1, &log, "sum", Op::Take(3_000)).await;
+    bench.alone(LATE + 2, &log, "sum", Op::Take(1)).await;
     let kept: Vec<String> = bench.control.lrange(name(&log, "sum"), 0, -1).expect("a list");
     let second = format!("{LATE}:{}:3000", (1_u64 << 52) - 1);
     assert_eq!(kept, [old, second, format!("{}:2999:3000", LATE + 1)]);
@@ -187,7 +188,10 @@ async fn no_debt_is_forgotten_early_or_kept_for_long() {
         let (text, steps) = (format!("life:{life}"), rng.usize(1..4));
         for _ in 0..steps {
             let op = op(&mut rng, &limit);
-            bench.operate(0, &limit, &text, op, rng.bool()).await;
+            match rng.bool() {
+                true => bench.alone(0, &limit, &text, op).await,
+                false => bench.beside(0, &limit, &text, op).await,
+            }
             let expires: i64 = redis::cmd("PEXPIRETIME")
                 .arg(name(&limit, &text))
                 .query(&mut bench.control)

@@ -155,6 +155,8 @@ async fn releasing_twice_or_late_changes_nothing() {
     while operate(&store, &limit, Op::Read(1)).await.remaining < 2 {
         tokio::task::yield_now().await;
     }
+    let renewed = operate(&store, &limit, Op::Renew(late)).await;
+    assert!(!renewed.is_allowed(), "a lease that has ended cannot be renewed");
     take(&store, &limit).await;
     let released = operate(&store, &limit, Op::Release(late)).await;
     assert_eq!(released.remaining, 1, "the late release freed another's place");

@@ -82,8 +82,8 @@ fn check_history(limit: &str) {
 
 #[test]
 fn a_bucket_keeps_its_promise_to_several_processes() {
-    // Two thirds of a unit per 10 ms, so that no instant of refill is a whole microsecond.
-    check_history("token_bucket:3:45000:50");
+    // A seventh of 100 ms for each unit: no refill is a whole number of microseconds.
+    check_history("token_bucket:7:100000:50");
 }
 
 #[test]

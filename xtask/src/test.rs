@@ -77,12 +77,15 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     }
     tally.passed(format!("{} examples", examples.len()));
 
-    Step::cargo(
-        "run --release --manifest-path bench/Cargo.toml --no-default-features \
-         --target-dir target/bench-build -- memory --quick",
-    )
-    .run()?;
-    tally.passed("bench smoke run");
+    for suite in ["memory", "redis"] {
+        Step::cargo(
+            "run --release --manifest-path bench/Cargo.toml --no-default-features \
+             --target-dir target/bench-build --",
+        )
+        .with(&[suite, "--quick"].map(Into::into))
+        .run()?;
+    }
+    tally.passed("bench smoke runs");
     Ok(())
 }
 

@@ -1,12 +1,14 @@
 //! Many requests in one command, and its reply taken apart again.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
+use foldhash::fast::RandomState;
 use redis::{Cmd, Value};
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use super::reply::{Answer, Reader};
-use super::script::{Families, Scripts, TimeSource};
+use super::script::{Scripts, TimeSource};
 use super::tariff::{Tariff, Verb, Work};
 use crate::store::StoreError;
 
@@ -33,9 +35,10 @@ pub(super) enum Answered {
 pub(super) struct Call {
     tariffs: Vec<Tariff>,
     entries: Vec<Entry>,
-    /// The newest entry of each key: only that one may be repeated, or order would be lost.
-    newest: HashMap<Vec<u8>, usize>,
-    /// Whether some key has more than one entry.
+    /// The newest entry of each key, by a hash of its name: only that one may be repeated, or order
+    /// would be lost. Empty while there is only one.
+    newest: HashMap<u64, usize, RandomState>,
+    /// Whether some key may have more than one entry.
     meets_again: bool,
     /// For each request, where its charges are.
     requests: Vec<Place>,
@@ -88,7 +91,7 @@ impl Call {
         }
         if let [item] = items
             && item.tariff.repeats()
-            && let Some(entry) = self.newest.get(&item.name).copied()
+            && let Some(entry) = self.newest(&item.name)
             && !self.entries[entry].more
             && (entry == 0 || !self.entries[entry - 1].more)
             && self.tariffs[self.entries[entry].tariff] == item.tariff
@@ -101,13 +104,29 @@ impl Call {
         let first = self.entries.len();
         for (i, item) in items.iter().enumerate() {
             let tariff = self.tariff(item.tariff);
-            let entry = self.entries.len();
             let more = i + 1 < items.len();
             self.entries.push(Entry { name: item.name.clone(), tariff, times: 1, more });
-            self.meets_again |= self.newest.insert(item.name.clone(), entry).is_some();
+        }
+        // What stands alone meets nobody.
+        if self.entries.len() > 1 {
+            (if first == 1 { 0 } else { first }..self.entries.len()).for_each(|i| self.index(i));
         }
         self.requests.push(Place::Entries { first, count: items.len() });
         true
+    }
+
+    fn newest(&self, name: &[u8]) -> Option<usize> {
+        let entry = match &self.entries[..] {
+            [_] => 0,
+            _ => *self.newest.get(&self.newest.hasher().hash_one(name))?,
+        };
+        self.entries.get(entry).is_some_and(|entry| entry.name == name).then_some(entry)
+    }
+
+    /// Two names of one hash count as one that comes again, which is slower and still right.
+    fn index(&mut self, entry: usize) {
+        let hash = self.newest.hasher().hash_one(&self.entries[entry].name[..]);
+        self.meets_again |= self.newest.insert(hash, entry).is_some();
     }
 
     fn tariff(&mut self, tariff: Tariff) -> usize {
@@ -135,11 +154,7 @@ impl Call {
         let script = match shape {
             Shape::Single => self.tariffs[0].single(scripts),
             Shape::Buckets => &scripts.batch_bucket,
-            Shape::Any => {
-                let mut families = Families::default();
-                self.tariffs.iter().for_each(|tariff| families.add(&tariff.limit));
-                scripts.batch(families)
-            }
+            Shape::Any => &scripts.batch,
         };
         let mut command = Cmd::with_capacity(16, 256);
         match how.text {

@@ -1,8 +1,6 @@
 //! The scripts, put together from one Lua file per state family.
 
-use std::sync::{LazyLock, OnceLock};
-
-use tidegate_core::Limit;
+use std::sync::LazyLock;
 
 /// Cuts what a single charge needs from what only batches do.
 const CUT: &str = "-- Only batches need the rest.\n";
@@ -14,6 +12,10 @@ const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
 const SLIDING_WINDOW: &str = include_str!("lua/sliding_window.lua");
 const SLIDING_LOG: &str = include_str!("lua/sliding_log.lua");
 const INFLIGHT: &str = include_str!("lua/inflight.lua");
+
+/// What batches find the families by.
+const TABLE: &str = "local families = { bucket = bucket, fixed_window = fixed_window, \
+    sliding_window = sliding_window, sliding_log = sliding_log, inflight = inflight }\n";
 
 /// Whose clock decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,37 +42,12 @@ impl Script {
     }
 }
 
-/// The families, in the order of their bits.
-const FAMILIES: [(&str, &str); 5] = [
-    ("bucket", BUCKET),
-    ("fixed_window", FIXED_WINDOW),
-    ("sliding_window", SLIDING_WINDOW),
-    ("sliding_log", SLIDING_LOG),
-    ("inflight", INFLIGHT),
-];
-
-/// Some of the families.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Families(u8);
-
-impl Families {
-    pub(super) fn add(&mut self, limit: &Limit) {
-        let found = FAMILIES.iter().position(|(name, _)| *name == limit.family());
-        self.0 |= 1 << found.expect("every family has a script");
-    }
-
-    fn each(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let chosen = FAMILIES.into_iter().enumerate();
-        chosen.filter(move |(bit, _)| self.0 >> bit & 1 == 1).map(|(_, family)| family)
-    }
-}
-
-/// One script for each family's single take, one for takes on buckets, and for everything else one
-/// for the families that it concerns: what a script does not need would be made anew in every call.
+/// One script for each family's single take, one for takes on buckets, and one for everything else.
+/// Few, so that the self-test runs them all: a script that the server does not know is sent again,
+/// after what was asked later.
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) time: TimeSource,
-    clock: &'static str,
     pub(super) bucket: Script,
     pub(super) whole_bucket: Script,
     pub(super) fixed_window: Script,
@@ -78,7 +55,7 @@ pub(super) struct Scripts {
     pub(super) sliding_log: Script,
     pub(super) inflight: Script,
     pub(super) batch_bucket: Script,
-    batch: [OnceLock<Script>; 1 << FAMILIES.len()],
+    pub(super) batch: Script,
 }
 
 impl Scripts {
@@ -101,10 +78,10 @@ impl Scripts {
             let ending = include_str!("lua/single.lua").replace("family_", &format!("{family}_"));
             Script::new(&[clock, TTL, REPLY, hot(text), &ending])
         };
+        let families = [BUCKET, FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, INFLIGHT].concat();
         let bucket = |ending| Script::new(&[clock, TTL, hot(BUCKET), ending]);
         Self {
             time,
-            clock,
             bucket: bucket(include_str!("lua/single_bucket.lua")),
             whole_bucket: bucket(include_str!("lua/single_whole_bucket.lua")),
             fixed_window: single("fixed_window", FIXED_WINDOW),
@@ -112,20 +89,15 @@ impl Scripts {
             sliding_log: single("sliding_log", SLIDING_LOG),
             inflight: single("inflight", INFLIGHT),
             batch_bucket: bucket(include_str!("lua/batch_bucket.lua")),
-            batch: [const { OnceLock::new() }; 1 << FAMILIES.len()],
+            batch: Script::new(&[
+                clock,
+                TTL,
+                REPLY,
+                &families,
+                TABLE,
+                include_str!("lua/batch.lua"),
+            ]),
         }
-    }
-
-    /// Whatever is done to states of these families.
-    pub(super) fn batch(&self, families: Families) -> &Script {
-        self.batch[usize::from(families.0)].get_or_init(|| {
-            let texts: String = families.each().map(|(_, text)| text).collect();
-            let names: Vec<String> =
-                families.each().map(|(name, _)| format!("{name} = {name}")).collect();
-            let table = format!("local families = {{ {} }}\n", names.join(", "));
-            let ending = include_str!("lua/batch.lua");
-            Script::new(&[self.clock, TTL, REPLY, &texts, &table, ending])
-        })
     }
 }
 
@@ -147,7 +119,7 @@ mod tests {
         let scripts = Scripts::by(TimeSource::Store);
         let Scripts { bucket, fixed_window, sliding_window, sliding_log, inflight, .. } = scripts;
         let Scripts { whole_bucket, batch_bucket, .. } = scripts;
-        let batch = scripts.batch(Families((1 << FAMILIES.len()) - 1));
+        let batch = &scripts.batch;
         for (name, script, hash) in [
             ("bucket", bucket, "de88daca87d6d8258f8977cfd7e46a0042061055"),
             ("whole_bucket", whole_bucket, "07d74ee938188253b52538c3379fadd918db1d87"),

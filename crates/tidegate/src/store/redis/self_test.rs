@@ -165,6 +165,7 @@ async fn try_all(store: &RedisStore, limits: &[Limit; 5], text: &[u8]) -> Result
         rest.push(charge(in_flight, Op::Release(lease)));
     }
     rest.extend(limits.iter().map(|limit| charge(limit, Op::Reset)));
+    rest.push(Charge { key: other, limit: &uneven, op: Op::Reset });
     for charge in rest {
         store.decide(Timestamp::EPOCH, &[charge], &mut decisions).await?;
     }

@@ -50,3 +50,50 @@ impl Settling {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::task::yield_now;
+    use tokio::time::advance;
+
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(10);
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    }
+
+    /// Lets time pass, and those who waited for it run.
+    fn pass(runtime: &Runtime, time: Duration) {
+        runtime.block_on(async {
+            yield_now().await;
+            advance(time).await;
+            yield_now().await;
+        });
+    }
+
+    /// Also from threads that know no runtime, as this one.
+    #[test]
+    fn every_change_starts_over() {
+        let runtime = runtime();
+        let settling = runtime.block_on(async { Settling::start(DELAY) });
+        let settled = settling.flag();
+        pass(&runtime, DELAY / 2);
+        settling.begin();
+        pass(&runtime, DELAY / 2 + Duration::from_millis(10));
+        assert!(!settled.load(Ordering::Relaxed), "the numbers are half as old");
+        pass(&runtime, DELAY / 2);
+        assert!(settled.load(Ordering::Relaxed));
+        settling.begin();
+        assert!(!settled.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn without_a_delay_it_is_settled_at_once() {
+        let settling = runtime().block_on(async { Settling::start(Duration::ZERO) });
+        settling.begin();
+        assert!(settling.flag().load(Ordering::Relaxed));
+    }
+}
