@@ -67,10 +67,14 @@ impl Stepped {
     }
 
     /// Even a denial that no wait helps repairs what the step made impossible: otherwise the state
-    /// would mean something again an hour later.
+    /// would mean something again an hour later. Only ids of leases stay, for they must not come
+    /// again.
     async fn check_repair(&self, seconds: i64) {
         let denied = self.limiter.check_cost("key", u64::MAX).await.expect("a server");
         assert!(denied.is_never());
+        if matches!(self.limit, Limit::InFlight(_)) {
+            return;
+        }
         let keys: Vec<String> =
             redis::from_redis_value(self.server.command(&["KEYS", "*key}"])).expect("names");
         for key in keys {
