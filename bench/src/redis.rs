@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tidegate_tests::servers::RedisServer;
 
-use self::contender::{Cell, Contender, Mode, Name, Trouble};
-use self::row::{Rounds, Row, Run, Sample};
+use self::contender::{Cell, Contender, MANY, Name, Trouble};
+use self::row::{Rounds, Row, Run, Sample, StandIn};
 use self::server::Control;
 use crate::candidate::{Path, Terms};
 use crate::measure::process_cpu;
@@ -28,9 +28,6 @@ const MODULE: &str = "TIDEGATE_REDIS_CELL";
 
 /// As many keys as tell how much one takes; fewer and the tables of the server dominate.
 const KEYS: u32 = 100_000;
-
-/// Filling is not measured.
-const FILLERS: usize = 64;
 
 pub fn run(options: &Options) -> Result<(), Failure> {
     let quick = options.quick;
@@ -61,13 +58,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     let rounds: Vec<Rounds> = samples.iter().map(|samples| Rounds::of(samples)).collect();
-    let mut run =
-        Run { keys, rounds, cell_bytes: None, cell_usage: None, has_module: module.is_some() };
-    let (bytes, usage) = match run.find(Name::RedisCell, Mode::Single, FILLERS) {
-        Some(row) => (row.bytes_per_key, None),
-        None => stand_in(&server.url(), keys).map_err(|trouble| trouble.0)?,
+    let stand_in = match &module {
+        Some(_) => None,
+        None => Some(stand_in(&server.url(), keys).map_err(|trouble| trouble.0)?),
     };
-    (run.cell_bytes, run.cell_usage) = (bytes, usage);
+    let run = Run { keys, rounds, stand_in };
     table::print(&run);
     let targets = verdicts::evaluate(&run);
     report::redis_targets(&targets);
@@ -110,7 +105,7 @@ async fn sample<C: Contender>(
     let mut control = Control::connect(url)?;
     let _: () = control.ask(&["FLUSHALL", "SYNC"])?;
     let empty = control.account()?.number("used_memory");
-    load::fill(&contender, cell.keys, FILLERS).await?;
+    load::fill(&contender, cell.keys, MANY).await?;
     let many = cell.keys > 1;
     let bytes_per_key =
         if many { Some((control.bytes()? - empty) / f64::from(cell.keys)) } else { None };
@@ -143,7 +138,7 @@ async fn sample<C: Contender>(
 
 /// What redis-cell would take: its module writes nanoseconds of 19 digits as text, which `SET` would
 /// turn into a number, so a letter takes the place of the first.
-fn stand_in(url: &str, keys: u32) -> Result<(Option<f64>, Option<f64>), Trouble> {
+fn stand_in(url: &str, keys: u32) -> Result<StandIn, Trouble> {
     let mut control = Control::connect(url)?;
     let _: () = control.ask(&["FLUSHALL", "SYNC"])?;
     let empty = control.bytes()?;
@@ -153,7 +148,7 @@ fn stand_in(url: &str, keys: u32) -> Result<(Option<f64>, Option<f64>), Trouble>
         let _: () =
             control.ask(&["SET", &request.key, "t763229600123456789", "PX", "1200000000000"])?;
     }
-    let bytes = (control.bytes()? - empty) / f64::from(keys);
-    let usage = control.ask(&["MEMORY", "USAGE", &request.key])?;
-    Ok((Some(bytes), Some(usage)))
+    let bytes_per_key = (control.bytes()? - empty) / f64::from(keys);
+    let memory_usage = control.ask(&["MEMORY", "USAGE", &request.key])?;
+    Ok(StandIn { bytes_per_key, memory_usage })
 }

@@ -83,7 +83,7 @@ impl Load {
                     match asked {
                         Ok(decision) => {
                             decided.fetch_add(1, Ordering::Relaxed);
-                            let counts = number % 2 == 0 && decision.is_allowed();
+                            let counts = number.is_multiple_of(2) && decision.is_allowed();
                             admitted.fetch_add(u64::from(counts), Ordering::Relaxed);
                         }
                         Err(error) => errors.push(error),

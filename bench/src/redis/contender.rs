@@ -77,7 +77,8 @@ pub enum Mode {
     Inflight,
 }
 
-const MANY: usize = 64;
+/// Callers that keep a server busy.
+pub const MANY: usize = 64;
 
 impl Cell {
     const fn new(name: Name, mode: Mode, keys: u32, callers: usize) -> Self {

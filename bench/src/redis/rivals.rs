@@ -99,8 +99,7 @@ impl Watch {
 }
 
 impl Contender for Watch {
-    const COMMANDS: &'static [&'static str] =
-        &["watch", "get", "multi", "set", "exec", "unwatch"];
+    const COMMANDS: &'static [&'static str] = &["watch", "get", "multi", "set", "exec", "unwatch"];
 
     async fn decide(&mut self, key: &str) -> Result<bool, Trouble> {
         let connection = match &mut self.connection {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::contender::{Cell, Mode, Name};
+use super::contender::{Cell, MANY, Mode, Name};
 use crate::row::median;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -75,10 +75,15 @@ pub struct Run {
     /// How many keys are "many".
     pub keys: u32,
     pub rounds: Vec<Rounds>,
-    /// Bytes per key of what redis-cell keeps: by the module, or put there in its stead.
-    pub cell_bytes: Option<f64>,
-    pub cell_usage: Option<f64>,
-    pub has_module: bool,
+    /// What redis-cell keeps, put there in its stead where the module is not.
+    pub stand_in: Option<StandIn>,
+}
+
+/// Keys as redis-cell would have left them.
+#[derive(Clone, Copy, Debug)]
+pub struct StandIn {
+    pub bytes_per_key: f64,
+    pub memory_usage: f64,
 }
 
 impl Run {
@@ -86,6 +91,13 @@ impl Run {
         let keys = if mode == Mode::Hot { 1 } else { self.keys };
         let cell = Cell { name, mode, keys, callers };
         self.rounds.iter().map(|rounds| &rounds.row).find(|row| row.cell == cell)
+    }
+
+    /// What a key of redis-cell takes.
+    pub fn cell_bytes(&self) -> Option<f64> {
+        let measured = self.find(Name::RedisCell, Mode::Single, MANY);
+        let measured = measured.and_then(|row| row.bytes_per_key);
+        measured.or_else(|| self.stand_in.map(|stand_in| stand_in.bytes_per_key))
     }
 
     /// The minimal script, asked for as much by as many.

@@ -1,6 +1,6 @@
 //! What a run showed, for people.
 
-use super::row::{Row, Rounds, Run};
+use super::row::{Rounds, Row, Run, StandIn};
 use crate::report::{Table, grouped, ratio, short};
 
 pub fn print(run: &Run) {
@@ -38,12 +38,12 @@ pub fn print(run: &Run) {
         }
         table.print();
     }
-    if !run.has_module {
+    if let Some(StandIn { bytes_per_key, memory_usage }) = run.stand_in {
         println!(
-            "\nredis-cell was not there ({} names its library). Its bytes per key are those of \
-             keys with the value it keeps, 19 digits kept as text with a time to live: {}.",
+            "\nredis-cell was not there ({} names its library). Keys with the value it keeps, 19 \
+             digits as text with a time to live, took {bytes_per_key:.1} B each, by MEMORY USAGE \
+             {memory_usage:.0}.",
             super::MODULE,
-            short(run.cell_bytes)
         );
     }
 }

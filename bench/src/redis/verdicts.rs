@@ -1,11 +1,8 @@
 //! The targets of the Redis store, each a ratio within one run.
 
-use super::contender::{Mode, Name};
+use super::contender::{MANY, Mode, Name};
 use super::row::{Row, Run};
 use crate::targets::{Bound, Target};
-
-/// Enough to keep a server busy.
-const MANY: usize = 64;
 
 pub fn evaluate(run: &Run) -> Vec<Target> {
     use Bound::{AtLeast, AtMost};
@@ -16,7 +13,7 @@ pub fn evaluate(run: &Run) -> Vec<Target> {
     let redis = |mode| over(mode, |row| row.redis_cpu_s_per_m);
     let client = |mode| over(mode, |row| row.client_cpu_s_per_m);
     let commands = |mode| ours(mode).map(|row| row.commands_per_decision);
-    let bytes = |mode| Some(ours(mode)?.bytes_per_key? / run.cell_bytes?);
+    let bytes = |mode| Some(ours(mode)?.bytes_per_key? / run.cell_bytes()?);
     let target = Target::new;
     vec![
         target("Redis CPU, single / script", AtMost(1.1), redis(Mode::Single)),

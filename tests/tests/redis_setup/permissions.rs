@@ -32,7 +32,7 @@ fn url(server: &RedisServer) -> String {
 /// No connection of ours was refused anything.
 fn nothing_was_refused(server: &RedisServer) {
     let refused: Vec<redis::Value> =
-        redis::from_redis_value(server.command(&["ACL", "LOG"])).unwrap();
+        redis::from_redis_value(server.command(&["ACL", "LOG"])).expect("a list");
     let refused = refused.iter().map(|entry| format!("{entry:?}"));
     // The library names itself to the server, which it may not, and does not mind.
     let refused: Vec<String> = refused.filter(|entry| !entry.contains("client")).collect();

@@ -90,7 +90,7 @@ impl RedisStore {
                 drop(reserved);
                 let (before, after) = (&order[..asked], &order[asked + 1..]);
                 let others = [before, after].concat();
-                self.look(now, routes, items, &others, &mut decisions).await;
+                self.look(now, (routes, items), &others, &mut decisions).await;
                 return Ok(known(decisions, items));
             }
             reserved.add(*route, &charges, &answers, taken_at);
@@ -104,8 +104,7 @@ impl RedisStore {
     async fn look(
         &self,
         now: Timestamp,
-        routes: &[Route],
-        items: &[Item],
+        (routes, items): (&[Route], &[Item]),
         others: &[Route],
         decisions: &mut [Option<Decision>],
     ) {

@@ -31,8 +31,8 @@ pub(super) async fn primary(
 ) -> Result<ConnectionInfo, StoreError> {
     let mut trouble = StoreError::unavailable("no sentinel is known");
     let mut asked = JoinSet::new();
-    for sentinel in watched.sentinels.iter().cloned() {
-        let (name, tls) = (watched.name.clone(), tls.clone());
+    for sentinel in &watched.sentinels {
+        let (sentinel, name, tls) = (sentinel.clone(), watched.name.clone(), tls.clone());
         asked.spawn(async move { ask(&sentinel, &name, &tls, patience).await });
     }
     let mut named: HashMap<(String, u16), usize> = HashMap::new();
