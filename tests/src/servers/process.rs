@@ -15,7 +15,8 @@ const LAUNCHER: &str = r#"read -r go && exec "$@" </dev/null"#;
 
 /// Waits for the end of its input, which comes when the test process has died, however it did.
 /// It ignores what a terminal sends to the whole group, because a paused server does not react.
-const WATCHER: &str = r#"trap "" HUP INT TERM; read -r never; kill -9 "$1"; rm -rf "$2""#;
+const WATCHER: &str = r#"trap "" HUP INT TERM; read -r never; kill -9 "$1"; rm -rf "$2"
+    rm -f "/dev/shm/faketime_shm_$1" "/dev/shm/sem.faketime_sem_$1""#;
 
 /// A running server and the watcher that kills it if the test process cannot.
 #[derive(Debug)]
@@ -102,6 +103,10 @@ impl Drop for Process {
             // Fails only for what has ended already.
             let _ = child.kill();
             let _ = child.wait();
+        }
+        // What libfaketime would have removed at an orderly end, and would stumble over later.
+        for left in ["faketime_shm_", "sem.faketime_sem_"] {
+            let _ = fs::remove_file(format!("/dev/shm/{left}{}", self.pid()));
         }
     }
 }
