@@ -2,6 +2,8 @@
 
 #[path = "redis_setup/client.rs"]
 mod client;
+#[path = "redis_scripts/each.rs"]
+mod each;
 #[path = "redis_scripts/expiry.rs"]
 mod expiry;
 

@@ -6,6 +6,7 @@ pub mod memory;
 pub mod redis;
 
 use std::future::Future;
+use std::slice;
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
 
@@ -57,6 +58,28 @@ pub trait Store: Send + Sync {
         decisions: &mut Vec<Decision>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Decides charges each alone, in order, and appends one decision each; nothing is appended on
+    /// an error, though some may have been charged by then.
+    ///
+    /// A store that is asked over a network is asked for all of them at once.
+    fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async move {
+            let before = decisions.len();
+            for charge in charges {
+                if let Err(error) = self.decide(now, slice::from_ref(charge), decisions).await {
+                    decisions.truncate(before);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        }
+    }
+
     /// What the state of a key means. Changes nothing.
     fn explain(
         &self,
@@ -68,4 +91,10 @@ pub trait Store: Send + Sync {
     /// Some limit has new numbers from now on. While other nodes still have the old ones, a state
     /// that seems impossible may be sound, and repairing it would refill it for them.
     fn limits_changed(&self) {}
+
+    /// What the store's own clock says when the caller's says `local`, as far as is known. The
+    /// times in a decision of a shared store are spans from this one.
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        local
+    }
 }

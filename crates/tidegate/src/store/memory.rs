@@ -396,6 +396,16 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        self.decide_each(now, charges, |decision| decisions.push(decision));
+        Ok(())
+    }
+
     async fn explain(
         &self,
         now: Timestamp,

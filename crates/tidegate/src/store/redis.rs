@@ -31,6 +31,7 @@ mod script;
 mod self_test;
 mod sentinel;
 mod settling;
+mod skew;
 mod tariff;
 
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Timestamp};
@@ -40,8 +41,10 @@ use self::call::{Answered, Item};
 use self::name::Namer;
 use self::route::{Route, Routes};
 use self::settling::Settling;
+use self::skew::Skew;
 use self::tariff::{Tariff, Work};
 use super::{Charge, MAX_TOGETHER, Store, StoreError};
+use crate::clock::Clock;
 use crate::key::Key;
 
 pub use self::config::RedisConfig;
@@ -56,6 +59,7 @@ pub struct RedisStore {
     namer: Namer,
     routes: Routes,
     settling: Settling,
+    skew: Skew,
     findings: Vec<Finding>,
 }
 
@@ -71,10 +75,11 @@ impl RedisStore {
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
         let deadline = config.deadline;
-        let mut store = Self { config, namer, routes, settling, findings: Vec::new() };
+        let (skew, findings) = (Skew::default(), Vec::new());
+        let mut store = Self { config, namer, routes, settling, skew, findings };
         // A first request may have to wait for its connection.
         store.config.deadline = store.config.connect_timeout.max(deadline) * 2;
-        store.findings = self_test::run(&store).await?;
+        store.findings = self_test::run(&store, Clock::default().now()).await?;
         store.config.deadline = deadline;
         Ok(store)
     }
@@ -112,7 +117,10 @@ impl RedisStore {
         items: Vec<Item>,
     ) -> Result<(Vec<Decision>, Timestamp), StoreError> {
         match self.ask(now, route, items).await? {
-            Answered::Decisions(decisions, at) => Ok((decisions, at)),
+            Answered::Decisions(decisions, at) => {
+                self.skew.learn(now, at);
+                Ok((decisions, at))
+            }
             Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
         }
     }
@@ -128,21 +136,20 @@ impl RedisStore {
         decisions.first().copied().ok_or_else(|| StoreError::protocol("no decision"))
     }
 
-    /// Charges that are never denied: all go out at once, each is carried out alone.
+    /// All go out at once, and each is carried out alone: in order, where they share a route.
     async fn carry_out(
         &self,
         now: Timestamp,
         charges: &[Charge<'_>],
     ) -> Result<Vec<Decision>, StoreError> {
-        let sent = |charge: &Charge<'_>| {
-            let item = self.item(charge);
-            self.routes.submit(self.routes.of(&item), now, vec![item])
-        };
-        let sent: Vec<_> = charges.iter().map(sent).collect();
-        let mut decisions = Vec::with_capacity(sent.len());
-        for answer in sent {
+        let items = charges.iter().map(|charge| self.item(charge));
+        let mut decisions = Vec::with_capacity(charges.len());
+        for answer in self.routes.submit_each(now, items) {
             match answer.await {
-                Ok(Ok(Answered::Decisions(each, _))) => decisions.extend(each),
+                Ok(Ok(Answered::Decisions(each, at))) => {
+                    self.skew.learn(now, at);
+                    decisions.extend(each);
+                }
                 Ok(Ok(Answered::State(..))) => return Err(StoreError::protocol("a state")),
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(StoreError::unavailable("the connection was given up")),
@@ -169,6 +176,15 @@ impl Store for RedisStore {
             decisions.extend(self.decide_together(now, items).await?);
             return Ok(());
         }
+        self.decide_each(now, charges, decisions).await
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
         let carried_out = timeout(self.config.deadline, self.carry_out(now, charges)).await;
         decisions.extend(carried_out.unwrap_or(Err(StoreError::Timeout))?);
         Ok(())
@@ -191,5 +207,9 @@ impl Store for RedisStore {
 
     fn limits_changed(&self) {
         self.settling.begin();
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.skew.apply(local)
     }
 }

@@ -81,13 +81,18 @@ impl Cluster {
     }
 
     pub(super) fn submit(&self, request: Request) {
-        let lane = self.map.load().0[usize::from(request.slot)].clone();
+        self.submit_all(request.slot, vec![request]);
+    }
+
+    /// Sends requests for one slot on their way together.
+    pub(super) fn submit_all(&self, slot: u16, requests: Vec<Request>) {
+        let lane = self.map.load().0[usize::from(slot)].clone();
         match lane {
-            Some(lane) => lane.submit(request),
+            Some(lane) => lane.submit_all(requests),
             None => {
                 self.look_again();
-                let why = format!("no node serves slot {}", request.slot);
-                let _ = request.answer.send(Err(StoreError::unavailable(why)));
+                let error = StoreError::unavailable(format!("no node serves slot {slot}"));
+                requests.into_iter().for_each(|request| request.fail(error.clone()));
             }
         }
     }

@@ -64,7 +64,7 @@ impl Request {
         self.answer.is_closed() && !self.unasked
     }
 
-    fn fail(self, error: StoreError) {
+    pub(super) fn fail(self, error: StoreError) {
         // Whoever asked may have gone away.
         let _ = self.answer.send(Err(error));
     }
@@ -74,7 +74,7 @@ impl Request {
 #[derive(Debug)]
 pub(super) struct Lane {
     /// Bounded by `room`: a request takes its share before it is queued.
-    queue: mpsc::UnboundedSender<Request>,
+    queue: mpsc::UnboundedSender<Vec<Request>>,
     room: Arc<Semaphore>,
     pub(super) link: Arc<Link>,
 }
@@ -118,21 +118,29 @@ impl Lane {
         Self { queue, room, link }
     }
 
-    /// Queues a request, or answers that there is no room.
-    pub(super) fn submit(&self, mut request: Request) {
-        match Arc::clone(&self.room).try_acquire_owned() {
-            Ok(permit) => request.permit = Some(permit),
-            Err(_) => return request.fail(StoreError::Overloaded),
+    pub(super) fn submit(&self, request: Request) {
+        self.submit_all(vec![request]);
+    }
+
+    /// Queues requests that go out together, or answers that there is no room for them.
+    pub(super) fn submit_all(&self, mut requests: Vec<Request>) {
+        let wanted = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        let Ok(mut permits) = Arc::clone(&self.room).try_acquire_many_owned(wanted) else {
+            return requests.into_iter().for_each(|request| request.fail(StoreError::Overloaded));
+        };
+        for request in &mut requests {
+            request.permit = permits.split(1);
         }
-        if let Err(mpsc::error::SendError(request)) = self.queue.send(request) {
-            request.fail(StoreError::unavailable("shutting down"));
+        if let Err(mpsc::error::SendError(requests)) = self.queue.send(requests) {
+            let error = StoreError::unavailable("shutting down");
+            requests.into_iter().for_each(|request| request.fail(error.clone()));
         }
     }
 }
 
 /// Sends requests out slot by slot, until nobody can bring any and all are answered.
 async fn dispatch(
-    mut queue: mpsc::UnboundedReceiver<Request>,
+    mut queue: mpsc::UnboundedReceiver<Vec<Request>>,
     carrier: Arc<Carrier>,
     (max_batch, pipeline): (usize, usize),
 ) {
@@ -159,10 +167,10 @@ async fn dispatch(
                 is_open = count > 0;
                 // Callers that were woken together ask together: let them come first.
                 yield_now().await;
-                while let Ok(request) = queue.try_recv() {
-                    arrived.push(request);
+                while let Ok(requests) = queue.try_recv() {
+                    arrived.push(requests);
                 }
-                for request in arrived.drain(..) {
+                for request in arrived.drain(..).flatten() {
                     touched.push(request.slot);
                     slots.entry(request.slot).or_default().requests.push_back(request);
                 }

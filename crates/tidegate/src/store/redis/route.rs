@@ -73,7 +73,35 @@ impl Routes {
         answered
     }
 
-    /// The same, for charges that must be carried out whether or not anybody waits for the answer.
+    /// Sends charges on their way at once, each to be decided alone. Those of one route keep their
+    /// order, and go out together.
+    pub(super) fn submit_each(
+        &self,
+        now: Timestamp,
+        items: impl Iterator<Item = Item>,
+    ) -> Vec<oneshot::Receiver<Result<Answered, StoreError>>> {
+        let mut routes: Vec<(Route, Vec<Request>)> = Vec::new();
+        let mut each = Vec::new();
+        for item in items {
+            let route = self.of(&item);
+            let (answer, answered) = oneshot::channel();
+            let request = Request::new(vec![item], route.slot, now, answer);
+            match routes.iter_mut().find(|(known, _)| *known == route) {
+                Some((_, requests)) => requests.push(request),
+                None => routes.push((route, vec![request])),
+            }
+            each.push(answered);
+        }
+        for (route, requests) in routes {
+            match self.group(route.per_second) {
+                Group::One(lane) => lane.submit_all(requests),
+                Group::Cluster(cluster) => cluster.submit_all(route.slot, requests),
+            }
+        }
+        each
+    }
+
+    /// As [`Routes::submit`], for charges that must be carried out whether or not anybody waits for the answer.
     pub(super) fn post(&self, route: Route, now: Timestamp, items: Vec<Item>) {
         let (answer, _) = oneshot::channel();
         let request = Request::new(items, route.slot, now, answer);

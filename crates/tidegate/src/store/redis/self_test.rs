@@ -29,16 +29,16 @@ impl fmt::Display for Finding {
 }
 
 /// Looks at every server, then has each carry out every command that a script may ever need.
-pub(super) async fn run(store: &RedisStore) -> Result<Vec<Finding>, StoreError> {
+pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Finding>, StoreError> {
     let mut findings = Vec::new();
     for (lane, clustered) in store.routes.lanes() {
         findings.extend(inspect(&lane, clustered).await?);
     }
-    try_apart(store).await?;
+    try_apart(store, now).await?;
     for text in store.routes.probes(&store.namer, probe_scope()) {
-        try_all(store, &limits(Rate::per_minute(1_000)), text.as_bytes()).await?;
+        try_all(store, now, &limits(Rate::per_minute(1_000)), text.as_bytes()).await?;
         if store.config.per_second.is_some() {
-            try_all(store, &limits(Rate::per_second(1_000)), text.as_bytes()).await?;
+            try_all(store, now, &limits(Rate::per_second(1_000)), text.as_bytes()).await?;
         }
     }
     Ok(findings)
@@ -119,7 +119,7 @@ fn limits(rate: Rate) -> [Limit; 5] {
 
 /// Charges that do not share a tag: a node of a cluster that is taken for a server of its own
 /// refuses them.
-async fn try_apart(store: &RedisStore) -> Result<(), StoreError> {
+async fn try_apart(store: &RedisStore, now: Timestamp) -> Result<(), StoreError> {
     let [limit, ..] = limits(Rate::per_minute(1_000));
     let texts = ["self-test:1", "self-test:2", "self-test:3"];
     let charges = |op| {
@@ -128,13 +128,18 @@ async fn try_apart(store: &RedisStore) -> Result<(), StoreError> {
     };
     let mut decisions = Vec::new();
     for op in [Op::Take(1), Op::Reset] {
-        store.decide(Timestamp::EPOCH, &charges(op), &mut decisions).await?;
+        store.decide(now, &charges(op), &mut decisions).await?;
     }
     Ok(())
 }
 
 /// Every script, and in them every command: a user may be permitted some and not others.
-async fn try_all(store: &RedisStore, limits: &[Limit; 5], text: &[u8]) -> Result<(), StoreError> {
+async fn try_all(
+    store: &RedisStore,
+    now: Timestamp,
+    limits: &[Limit; 5],
+    text: &[u8],
+) -> Result<(), StoreError> {
     let mut decisions = Vec::new();
     let charge = |limit, op| {
         let key = Key::new(Scope::new("self-test", limit), text).tagged(text);
@@ -144,13 +149,13 @@ async fn try_all(store: &RedisStore, limits: &[Limit; 5], text: &[u8]) -> Result
     // A bucket whose interval is not a whole number of microseconds has a script of its own.
     let uneven = built(Limit::token_bucket(Rate::new(7, Span::from_secs(1))));
     for limit in limits.iter().chain([&uneven]) {
-        store.decide(Timestamp::EPOCH, &[charge(limit, take)], &mut decisions).await?;
+        store.decide(now, &[charge(limit, take)], &mut decisions).await?;
     }
     let other = Key::new(Scope::new("self-test:other", &uneven), text).tagged(text);
     let buckets = [charge(&uneven, take), Charge { key: other, limit: &uneven, op: take }];
-    store.decide(Timestamp::EPOCH, &buckets, &mut decisions).await?;
+    store.decide(now, &buckets, &mut decisions).await?;
     let together: Vec<Charge<'_>> = limits.iter().map(|limit| charge(limit, take)).collect();
-    store.decide(Timestamp::EPOCH, &together, &mut decisions).await?;
+    store.decide(now, &together, &mut decisions).await?;
     // What was taken into the log a moment ago has long left one as short as this.
     let short = built(Limit::sliding_log(Rate::new(1_000, Span::from_micros(1))));
     let [.., log, in_flight] = limits;
@@ -167,7 +172,7 @@ async fn try_all(store: &RedisStore, limits: &[Limit; 5], text: &[u8]) -> Result
     rest.extend(limits.iter().map(|limit| charge(limit, Op::Reset)));
     rest.push(Charge { key: other, limit: &uneven, op: Op::Reset });
     for charge in rest {
-        store.decide(Timestamp::EPOCH, &[charge], &mut decisions).await?;
+        store.decide(now, &[charge], &mut decisions).await?;
     }
     Ok(())
 }
