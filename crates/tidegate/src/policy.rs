@@ -1,34 +1,51 @@
 //! Policies: one file that describes every limit.
 
-#[allow(dead_code, reason = "hooked up next")]
+mod allowance;
+mod answer;
 mod calendar;
+mod descriptor;
 mod document;
 mod finding;
+pub mod language;
 mod level;
+mod limit;
+mod limiter;
 mod load;
 mod network;
 mod pattern;
+mod picks;
+mod request;
 mod resolve;
 mod rule;
+mod shadow;
+mod share;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use foldhash::quality::RandomState;
+use tidegate_core::Timestamp;
 
 use self::document::Document;
 use self::finding::Findings;
+use crate::clock::Clock;
 
-pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
-pub use self::resolve::Entry;
-pub use self::rule::{
-    Allowance, Charging, Domain, Form, Metadata, MetricDetail, Mode, OnStoreFailure, PolicyLimit,
-    Rule, Tier, Unit,
-};
+pub use self::allowance::{Allowance, CalendarQuota};
+pub use self::answer::{Answer, Part, Standing};
+pub use self::calendar::{Calendar, CalendarUnit, Period, Weekday};
+pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
+pub use self::limit::{Form, Mode, OnStoreFailure, Override, PolicyLimit, Tier, Unit};
+pub use self::limiter::{CheckError, Explained, PolicyLimiter};
+pub use self::request::{Described, HttpRequest, RequestRules};
+pub use self::resolve::Match;
+pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
+pub use self::shadow::{Agreement, Variant};
+pub use self::share::Share;
 
 /// Every limit of every domain, checked and ready to be asked.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    domains: HashMap<Box<str>, Domain, RandomState>,
+    domains: HashMap<Box<str>, Arc<Domain>, RandomState>,
 }
 
 /// Whether several files may describe one domain.
@@ -45,12 +62,17 @@ impl Policy {
     /// Reads a policy from files, given by name and text. What is wrong is told all at once, and then
     /// there is no policy.
     pub fn load(files: &[(&str, &str)], merging: Merging) -> Loaded {
+        Self::load_at(files, merging, Clock::default().now())
+    }
+
+    /// The same as of some other time, which is for what ends some day.
+    pub fn load_at(files: &[(&str, &str)], merging: Merging, now: Timestamp) -> Loaded {
         let mut findings = Findings::default();
         let documents: Vec<Document> = files
             .iter()
             .flat_map(|(file, text)| Document::parse(file, text, &mut findings))
             .collect();
-        let policy = load::load(&documents, merging, &mut findings);
+        let policy = load::load(&documents, merging, now, &mut findings);
         let policy = (findings.errors() == 0).then_some(policy);
         let errors = findings.errors();
         Loaded { policy, errors, findings: findings.to_string() }
@@ -58,12 +80,48 @@ impl Policy {
 
     /// All domains, in no order.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.domains.values()
+        self.domains.values().map(|domain| &**domain)
     }
 
     /// A domain by its name.
     pub fn domain(&self, name: &str) -> Option<&Domain> {
-        self.domains.get(name)
+        self.domains.get(name).map(|domain| &**domain)
+    }
+
+    fn shared_domain(&self, name: &str) -> Option<Arc<Domain>> {
+        self.domains.get(name).map(Arc::clone)
+    }
+
+    /// The same, with what `old` has counted of limits that are still there.
+    fn continuing(mut self, old: &Self) -> Self {
+        let counted = old.limits().filter_map(|limit| Some((limit.id(), limit.shadow.as_ref()?)));
+        let counted: HashMap<&str, &Arc<Variant>> = counted.collect();
+        if counted.is_empty() {
+            return self;
+        }
+        for domain in self.domains.values_mut() {
+            let rules = &mut Arc::make_mut(domain).rules;
+            for limit in rules.iter_mut().flat_map(|rule| &mut rule.limits) {
+                let (Some(new), Some(old)) = (&limit.shadow, counted.get(limit.id())) else {
+                    continue;
+                };
+                let (allowance, counts) = (new.allowance.clone(), Arc::clone(&old.counts));
+                limit.shadow = Some(Arc::new(Variant { allowance, counts }));
+            }
+        }
+        self
+    }
+
+    /// Whether some limit that `old` has too allows another amount.
+    fn has_other_numbers(&self, old: &Self) -> bool {
+        let old: HashMap<&str, &PolicyLimit> =
+            old.limits().map(|limit| (limit.id(), limit)).collect();
+        self.limits()
+            .any(|limit| old.get(limit.id()).is_some_and(|old| !old.allows_the_same(limit)))
+    }
+
+    fn limits(&self) -> impl Iterator<Item = &PolicyLimit> {
+        self.domains().flat_map(Domain::rules).flat_map(Rule::limits)
     }
 }
 

@@ -123,7 +123,7 @@ impl Verdict {
 
 /// Later is more restrictive: going ahead, waiting, denied for a while, denied for good. Between
 /// equals the one with less remaining speaks.
-fn rank(decision: &Decision) -> (u8, Span, std::cmp::Reverse<u64>) {
+pub(crate) fn rank(decision: &Decision) -> (u8, Span, std::cmp::Reverse<u64>) {
     let left = std::cmp::Reverse(decision.remaining);
     match decision.outcome {
         Outcome::Allow => (0, Span::ZERO, left),

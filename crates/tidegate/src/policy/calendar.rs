@@ -103,6 +103,20 @@ impl Weekday {
     }
 }
 
+/// As in `month of Europe/Paris`.
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = match self.unit {
+            CalendarUnit::Hour => "hour",
+            CalendarUnit::Day => "day",
+            CalendarUnit::Week(_) => "week",
+            CalendarUnit::Month => "month",
+            CalendarUnit::Year => "year",
+        };
+        write!(f, "{unit} of {}", self.zone())
+    }
+}
+
 impl Calendar {
     /// The periods of a zone, given by its name in the IANA database, as `Europe/Paris`, or `UTC`.
     pub(super) fn new(unit: CalendarUnit, zone: &str) -> Result<Self, UnknownZone> {

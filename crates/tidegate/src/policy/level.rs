@@ -40,6 +40,22 @@ pub(super) enum Matcher {
     Within(Network),
 }
 
+impl Matcher {
+    /// For whoever asks why a rule applies.
+    pub(super) fn in_words(&self) -> String {
+        match self {
+            Self::Any => "any value without a rule of its own".into(),
+            Self::OneOf(values) => match &values[..] {
+                [value] => format!("the value {value}"),
+                values => format!("one of {}", values.join(", ")),
+            },
+            Self::Stars(pattern) | Self::Glob(pattern) => format!("values like {pattern}"),
+            Self::Prefix(prefix) => format!("values that begin with {prefix}"),
+            Self::Within(network) => format!("addresses of {network}"),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 struct Values {
     exact: HashMap<Box<str>, RuleId, RandomState>,

@@ -1,42 +1,38 @@
 //! From documents to a policy: every field is checked once, and everything that is wrong is told.
 
 mod advice;
+mod domain;
 mod fields;
 mod limits;
+mod numbers;
+mod requests;
+mod theirs;
+mod variants;
 
 use std::sync::Arc;
 
+use tidegate_core::Timestamp;
+
+use self::domain::Head;
 use self::fields::Fields;
 use self::limits::Defaults;
 use super::document::{Document, Kind, Node};
 use super::finding::Findings;
+use super::language;
 use super::level::{Level, Matcher, RuleId};
-use super::network::Network;
-use super::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
+use super::limit::Mode;
+use super::network::{Network, Prefixes};
+use super::request::RequestRules;
+use super::rule::{Charging, Domain, Metadata, MetricDetail, Plans, Rule};
 use super::{Merging, Policy};
 
-/// What may stand at the top of a file.
-const DOMAIN: &[&str] = &["$schema", "charge", "defaults", "descriptors", "domain", "tag"];
-/// What may stand in a descriptor beside the fields of a limit.
-const DESCRIPTOR: &[&str] = &[
-    "descriptors",
-    "detailed_metric",
-    "key",
-    "limits",
-    "match",
-    "metadata",
-    "quota_mode",
-    "rate_limit",
-    "shadow_mode",
-    "share_threshold",
-    "value",
-    "value_to_metric",
-];
-/// The ways to match a value.
-const MATCH: &[&str] = &["cidr", "glob", "one_of", "prefix"];
-
 /// Puts the documents of all files together into one policy.
-pub(super) fn load(documents: &[Document], merging: Merging, findings: &mut Findings) -> Policy {
+pub(super) fn load(
+    documents: &[Document],
+    merging: Merging,
+    now: Timestamp,
+    findings: &mut Findings,
+) -> Policy {
     let mut drafts: Vec<Draft<'_>> = Vec::new();
     for document in documents {
         let Some(head) = Head::read(document, findings) else { continue };
@@ -54,46 +50,15 @@ pub(super) fn load(documents: &[Document], merging: Merging, findings: &mut Find
             }
         };
         let draft = &mut drafts[number];
-        let trail = Trail { domain: head.name.clone(), ..Trail::default() };
+        let has_plans = head.fields.node("plans").is_some();
+        let trail = Trail { domain: head.name.clone(), now, has_plans, ..Trail::default() };
         let mut loader = Loader { findings, rules: &mut draft.rules };
         let level = loader.descriptors(&head.fields, &trail, &head.defaults);
         draft.level.extend(level);
-        draft.charging = head.charging.unwrap_or(draft.charging);
-        draft.tag = head.tag.map(Into::into).or(draft.tag.take());
+        draft.take(head);
     }
     let domains = drafts.into_iter().map(|draft| draft.build(findings));
-    Policy { domains: domains.map(|domain| (domain.name.clone(), domain)).collect() }
-}
-
-/// The top of one file.
-struct Head<'d> {
-    fields: Fields<'d>,
-    name: String,
-    node: &'d Node,
-    charging: Option<Charging>,
-    tag: Option<&'d str>,
-    defaults: Defaults,
-}
-
-impl<'d> Head<'d> {
-    fn read(document: &'d Document, findings: &mut Findings) -> Option<Self> {
-        let fields = Fields::of(&document.root, "", DOMAIN, findings)?;
-        let charging = fields
-            .choice("charge", &["together", "each"], findings)
-            .map(|charge| if charge == "each" { Charging::Each } else { Charging::Together });
-        let tag = fields.text("tag", findings);
-        let defaults = match fields.node("defaults") {
-            Some(node) => Defaults::read(node, findings),
-            None => Defaults::default(),
-        };
-        let node = fields.node("domain").unwrap_or(&document.root);
-        let name = fields.text("domain", findings).unwrap_or_default().to_owned();
-        if name.is_empty() {
-            findings.push(node.error("expected the name of a domain").at("domain"));
-            return None;
-        }
-        Some(Self { fields, name, node, charging, tag, defaults })
-    }
+    Policy { domains: domains.map(|domain| (domain.name.clone(), Arc::new(domain))).collect() }
 }
 
 /// A domain while its files are read.
@@ -102,6 +67,9 @@ struct Draft<'d> {
     file: Arc<str>,
     charging: Charging,
     tag: Option<Box<str>>,
+    mode: Option<Mode>,
+    plans: Plans,
+    requests: RequestRules,
     rules: Vec<Rule>,
     level: Vec<Drafted<'d>>,
 }
@@ -122,15 +90,28 @@ impl<'d> Draft<'d> {
             file: Arc::clone(&document.file),
             charging: Charging::AsWritten,
             tag: None,
+            mode: None,
+            plans: Plans::default(),
+            requests: RequestRules::default(),
             rules: Vec::new(),
             level: Vec::new(),
         }
     }
 
+    /// Adds what the top of another file says; the last word counts.
+    fn take(&mut self, head: Head<'_>) {
+        self.charging = head.charging.unwrap_or(self.charging);
+        self.tag = head.tag.map(Into::into).or(self.tag.take());
+        self.mode = head.mode.or(self.mode);
+        self.plans.entry = head.plans.entry.or(self.plans.entry.take());
+        self.plans.members.extend(head.plans.members);
+        self.requests.extend(head.requests);
+    }
+
     fn build(self, findings: &mut Findings) -> Domain {
         let first = complete(&self.level, findings);
-        let Self { name, charging, tag, rules, .. } = self;
-        Domain { name: name.into(), charging, tag, first, rules }
+        let Self { name, charging, tag, mode, plans, requests, rules, .. } = self;
+        Domain { name: name.into(), charging, tag, mode, plans, requests, first, rules }
     }
 }
 
@@ -158,6 +139,10 @@ struct Trail {
     /// As in `api_key=foo.path`, with what separates escaped.
     name: String,
     domain: String,
+    /// When the policy is read, for what ends some day.
+    now: Timestamp,
+    /// Whether the file says who is on which plan.
+    has_plans: bool,
 }
 
 impl Trail {
@@ -173,7 +158,7 @@ impl Trail {
             format!("{}={}", escaped(key), escaped(value))
         };
         let name = if self.name.is_empty() { step } else { format!("{}.{step}", self.name) };
-        Self { path, name, domain: self.domain.clone() }
+        Self { path, name, ..self.clone() }
     }
 }
 
@@ -200,8 +185,7 @@ impl Loader<'_> {
         defaults: &Defaults,
     ) -> Option<Drafted<'d>> {
         let path = format!("{}[{number}]", trail.at("descriptors"));
-        let allowed = [DESCRIPTOR, limits::FIELDS].concat();
-        let fields = Fields::of(node, &path, &allowed, self.findings)?;
+        let fields = Fields::of(node, &path, &language::DESCRIPTOR, self.findings)?;
         let key = fields.text("key", self.findings).unwrap_or_default().to_owned();
         if key.is_empty() {
             let at = fields.node("key").unwrap_or(node);
@@ -215,10 +199,12 @@ impl Loader<'_> {
             let why = "only values with a * can share a threshold";
             self.findings.push(at.error(why).at(format!("{path}.share_threshold")));
         }
+        let prefixes = self.prefixes(&fields);
         let limits = limits::read(&fields, &trail, defaults, self.findings);
         let below = self.descriptors(&fields, &trail, defaults);
         let next = complete(&below, self.findings);
         let rule = RuleId::try_from(self.rules.len()).ok()?;
+        let wants = matcher.in_words().into();
         let shared_as = shares.then(|| written.into());
         let metric = match (
             fields.flag("detailed_metric", self.findings),
@@ -231,8 +217,30 @@ impl Loader<'_> {
         let quota = fields.flag("quota_mode", self.findings);
         let metadata = fields.node("metadata").map(metadata);
         let (path_name, limits) = (trail.name.into(), limits.into());
-        self.rules.push(Rule { path: path_name, limits, next, shared_as, quota, metric, metadata });
+        self.rules.push(Rule {
+            path: path_name,
+            wants,
+            limits,
+            next,
+            shared_as,
+            prefixes,
+            quota,
+            metric,
+            metadata,
+        });
         Some(Drafted { key, matcher, rule, node, path })
+    }
+
+    fn prefixes(&mut self, fields: &Fields<'_>) -> Prefixes {
+        let mut read = |field| fields.number(field, self.findings);
+        let bits = |bits: Option<u64>, all: u8| {
+            bits.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(all)
+        };
+        let whole = Prefixes::WHOLE;
+        Prefixes {
+            v4: bits(read("ipv4_prefix"), whole.v4),
+            v6: bits(read("ipv6_prefix"), whole.v6),
+        }
     }
 
     /// What a descriptor applies to, and how that was written.
@@ -254,17 +262,18 @@ impl Loader<'_> {
     }
 
     fn our_matcher(&mut self, node: &Node, path: &str) -> Option<(Matcher, String)> {
-        let fields = Fields::of(node, path, MATCH, self.findings)?;
-        let given: Vec<&str> = MATCH.iter().copied().filter(|m| fields.node(m).is_some()).collect();
+        let fields = Fields::of(node, path, &language::MATCH, self.findings)?;
+        let ways: Vec<&str> = language::MATCH.all().map(|field| field.name).collect();
+        let given: Vec<&str> =
+            ways.iter().copied().filter(|way| fields.node(way).is_some()).collect();
         let [way] = given[..] else {
-            let why = format!("expected exactly one of {}", MATCH.join(", "));
+            let why = format!("expected exactly one of {}", ways.join(", "));
             self.findings.push(node.error(why).at(path));
             return None;
         };
         if way == "one_of" {
-            let values = fields.list(way, self.findings);
-            let texts = values.iter().filter_map(|value| value.as_text().ok().map(str::to_owned));
-            let texts: Vec<String> = texts.collect();
+            let texts = fields.texts(way, self.findings);
+            let texts: Vec<String> = texts.into_iter().map(str::to_owned).collect();
             let written = format!("one_of:{}", texts.join("|"));
             return Some((Matcher::OneOf(texts), written));
         }

@@ -17,7 +17,7 @@ fn find(policy: &Policy, entries: &str) -> Option<(String, String)> {
         .map(|(key, value)| Entry { key, value })
         .collect();
     let mut text = Vec::new();
-    let rule = policy.domain("api")?.resolve(&entries, &mut text)?;
+    let rule = policy.domain("api")?.resolve(&entries, &mut text)?.rule;
     Some((rule.path().to_owned(), String::from_utf8(text).unwrap()))
 }
 
@@ -78,7 +78,7 @@ descriptors:
     );
     let domain = policy.domain("api").unwrap();
     let limits = |key| {
-        let rule = domain.resolve(&[Entry { key, value: "x" }], &mut Vec::new()).unwrap();
+        let rule = domain.resolve(&[Entry { key, value: "x" }], &mut Vec::new()).unwrap().rule;
         rule.limits()
             .iter()
             .map(|limit| {

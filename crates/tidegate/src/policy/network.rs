@@ -1,6 +1,7 @@
 //! Addresses by network: the longest network that holds an address wins.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use foldhash::quality::RandomState;
@@ -39,6 +40,39 @@ impl Network {
             true => Ok(network),
             false => Err("an address whose bits after the length are zero"),
         }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address: IpAddr = match self.is_v6 {
+            true => IpAddr::V6(self.bits.into()),
+            false => IpAddr::V4(((self.bits >> 96) as u32).into()),
+        };
+        write!(f, "{address}/{}", self.length)
+    }
+}
+
+/// How many leading bits of an address count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Prefixes {
+    pub(super) v4: u8,
+    pub(super) v6: u8,
+}
+
+impl Prefixes {
+    /// All of them.
+    pub(super) const WHOLE: Self = Self { v4: 32, v6: 128 };
+
+    /// The network that an address counts as; `None` if the value is no address, or all of it
+    /// counts.
+    pub(super) fn of(self, value: &str) -> Option<Network> {
+        if self == Self::WHOLE {
+            return None;
+        }
+        let address = address(value)?;
+        let length = if address.is_ipv4() { self.v4 } else { self.v6 };
+        Network::of(address, length)
     }
 }
 

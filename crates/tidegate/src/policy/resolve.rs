@@ -1,14 +1,24 @@
 //! Which rule applies to a descriptor, and what its state is kept under.
 
+use std::io::Write;
+
+use super::descriptor::Entry;
+use super::level::RuleId;
 use super::rule::{Domain, Rule};
 
-/// One key and value of a descriptor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
-    /// What is told.
-    pub key: &'a str,
-    /// What it is.
+/// The rule that a descriptor leads to.
+#[derive(Clone, Copy, Debug)]
+pub struct Match<'p, 'a> {
+    /// Its number in the domain.
+    pub(super) id: RuleId,
+    /// The rule.
+    pub rule: &'p Rule,
+    /// The value of the last entry.
     pub value: &'a str,
+    /// The plan of whoever asks.
+    pub plan: Option<&'a str>,
+    /// Which entry's value keeps the keys of one tenant together.
+    pub(super) tag: usize,
 }
 
 impl Domain {
@@ -17,18 +27,64 @@ impl Domain {
     ///
     /// Values are told apart by a comma, and a comma or a backslash within one is escaped, so that no
     /// two descriptors share a text.
-    pub fn resolve(&self, entries: &[Entry<'_>], text: &mut Vec<u8>) -> Option<&Rule> {
-        let mut level = &self.first;
-        let mut rule = None;
+    pub fn resolve<'p: 'a, 'a>(
+        &'p self,
+        entries: &[Entry<'a>],
+        text: &mut Vec<u8>,
+    ) -> Option<Match<'p, 'a>> {
+        let (mut level, mut found) = (&self.first, None::<Match<'p, 'a>>);
+        let (mut plan, mut tag) = (None, None);
         for (place, entry) in entries.iter().enumerate() {
-            let found = self.rule(level.find(entry.key, entry.value)?);
-            if place > 0 {
+            if self.plans.entry.as_deref() == Some(entry.key) {
+                plan = Some(entry.value);
+                continue;
+            }
+            let id = level.find(entry.key, entry.value)?;
+            let rule = self.rule(id);
+            if found.is_some() {
                 text.push(b',');
             }
-            escape(found.shared_as.as_deref().unwrap_or(entry.value), text);
-            (rule, level) = (Some(found), &found.next);
+            match &rule.shared_as {
+                Some(shared) => escape(shared, text),
+                None if rule.prefixes.write(entry.value, text) => {}
+                None => escape(entry.value, text),
+            }
+            if tag.is_none() && self.tag.as_deref().is_none_or(|key| key == entry.key) {
+                tag = Some(place);
+            }
+            let first = found.map_or(place, |found| found.tag);
+            found = Some(Match { id, rule, value: entry.value, plan: None, tag: first });
+            level = &rule.next;
         }
-        rule
+        let found = found?;
+        let plan = plan.or_else(|| self.plans.members.get(found.value).map(|plan| &**plan));
+        Some(Match { plan, tag: tag.unwrap_or(found.tag), ..found })
+    }
+
+    /// How many entries lead somewhere, for whoever wonders why no rule applies.
+    pub fn depth(&self, entries: &[Entry<'_>]) -> usize {
+        let mut level = &self.first;
+        let is_plan = |entry: &&Entry<'_>| self.plans.entry.as_deref() == Some(entry.key);
+        let entries = entries.iter().filter(|entry| !is_plan(entry));
+        entries
+            .take_while(|entry| match level.find(entry.key, entry.value) {
+                Some(id) => {
+                    level = &self.rule(id).next;
+                    true
+                }
+                None => false,
+            })
+            .count()
+    }
+}
+
+/// What a state is kept under where the limit came with the request: all entries, keys included.
+pub(super) fn whole_text(entries: &[Entry<'_>], text: &mut Vec<u8>) {
+    for entry in entries {
+        escape(entry.key, text);
+        text.push(b',');
+        escape(entry.value, text);
+        text.push(b',');
     }
 }
 
@@ -42,5 +98,16 @@ fn escape(value: &str, text: &mut Vec<u8>) {
             text.push(b'\\');
         }
         text.push(byte);
+    }
+}
+
+impl super::network::Prefixes {
+    /// Appends the network of an address; false, and nothing, if the value is none or all of it
+    /// counts.
+    fn write(self, value: &str, text: &mut Vec<u8>) -> bool {
+        match self.of(value) {
+            Some(network) => write!(text, "{network}").is_ok(),
+            None => false,
+        }
     }
 }

@@ -1,45 +1,55 @@
 //! What can be used but is hardly meant.
 
-use tidegate_core::Limit;
 use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{AlgorithmName, Limit, Rate};
 
 use super::Trail;
 use super::fields::Fields;
+use super::limits::Defaults;
+use super::numbers::Numbers;
 use crate::policy::finding::Findings;
+use crate::policy::limit::{OnStoreFailure, Tier};
 
 /// Words in a descriptor that say that somebody tries to get in.
 const ENTRANCES: &[&str] = &["auth", "login", "logon", "otp", "password", "signin", "token"];
+/// Words in a descriptor that say that each request costs money.
+const PAID: &[&str] =
+    &["billing", "charge", "checkout", "completion", "invoice", "payment", "purchase", "sms"];
 /// A log of more entries takes more memory per key than most expect.
 const LONG_LOG: u64 = 1_000;
 const BYTES_PER_ENTRY: u64 = 16;
+/// Below so many per second a node asks the store about as often with leases as without.
+const LEAST_LEASED_PER_SECOND: u128 = 20;
+const MICROS: u128 = 1_000_000;
 
 /// Warns of a limit that does what it says, if that is hardly what its author wants.
 pub(super) fn advise(
-    limit: &Limit,
-    cost: u64,
+    numbers: &Numbers,
+    choices: &Defaults,
     fields: &Fields<'_>,
     trail: &Trail,
     findings: &mut Findings,
 ) {
+    let Some(limit) = numbers.limit() else { return };
     let mut warn = |field: &str, message: String| {
-        let nodes = [field, "rate", "requests", "requests_per_unit"];
-        let found = nodes.into_iter().find_map(|field| Some((field, fields.node(field)?)));
-        if let Some((field, node)) = found {
+        let at = fields.first(&[field, "rate", "requests", "rate_limit"]);
+        if let Some((field, node)) = at {
             findings.push(node.warning(message).at(fields.at(field)));
         }
     };
-    let capacity = match limit {
-        Limit::Bucket(bucket) => bucket.capacity(),
-        Limit::FixedWindow(window) => window.limit(),
-        Limit::SlidingWindow(window) => window.limit(),
-        Limit::SlidingLog(log) => log.limit(),
-        _ => u64::MAX,
-    };
+    let path = trail.name.to_ascii_lowercase();
+    let speaks_of = |words: &[&str]| words.iter().any(|word| path.contains(word));
+    let (cost, capacity) = (choices.cost.unwrap_or(1), capacity(&limit));
     // A limit of nought is meant to deny.
     if capacity > 0 && cost > capacity {
         let why =
             format!("a request costs {cost}, more than the {capacity} there ever are: none passes");
         warn("cost", why);
+    }
+    if choices.on_store_failure == OnStoreFailure::Allow && speaks_of(PAID) {
+        let why = "with on_store_failure: allow, everything passes while the store is away, which \
+                   here costs money: take local or deny";
+        warn("on_store_failure", why.to_owned());
     }
     match limit {
         Limit::SlidingLog(log) if log.limit() > LONG_LOG => {
@@ -48,14 +58,44 @@ pub(super) fn advise(
             warn("rate", why);
         }
         // In their form it is what the form means; in ours it was chosen.
-        Limit::FixedWindow(window) if window.denied() == Denied::Ignored => {
-            let path = trail.name.to_ascii_lowercase();
-            if ENTRANCES.iter().any(|word| path.contains(word)) {
-                let why = "a fixed window lets twice its limit through across a boundary, which \
-                           whoever guesses passwords will use: take sliding_window or token_bucket";
-                warn("algorithm", why.to_owned());
-            }
+        Limit::FixedWindow(_) if numbers.denied == Denied::Ignored && speaks_of(ENTRANCES) => {
+            let why = "a fixed window lets twice its limit through across a boundary, which \
+                       whoever guesses passwords will use: take sliding_window or token_bucket";
+            warn("algorithm", why.to_owned());
         }
         _ => {}
+    }
+    if choices.tier == Tier::Leased
+        && let Some(why) = lease_advice(numbers, capacity)
+    {
+        warn("tier", why);
+    }
+}
+
+/// What speaks against leases.
+fn lease_advice(numbers: &Numbers, capacity: u64) -> Option<String> {
+    let Rate { count, per } = numbers.rate;
+    if matches!(numbers.algorithm, AlgorithmName::SlidingLog | AlgorithmName::LeakyBucket) {
+        return Some(format!("{} is always decided in the store", numbers.algorithm));
+    }
+    let (count, per) = (u128::from(count), u128::from(per.as_micros()));
+    if count * MICROS < LEAST_LEASED_PER_SECOND * per {
+        return Some("below 20 per second leases save no calls to the store".into());
+    }
+    // Four times what the rate gives in the 100 ms of a lease.
+    let is_bucket = matches!(numbers.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
+    let least = (4 * count * (MICROS / 10)).div_ceil(per);
+    (is_bucket && u128::from(capacity) < least).then(|| {
+        format!("leases need a burst of at least {least} at this rate, four times what 100 ms give")
+    })
+}
+
+fn capacity(limit: &Limit) -> u64 {
+    match limit {
+        Limit::Bucket(bucket) => bucket.capacity(),
+        Limit::FixedWindow(window) => window.limit(),
+        Limit::SlidingWindow(window) => window.limit(),
+        Limit::SlidingLog(log) => log.limit(),
+        _ => u64::MAX,
     }
 }

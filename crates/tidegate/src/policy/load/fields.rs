@@ -2,34 +2,37 @@
 
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
+use crate::policy::language::{Kind, Table};
 
 /// A map whose keys are all known.
 pub(super) struct Fields<'d> {
+    table: &'static Table,
     pairs: Vec<(&'d str, &'d Node)>,
     path: String,
 }
 
 impl<'d> Fields<'d> {
-    /// The fields of `node`, if it is a map; keys that are not `allowed` are told.
+    /// The fields of `node`, if it is a map; keys that are not in the table are told.
     pub(super) fn of(
         node: &'d Node,
         path: &str,
-        allowed: &[&str],
+        table: &'static Table,
         findings: &mut Findings,
     ) -> Option<Self> {
         let map = node.as_map().map_err(|finding| findings.push(finding.at(path))).ok()?;
-        let mut fields = Self { pairs: Vec::with_capacity(map.len()), path: path.into() };
+        let mut fields = Self { table, pairs: Vec::with_capacity(map.len()), path: path.into() };
         for (key, value) in map {
             let Ok(name) = key.as_text() else {
                 findings.push(key.mismatch("the name of a field").at(path));
                 continue;
             };
-            if allowed.contains(&name) {
+            if table.field(name).is_some() {
                 fields.pairs.push((name, value));
             } else {
-                let advice = match nearest(name, allowed) {
+                let known: Vec<&str> = table.all().map(|field| field.name).collect();
+                let advice = match nearest(name, &known) {
                     Some(meant) => format!("; did you mean `{meant}`?"),
-                    None => format!("; known are {}", allowed.join(", ")),
+                    None => format!("; known are {}", known.join(", ")),
                 };
                 let why = format!("unknown field {}{advice}", quoted(name));
                 findings.push(key.error(why).at(fields.at(name)));
@@ -48,6 +51,11 @@ impl<'d> Fields<'d> {
         found.filter(|node| !node.is_null())
     }
 
+    /// The first of these fields that is there.
+    pub(super) fn first<'f>(&self, fields: &[&'f str]) -> Option<(&'f str, &'d Node)> {
+        fields.iter().find_map(|field| Some((*field, self.node(field)?)))
+    }
+
     pub(super) fn text(&self, field: &str, findings: &mut Findings) -> Option<&'d str> {
         let read = self.node(field)?.as_text();
         read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()
@@ -59,9 +67,51 @@ impl<'d> Fields<'d> {
         read.map_err(|finding| findings.push(finding.at(self.at(field)))).unwrap_or(false)
     }
 
+    /// A whole number within the bounds of the field.
     pub(super) fn number(&self, field: &str, findings: &mut Findings) -> Option<u64> {
-        let read = self.node(field)?.as_u64();
-        read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()
+        let node = self.node(field)?;
+        let read = node.as_u64();
+        let read = read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()?;
+        let Some(Kind::Number(least, most)) = self.table.field(field).map(|field| &field.kind)
+        else {
+            return Some(read);
+        };
+        if !(*least..=*most).contains(&read) {
+            let expected = format!("a number from {least} to {most}");
+            findings.push(node.mismatch(&expected).at(self.at(field)));
+            return None;
+        }
+        Some(read)
+    }
+
+    /// Texts in a list; empty unless it is there.
+    pub(super) fn texts(&self, field: &str, findings: &mut Findings) -> Vec<&'d str> {
+        let mut texts = Vec::new();
+        for (number, node) in self.list(field, findings).iter().enumerate() {
+            let at = || format!("{}[{number}]", self.at(field));
+            match node.as_text() {
+                Ok(text) => texts.push(text),
+                Err(finding) => findings.push(finding.at(at())),
+            }
+        }
+        texts
+    }
+
+    /// A map from names that the author chose; empty unless it is there.
+    pub(super) fn named(&self, field: &str, findings: &mut Findings) -> Vec<(&'d str, &'d Node)> {
+        let Some(node) = self.node(field) else { return Vec::new() };
+        let path = self.at(field);
+        let Ok(map) = node.as_map().map_err(|finding| findings.push(finding.at(&*path))) else {
+            return Vec::new();
+        };
+        let mut named = Vec::new();
+        for (key, value) in map {
+            match key.as_text() {
+                Ok(name) => named.push((name, value)),
+                Err(finding) => findings.push(finding.at(&*path)),
+            }
+        }
+        named
     }
 
     /// Empty unless it is there and a list.
@@ -70,14 +120,12 @@ impl<'d> Fields<'d> {
         read.map_err(|finding| findings.push(finding.at(self.at(field)))).unwrap_or(&[])
     }
 
-    /// One of these words.
-    pub(super) fn choice(
-        &self,
-        field: &str,
-        words: &[&'static str],
-        findings: &mut Findings,
-    ) -> Option<&'static str> {
+    /// One of the field's words.
+    pub(super) fn choice(&self, field: &str, findings: &mut Findings) -> Option<&'static str> {
         let node = self.node(field)?;
+        let Some(Kind::Choice(words)) = self.table.field(field).map(|field| &field.kind) else {
+            return None;
+        };
         let text = self.text(field, findings)?;
         let word = words.iter().copied().find(|word| *word == text);
         if word.is_none() {

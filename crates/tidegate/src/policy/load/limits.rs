@@ -1,72 +1,54 @@
 //! The limits of a descriptor: theirs (`rate_limit`), ours (`rate` …), or several (`limits`).
 
-use tidegate_core::{AlgorithmName, Builder, InvalidLimit, Limit, MAX_COST, Rate, Span};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use tidegate_core::AlgorithmName;
 
 use super::Trail;
 use super::advice::advise;
 use super::fields::Fields;
-use crate::key::Scope;
+use super::numbers::{self, Numbers};
+use super::theirs;
+use super::variants::{overrides, plans, shadow};
+use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
-use crate::policy::rule::{Allowance, Form, Mode, OnStoreFailure, PolicyLimit, Tier, Unit};
+use crate::policy::language;
+use crate::policy::limit::{Form, Mode, OnStoreFailure, PolicyLimit, Tier};
+use crate::policy::share::Share;
 
-/// What a limit may say; a descriptor with one limit says it itself.
-pub(super) const FIELDS: &[&str] = &[
-    "algorithm",
-    "burst",
-    "cost",
-    "count_denied",
-    "mode",
-    "name",
-    "on_store_failure",
-    "per",
-    "queue",
-    "rate",
-    "requests",
-    "tier",
-];
-/// What a domain may say for all its limits.
-const DEFAULTS: &[&str] = &["algorithm", "cost", "mode", "on_store_failure", "tier"];
 /// What makes a descriptor's own fields a limit.
-const QUANTITIES: &[&str] = &["rate", "requests"];
-/// The fields of theirs.
-const THEIRS: &[&str] = &["name", "replaces", "requests_per_unit", "unit", "unlimited"];
-const MODES: &[&str] = &["enforce", "shadow", "off"];
-const FAILURES: &[&str] = &["allow", "deny", "local"];
-const TIERS: &[&str] = &["exact", "leased"];
+const QUANTITIES: &[&str] = &["rate", "requests", "per"];
 
 /// What holds for every limit that does not say otherwise.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
-    algorithm: Option<AlgorithmName>,
-    cost: Option<u64>,
-    mode: Mode,
-    on_store_failure: OnStoreFailure,
-    tier: Tier,
+    pub(super) algorithm: Option<AlgorithmName>,
+    pub(super) cost: Option<u64>,
+    pub(super) mode: Mode,
+    pub(super) on_store_failure: OnStoreFailure,
+    pub(super) tier: Tier,
 }
 
 impl Defaults {
     pub(super) fn read(node: &Node, findings: &mut Findings) -> Self {
-        match Fields::of(node, "defaults", DEFAULTS, findings) {
+        match Fields::of(node, "defaults", &language::DEFAULTS, findings) {
             Some(fields) => Self::default().overlaid(&fields, findings),
             None => Self::default(),
         }
     }
 
-    fn overlaid(self, fields: &Fields<'_>, findings: &mut Findings) -> Self {
-        let mode = match fields.choice("mode", MODES, findings) {
-            None => self.mode,
-            Some("shadow") => Mode::Shadow,
-            Some("off") => Mode::Off,
-            Some(_) => Mode::Enforce,
-        };
-        let on_store_failure = match fields.choice("on_store_failure", FAILURES, findings) {
+    pub(super) fn overlaid(self, fields: &Fields<'_>, findings: &mut Findings) -> Self {
+        let mode = fields.choice("mode", findings).map_or(self.mode, Mode::of);
+        let on_store_failure = match fields.choice("on_store_failure", findings) {
             None => self.on_store_failure,
             Some("allow") => OnStoreFailure::Allow,
             Some("deny") => OnStoreFailure::Deny,
             Some(_) => OnStoreFailure::Local,
         };
-        let tier = match fields.choice("tier", TIERS, findings) {
+        let tier = match fields.choice("tier", findings) {
             None => self.tier,
             Some("leased") => Tier::Leased,
             Some(_) => Tier::Exact,
@@ -77,9 +59,8 @@ impl Defaults {
     }
 }
 
-fn algorithm(fields: &Fields<'_>, findings: &mut Findings) -> Option<AlgorithmName> {
-    let words = AlgorithmName::ALL.map(AlgorithmName::as_str);
-    fields.choice("algorithm", &words, findings)?.parse().ok()
+pub(super) fn algorithm(fields: &Fields<'_>, findings: &mut Findings) -> Option<AlgorithmName> {
+    fields.choice("algorithm", findings)?.parse().ok()
 }
 
 /// All limits of one descriptor.
@@ -89,7 +70,7 @@ pub(super) fn read(
     defaults: &Defaults,
     findings: &mut Findings,
 ) -> Vec<PolicyLimit> {
-    let own = QUANTITIES.iter().find_map(|field| fields.node(field));
+    let own = fields.first(QUANTITIES).map(|(_, node)| node);
     let (theirs, several) = (fields.node("rate_limit"), fields.node("limits"));
     let given = [own, theirs, several].into_iter().flatten().count();
     if let (true, Some(node)) = (given > 1, several.or(theirs)) {
@@ -98,18 +79,21 @@ pub(super) fn read(
         return Vec::new();
     }
     if let Some(node) = theirs {
-        return self::theirs(node, fields, trail, defaults, findings).into_iter().collect();
-    }
-    if several.is_some() {
-        return self::several(fields, trail, defaults, findings);
+        return theirs::read(node, fields, trail, defaults, findings).into_iter().collect();
     }
     if own.is_some() {
         return ours(fields, trail, defaults, findings).into_iter().collect();
     }
-    let stray = FIELDS.iter().find_map(|field| Some((field, fields.node(field)?)));
-    if let Some((field, node)) = stray {
-        let why = format!("`{field}` without a `rate` limits nothing");
+    let names: Vec<&str> = language::LIMIT.all().map(|field| field.name).collect();
+    if let Some((field, node)) = fields.first(&names) {
+        let why = match several {
+            Some(_) => format!("`{field}` stands beside `limits`: it belongs into each of them"),
+            None => format!("`{field}` without a `rate` limits nothing"),
+        };
         findings.push(node.error(why).at(fields.at(field)));
+    }
+    if several.is_some() {
+        return self::several(fields, trail, defaults, findings);
     }
     Vec::new()
 }
@@ -125,7 +109,10 @@ fn several(
     let list = fields.list("limits", findings);
     for (number, node) in list.iter().enumerate() {
         let path = format!("{}[{number}]", fields.at("limits"));
-        let Some(fields) = Fields::of(node, &path, FIELDS, findings) else { continue };
+        let Some(fields) = Fields::of(node, &path, &language::LIMIT, findings) else { continue };
+        if fields.first(QUANTITIES).is_none() {
+            findings.push(node.error("expected a `rate`").at(&*path));
+        }
         let limit = ours(&fields, trail, defaults, findings);
         let name = fields.text("name", findings);
         if name.is_none() && list.len() > 1 {
@@ -147,192 +134,79 @@ fn ours(
     defaults: &Defaults,
     findings: &mut Findings,
 ) -> Option<PolicyLimit> {
-    let rate = rate(fields, findings)?;
     let choices = defaults.overlaid(fields, findings);
-    let algorithm = choices.algorithm.unwrap_or(AlgorithmName::TokenBucket);
-    let mut builder = Builder::new(algorithm, rate);
-    if let Some(burst) = fields.number("burst", findings) {
-        builder = builder.burst(burst);
-    }
-    if let Some(queue) = fields.number("queue", findings) {
-        builder = builder.queue(queue);
-    }
-    if fields.flag("count_denied", findings) {
-        builder = builder.count_denied();
-    }
-    let limit = build(builder, fields, findings)?;
+    // A calendar says the algorithm itself, so only one beside it can contradict.
+    let chosen = match fields.node("calendar") {
+        Some(_) => algorithm(fields, findings),
+        None => choices.algorithm,
+    };
+    let numbers = numbers::read(fields, chosen, findings)?;
     let name = fields.text("name", findings);
-    let written = Written { fields, trail, name, form: Form::Native };
-    Some(finish(limit, &written, choices, findings))
-}
-
-/// `rate: N/PERIOD`, or `requests: N` and `per: PERIOD`.
-fn rate(fields: &Fields<'_>, findings: &mut Findings) -> Option<Rate> {
-    let (written, requests, per) =
-        (fields.node("rate"), fields.node("requests"), fields.node("per"));
-    match (written, requests, per) {
-        (Some(node), None, None) => {
-            let text = fields.text("rate", findings)?;
-            let expected = "a rate such as 100/s, 5000/hour or 20/5m";
-            let read = text
-                .parse()
-                .map_err(|_| findings.push(node.mismatch(expected).at(fields.at("rate"))));
-            read.ok()
-        }
-        (None, Some(_), Some(node)) => {
-            let count = fields.number("requests", findings)?;
-            let period = format!("1/{}", fields.text("per", findings)?);
-            let expected = "a period such as s, 5m, hour or day";
-            let read = period
-                .parse::<Rate>()
-                .map_err(|_| findings.push(node.mismatch(expected).at(fields.at("per"))));
-            read.ok().map(|rate| Rate::new(count, rate.per))
-        }
-        (None, Some(node), None) => {
-            findings.push(node.error("`requests` needs a `per`").at(fields.at("requests")));
-            None
-        }
-        (Some(_), Some(node), _) | (Some(_), None, Some(node)) => {
-            let why = "either `rate`, or `requests` and `per`";
-            findings.push(node.error(why).at(fields.at("rate")));
-            None
-        }
-        (None, None, _) => None,
-    }
-}
-
-/// A limit as envoyproxy/ratelimit writes it.
-fn theirs(
-    node: &Node,
-    descriptor: &Fields<'_>,
-    trail: &Trail,
-    defaults: &Defaults,
-    findings: &mut Findings,
-) -> Option<PolicyLimit> {
-    let fields = Fields::of(node, &descriptor.at("rate_limit"), THEIRS, findings)?;
-    let unit = fields.text("unit", findings);
-    let known = unit.and_then(|text| {
-        Unit::ALL.into_iter().find(|unit| unit.as_str().eq_ignore_ascii_case(text))
-    });
-    let choices = defaults.overlaid(descriptor, findings);
-    let shadow = descriptor.flag("shadow_mode", findings);
-    let choices = if shadow { Defaults { mode: Mode::Shadow, ..choices } } else { choices };
-    let (name, replaces) = (fields.text("name", findings), replaces(&fields, findings));
-    if fields.flag("unlimited", findings) {
-        if let Some(node) = fields.node("unit").filter(|_| known.is_some()) {
-            findings.push(node.error("`unlimited` has no unit").at(fields.at("unit")));
-        }
-        let form = Form::Envoy { unit: Unit::Second, requests_per_unit: 0 };
-        let written = Written { fields: &fields, trail, name, form };
-        let limit = finish(None, &written, choices, findings);
-        return Some(PolicyLimit { replaces, ..limit });
-    }
-    let Some(unit) = known else {
-        let expected = format!("one of {}", Unit::ALL.map(Unit::as_str).join(", "));
-        let at = fields.node("unit").unwrap_or(node);
-        let finding = if unit.is_some() {
-            at.mismatch(&expected)
-        } else {
-            at.error(format!("expected a `unit`, {expected}"))
-        };
-        findings.push(finding.at(fields.at("unit")));
-        return None;
-    };
-    let count = fields.number("requests_per_unit", findings).unwrap_or(0);
-    let Ok(requests_per_unit) = u32::try_from(count) else {
-        let at = fields.node("requests_per_unit").unwrap_or(node);
-        findings.push(at.mismatch("at most 4294967295").at(fields.at("requests_per_unit")));
-        return None;
-    };
-    let rate = Rate::new(count, Span::from_secs(unit.seconds()));
-    let builder = match choices.algorithm {
-        Some(algorithm) => Builder::new(algorithm, rate),
-        None => Limit::fixed_window(rate).count_denied(),
-    };
-    let limit = build(builder, &fields, findings)?;
-    let form = Form::Envoy { unit, requests_per_unit };
-    let written = Written { fields: &fields, trail, name, form };
-    let limit = finish(limit, &written, choices, findings);
-    Some(PolicyLimit { replaces, ..limit })
-}
-
-/// The names of limits that do not apply where this one does.
-fn replaces(fields: &Fields<'_>, findings: &mut Findings) -> Box<[Box<str>]> {
-    let own = fields.text("name", findings);
-    let mut names: Vec<Box<str>> = Vec::new();
-    for (number, node) in fields.list("replaces", findings).iter().enumerate() {
-        let path = format!("{}[{number}]", fields.at("replaces"));
-        let Some(fields) = Fields::of(node, &path, &["name"], findings) else { continue };
-        match fields.text("name", findings) {
-            Some(name) if name.is_empty() || Some(name) == own => {
-                findings.push(node.error("a limit replaces another one, by its name").at(path));
-            }
-            Some(name) => names.push(name.into()),
-            None => findings.push(node.error("expected a `name`").at(path)),
-        }
-    }
-    names.into()
-}
-
-/// The engine's limit; what it refuses is told at the field that is to blame.
-fn build(builder: Builder, fields: &Fields<'_>, findings: &mut Findings) -> Option<Option<Limit>> {
-    match builder.build() {
-        Ok(limit) => Some(Some(limit)),
-        Err(error) => {
-            let blamed = match error {
-                InvalidLimit::Burst | InvalidLimit::BurstOnWindow => "burst",
-                InvalidLimit::Queue | InvalidLimit::QueueOutsideLeakyBucket => "queue",
-                InvalidLimit::WindowOption => "count_denied",
-                _ => "rate",
-            };
-            let at = [blamed, "rate", "requests", "requests_per_unit"];
-            let at = at.into_iter().find_map(|field| Some((field, fields.node(field)?)));
-            if let Some((field, node)) = at {
-                findings.push(node.error(error.to_string()).at(fields.at(field)));
-            }
-            None
-        }
-    }
+    Written { fields, trail, name, form: Form::Native }.finish(&numbers, choices, findings)
 }
 
 /// Where a limit was written.
-struct Written<'a> {
-    fields: &'a Fields<'a>,
-    trail: &'a Trail,
-    name: Option<&'a str>,
-    form: Form,
+pub(super) struct Written<'a> {
+    pub(super) fields: &'a Fields<'a>,
+    pub(super) trail: &'a Trail,
+    pub(super) name: Option<&'a str>,
+    pub(super) form: Form,
 }
 
-/// `None` is unlimited.
-fn finish(
-    limit: Option<Limit>,
-    written: &Written<'_>,
-    choices: Defaults,
-    findings: &mut Findings,
-) -> PolicyLimit {
-    let Written { fields, trail, name, form } = *written;
-    let Defaults { cost, mode, on_store_failure, tier, .. } = choices;
-    let cost = cost.unwrap_or(1);
-    if let Some(node) = fields.node("cost").filter(|_| cost > MAX_COST) {
-        findings.push(node.mismatch("at most 4294967296").at(fields.at("cost")));
+impl Written<'_> {
+    fn id(&self) -> Arc<str> {
+        let (trail, name) = (self.trail, self.name.unwrap_or_default());
+        format!("{}/{}#{name}", trail.domain, trail.name).into()
     }
-    if let Some(limit) = &limit {
-        advise(limit, cost, fields, trail, findings);
+
+    /// A limit that allows everything.
+    pub(super) fn unlimited(&self, choices: Defaults) -> PolicyLimit {
+        let Defaults { cost, mode, on_store_failure, tier, .. } = choices;
+        PolicyLimit {
+            id: self.id(),
+            name: self.name.map(Into::into),
+            allowance: Allowance::Unlimited,
+            plans: HashMap::with_hasher(RandomState::default()),
+            overrides: HashMap::with_hasher(RandomState::default()),
+            shadow: None,
+            form: self.form,
+            cost: cost.unwrap_or(1),
+            mode,
+            enforce: Share::ALL,
+            on_store_failure,
+            tier,
+            replaces: Box::default(),
+        }
     }
-    let id = format!("{}/{}#{}", trail.domain, trail.name, name.unwrap_or_default());
-    let allowance = limit.map_or(Allowance::Unlimited, |limit| Allowance::Limited {
-        limit,
-        scope: Scope::new(&id, &limit),
-    });
-    PolicyLimit {
-        id: id.into(),
-        name: name.map(Into::into),
-        allowance,
-        form,
-        cost,
-        mode,
-        on_store_failure,
-        tier,
-        replaces: Box::default(),
+
+    /// A limit of these numbers, and whatever else its fields say.
+    pub(super) fn finish(
+        &self,
+        numbers: &Numbers,
+        choices: Defaults,
+        findings: &mut Findings,
+    ) -> Option<PolicyLimit> {
+        let (id, fields) = (self.id(), self.fields);
+        let allowance = numbers.build(&id, fields, findings)?;
+        advise(numbers, &choices, fields, self.trail, findings);
+        let enforce = self.share(findings);
+        Some(PolicyLimit {
+            plans: plans(numbers, &id, fields, self.trail, findings),
+            overrides: overrides(numbers, &id, fields, self.trail, findings),
+            shadow: shadow(numbers, &id, fields, findings),
+            allowance,
+            enforce,
+            ..self.unlimited(choices)
+        })
+    }
+
+    fn share(&self, findings: &mut Findings) -> Share {
+        let Some(node) = self.fields.node("enforce") else { return Share::ALL };
+        let text = self.fields.text("enforce", findings).unwrap_or_default();
+        Share::parse(text).unwrap_or_else(|| {
+            let expected = "a share such as 25%, from 0% to 100%";
+            findings.push(node.mismatch(expected).at(self.fields.at("enforce")));
+            Share::ALL
+        })
     }
 }

@@ -1,0 +1,98 @@
+//! How much a limit allows, by even time or by the calendar.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{Limit, Rate, Span, Timestamp};
+
+use super::calendar::Calendar;
+use crate::key::Scope;
+
+/// How much a limit allows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Allowance {
+    /// Everything, uncounted.
+    Unlimited,
+    /// So much, with the state kept under this.
+    Limited {
+        /// By which numbers.
+        limit: Limit,
+        /// The limit's part of its keys.
+        scope: Scope,
+    },
+    /// So much in each period of a calendar.
+    Calendar(CalendarQuota),
+}
+
+/// A count for each period of a calendar.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CalendarQuota {
+    pub(super) id: Arc<str>,
+    pub(super) count: u64,
+    pub(super) denied: Denied,
+    pub(super) calendar: Calendar,
+}
+
+impl Allowance {
+    /// The numbers at `now`, and what state is kept under; `None` if everything is allowed.
+    pub fn at(&self, now: Timestamp) -> Option<(Limit, Scope)> {
+        match self {
+            Self::Unlimited => None,
+            Self::Limited { limit, scope } => Some((*limit, *scope)),
+            Self::Calendar(quota) => quota.at(now),
+        }
+    }
+}
+
+impl CalendarQuota {
+    /// A fixed window that is the period which holds `now`. Length and offset are a part of the
+    /// scope, so each period counts for itself, however long it is.
+    fn at(&self, now: Timestamp) -> Option<(Limit, Scope)> {
+        let period = self.calendar.period(now);
+        let length = period.end.as_micros() - period.start.as_micros();
+        let offset = Span::from_micros(period.start.as_micros() % length);
+        let rate = Rate::new(self.count, Span::from_micros(length));
+        let window = Limit::fixed_window(rate).offset(offset);
+        let window = match self.denied {
+            Denied::Counted => window.count_denied(),
+            Denied::Ignored => window,
+        };
+        // Count and length were checked when the policy was read.
+        let limit = window.build().ok()?;
+        Some((limit, Scope::new(&self.id, &limit)))
+    }
+}
+
+/// As in `100/60s token bucket` for people who read an explanation.
+impl fmt::Display for Allowance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Limited { limit, .. } => write!(f, "{}", Numbers(limit)),
+            Self::Calendar(quota) => write!(f, "{} in each {}", quota.count, quota.calendar),
+        }
+    }
+}
+
+/// The numbers of a limit, in words.
+struct Numbers<'a>(&'a Limit);
+
+impl fmt::Display for Numbers<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Limit::Bucket(bucket) => {
+                let refill = Span::from_micros(bucket.fill_time().ticks);
+                write!(f, "{} at once, full again after {refill}", bucket.capacity())
+            }
+            Limit::FixedWindow(window) => {
+                write!(f, "{} in each window of {}", window.limit(), window.length())
+            }
+            Limit::SlidingWindow(window) => {
+                write!(f, "{} in about any {}", window.limit(), window.length())
+            }
+            Limit::SlidingLog(log) => write!(f, "{} in any {}", log.limit(), log.length()),
+            other => f.write_str(other.family()),
+        }
+    }
+}

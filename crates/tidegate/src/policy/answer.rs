@@ -1,0 +1,188 @@
+//! What a policy answers to a request.
+
+use std::sync::Arc;
+
+use tidegate_core::{Decision, Limit, Outcome, Span};
+
+use super::descriptor::RequestLimit;
+use super::level::RuleId;
+use super::limit::PolicyLimit;
+use super::rule::{Domain, Rule};
+use crate::verdict::rank;
+
+/// What a policy answers to a request: yes or no, and what each limit said.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// `None` if the policy has no such domain.
+    pub(super) domain: Option<Arc<Domain>>,
+    pub(super) parts: Vec<Part>,
+    pub(super) allowed: bool,
+    /// The part that speaks for all.
+    pub(super) binding: Option<usize>,
+}
+
+/// What one limit said.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Under which descriptor of the request.
+    pub descriptor: usize,
+    /// Which limit.
+    pub(super) source: LimitSource,
+    /// What its word counts for.
+    pub standing: Standing,
+    /// By which numbers it decided; `None` if it did not.
+    pub numbers: Option<Limit>,
+    /// What it decided; `None` if it was not asked.
+    pub decision: Option<Decision>,
+}
+
+/// Where a limit comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LimitSource {
+    Policy { rule: RuleId, limit: usize },
+    Request(RequestLimit),
+}
+
+/// What the word of a limit counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// If it denies, the request is denied.
+    Live,
+    /// If it denies, and all of its kind do, the request is denied (`quota_mode`).
+    Quota,
+    /// It is decided, and holds nobody back.
+    Shadow,
+    /// As a shadow, but another limit beside the live one that stands before it.
+    Beside,
+    /// It allows everything.
+    Unlimited,
+    /// Another limit of the request takes its place.
+    Replaced,
+    /// It is switched off.
+    Off,
+}
+
+impl Answer {
+    /// What is answered if nothing limits.
+    pub(super) const fn unlimited() -> Self {
+        Self { domain: None, parts: Vec::new(), allowed: true, binding: None }
+    }
+
+    /// Whether the request may go ahead, perhaps after [`Answer::delay`].
+    pub const fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Whether the policy has the domain.
+    pub const fn knows_domain(&self) -> bool {
+        self.domain.is_some()
+    }
+
+    /// What every limit said that the request met, descriptor by descriptor.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The limit that speaks for all: of those that count, the one that denies for longest, or else
+    /// the one with least left. `None` if none counts.
+    pub fn binding(&self) -> Option<&Part> {
+        self.binding.map(|part| &self.parts[part])
+    }
+
+    /// How long to wait before asking again, if nobody else spends; `None` if the request is allowed
+    /// or no wait helps.
+    pub fn retry_after(&self) -> Option<Span> {
+        if self.allowed { None } else { self.binding()?.decision?.retry_after() }
+    }
+
+    /// True if no wait helps.
+    pub fn is_never(&self) -> bool {
+        !self.allowed && self.retry_after().is_none()
+    }
+
+    /// How long an allowed request has to hold back before it starts.
+    pub fn delay(&self) -> Span {
+        let delays = self.counting().filter_map(|part| Some(part.decision?.delay()));
+        if self.allowed { delays.max().unwrap_or_default() } else { Span::ZERO }
+    }
+
+    /// Whether a descriptor is over one of its limits, be it that this denies the request or not.
+    pub fn is_over(&self, descriptor: usize) -> bool {
+        self.of(descriptor).any(|part| part.counts() && part.denies())
+    }
+
+    /// What the limits of one descriptor said.
+    pub fn of(&self, descriptor: usize) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(move |part| part.descriptor == descriptor)
+    }
+
+    /// The limit that speaks for a descriptor.
+    pub fn binding_of(&self, descriptor: usize) -> Option<&Part> {
+        self.of(descriptor)
+            .filter(|part| part.decision.is_some() && part.standing != Standing::Beside)
+            .max_by_key(|part| (part.counts(), part.rank()))
+    }
+
+    /// The rule and the limit of a part; `None` if the limit came with the request.
+    pub fn limit(&self, part: &Part) -> Option<(&Rule, &PolicyLimit)> {
+        let LimitSource::Policy { rule, limit } = part.source else { return None };
+        let rule = self.domain.as_ref()?.rule(rule);
+        Some((rule, rule.limits().get(limit)?))
+    }
+
+    fn counting(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| part.counts())
+    }
+
+    /// Settles who speaks, and whether the request may go ahead.
+    pub(super) fn fold(&mut self) {
+        let over = |standing| {
+            move |part: &&Part| {
+                part.standing == standing && part.decision.is_some() && part.denies()
+            }
+        };
+        let live_denies = self.parts.iter().any(|part| over(Standing::Live)(&part));
+        let quotas = self.parts.iter().filter(|part| part.standing == Standing::Quota).count();
+        let over_quota = self.parts.iter().filter(over(Standing::Quota)).count();
+        self.allowed = !live_denies && (quotas == 0 || over_quota < quotas);
+        let speaks = |part: &Part| {
+            // A quota that is over binds nobody as long as another is not.
+            let beaten = part.standing == Standing::Quota && part.denies() && self.allowed;
+            part.counts() && part.decision.is_some() && !beaten
+        };
+        let speakers = self.parts.iter().enumerate().filter(|(_, part)| speaks(part));
+        self.binding = speakers.max_by_key(|(_, part)| part.rank()).map(|(number, _)| number);
+    }
+}
+
+impl Part {
+    /// Whether it takes part in the verdict.
+    pub const fn counts(&self) -> bool {
+        matches!(self.standing, Standing::Live | Standing::Quota)
+    }
+
+    /// Whether it denied.
+    pub fn denies(&self) -> bool {
+        self.decision.is_some_and(|decision| !decision.is_allowed())
+    }
+
+    /// The limit that came with the request, if it is one.
+    pub const fn request_limit(&self) -> Option<RequestLimit> {
+        match self.source {
+            LimitSource::Request(limit) => Some(limit),
+            LimitSource::Policy { .. } => None,
+        }
+    }
+
+    fn rank(&self) -> impl Ord + use<> {
+        const NOTHING: Decision = Decision {
+            outcome: Outcome::Allow,
+            limit: u64::MAX,
+            remaining: u64::MAX,
+            reset_after: Span::ZERO,
+            unbooked: 0,
+            lease: None,
+        };
+        rank(&self.decision.unwrap_or(NOTHING))
+    }
+}

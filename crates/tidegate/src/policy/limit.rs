@@ -1,0 +1,264 @@
+//! One limit of a policy: what it allows to whom, and whether its verdict counts.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use tidegate_core::Timestamp;
+
+use super::allowance::Allowance;
+use super::shadow::Variant;
+use super::share::Share;
+
+/// A limit of a rule.
+#[derive(Clone, Debug)]
+pub struct PolicyLimit {
+    /// Domain, path and name: which limit it is, whatever its numbers.
+    pub(super) id: Arc<str>,
+    pub(super) name: Option<Box<str>>,
+    pub(super) allowance: Allowance,
+    /// By the name of the plan.
+    pub(super) plans: HashMap<Box<str>, Allowance, RandomState>,
+    /// By the value of the rule's entry.
+    pub(super) overrides: HashMap<Box<str>, Override, RandomState>,
+    pub(super) shadow: Option<Arc<Variant>>,
+    pub(super) form: Form,
+    pub(super) cost: u64,
+    pub(super) mode: Mode,
+    pub(super) enforce: Share,
+    pub(super) on_store_failure: OnStoreFailure,
+    pub(super) tier: Tier,
+    pub(super) replaces: Box<[Box<str>]>,
+}
+
+/// Other numbers for one value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    pub(super) allowance: Allowance,
+    pub(super) until: Option<Timestamp>,
+    pub(super) reason: Option<Box<str>>,
+}
+
+impl Override {
+    /// How much is allowed instead.
+    pub const fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    /// When it ends.
+    pub const fn until(&self) -> Option<Timestamp> {
+        self.until
+    }
+
+    /// Why it was made.
+    pub fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+
+    /// Whether it counts at `now`.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl PolicyLimit {
+    /// Domain, path and name: which limit it is, whatever its numbers.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What people call it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// How much it allows to whoever has no plan and no override.
+    pub const fn allowance(&self) -> &Allowance {
+        &self.allowance
+    }
+
+    /// How much it allows to this value of its rule's entry, on this plan, at this time.
+    pub fn allowance_for(&self, value: &str, plan: Option<&str>, now: Timestamp) -> &Allowance {
+        let special = self.overrides.get(value).filter(|special| special.holds(now));
+        if let Some(special) = special {
+            return &special.allowance;
+        }
+        plan.and_then(|plan| self.plans.get(plan)).unwrap_or(&self.allowance)
+    }
+
+    /// What each plan allows, in no order.
+    pub fn plans(&self) -> impl Iterator<Item = (&str, &Allowance)> {
+        self.plans.iter().map(|(plan, allowance)| (&**plan, allowance))
+    }
+
+    /// What single values are allowed, in no order.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, &Override)> {
+        self.overrides.iter().map(|(value, special)| (&**value, special))
+    }
+
+    /// Whether everybody is allowed the same by both.
+    pub(super) fn allows_the_same(&self, other: &Self) -> bool {
+        self.allowance == other.allowance
+            && self.plans == other.plans
+            && self.overrides == other.overrides
+            && self.shadow.as_ref().map(|it| &it.allowance)
+                == other.shadow.as_ref().map(|it| &it.allowance)
+    }
+
+    /// The limit that is tried beside this one.
+    pub fn shadow(&self) -> Option<&Variant> {
+        self.shadow.as_deref()
+    }
+
+    /// The share of keys that it holds back.
+    pub const fn enforce(&self) -> Share {
+        self.enforce
+    }
+
+    /// Whether its verdict counts.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How it was written.
+    pub const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// What one request costs, unless the request says.
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// What is answered when the store gives no decision.
+    pub const fn on_store_failure(&self) -> OnStoreFailure {
+        self.on_store_failure
+    }
+
+    /// How close to the store it is decided.
+    pub const fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// The names of limits that do not apply where this one does.
+    pub fn replaces(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.replaces.iter().map(|name| &**name)
+    }
+}
+
+/// How a limit was written, which decides what it means (and what its users are told).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `rate_limit`: a window of theirs.
+    Envoy {
+        /// What they call the length of the window.
+        unit: Unit,
+        /// The count as written.
+        requests_per_unit: u32,
+    },
+    /// `rate` or `limits`.
+    Native,
+}
+
+/// The windows of envoyproxy/ratelimit. A month has 30 days and a year 365.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// One second.
+    Second,
+    /// Sixty of them.
+    Minute,
+    /// Sixty minutes.
+    Hour,
+    /// Twenty-four hours.
+    Day,
+    /// Seven days.
+    Week,
+    /// Thirty days.
+    Month,
+    /// 365 days.
+    Year,
+}
+
+impl Unit {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// As policies spell it, in any case.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// How long it is.
+    pub const fn seconds(self) -> u64 {
+        match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3_600,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+            Self::Month => 30 * 86_400,
+            Self::Year => 365 * 86_400,
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Whether a limit's verdict counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    #[default]
+    Enforce,
+    /// It is decided and counted, but nobody is held back.
+    Shadow,
+    /// It is not even decided.
+    Off,
+}
+
+impl Mode {
+    /// As policies spell it.
+    pub(super) fn of(word: &str) -> Self {
+        match word {
+            "shadow" => Self::Shadow,
+            "off" => Self::Off,
+            _ => Self::Enforce,
+        }
+    }
+}
+
+/// What is answered when the store gives no decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    /// Go ahead.
+    Allow,
+    /// Stay out.
+    Deny,
+    /// What this node's share of the limit says.
+    #[default]
+    Local,
+}
+
+/// How close to the store decisions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// In it.
+    #[default]
+    Exact,
+    /// From units taken ahead.
+    Leased,
+}

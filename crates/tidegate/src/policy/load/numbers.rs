@@ -1,0 +1,230 @@
+//! The numbers of a limit: how many, per which time, how many at once.
+
+use std::sync::Arc;
+
+use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{AlgorithmName, Builder, InvalidLimit, Limit, Rate, Span};
+
+use super::fields::Fields;
+use crate::key::Scope;
+use crate::policy::allowance::{Allowance, CalendarQuota};
+use crate::policy::calendar::{Calendar, CalendarUnit, Weekday};
+use crate::policy::document::Node;
+use crate::policy::finding::Findings;
+use crate::policy::language;
+
+/// What a limit says of how much it allows.
+#[derive(Clone, Debug)]
+pub(super) struct Numbers {
+    pub(super) algorithm: AlgorithmName,
+    pub(super) rate: Rate,
+    pub(super) burst: Option<u64>,
+    pub(super) queue: Option<u64>,
+    pub(super) denied: Denied,
+    pub(super) calendar: Option<Calendar>,
+}
+
+/// The numbers of a limit's own fields, if they say how many.
+pub(super) fn read(
+    fields: &Fields<'_>,
+    algorithm: Option<AlgorithmName>,
+    findings: &mut Findings,
+) -> Option<Numbers> {
+    let rate = rate(fields, findings)?;
+    let calendar = match fields.node("calendar") {
+        Some(node) => Some(calendar(node, fields, rate, findings)?),
+        None => None,
+    };
+    if let (Some(node), Some(_), Some(other)) = (fields.node("calendar"), &calendar, algorithm)
+        && other != AlgorithmName::FixedWindow
+    {
+        let why = format!("a calendar counts by fixed_window, not by {other}");
+        findings.push(node.error(why).at(fields.at("calendar")));
+        return None;
+    }
+    let otherwise = match calendar {
+        Some(_) => AlgorithmName::FixedWindow,
+        None => AlgorithmName::TokenBucket,
+    };
+    let denied = match fields.flag("count_denied", findings) {
+        true => Denied::Counted,
+        false => Denied::Ignored,
+    };
+    Some(Numbers {
+        algorithm: algorithm.unwrap_or(otherwise),
+        rate,
+        burst: fields.number("burst", findings),
+        queue: fields.number("queue", findings),
+        denied,
+        calendar,
+    })
+}
+
+impl Numbers {
+    /// The same with what `fields` say instead. With another rate, a burst or queue that is not
+    /// said is that of the rate again, for it was sized for the old one.
+    pub(super) fn varied(
+        &self,
+        fields: &Fields<'_>,
+        node: &Node,
+        path: &str,
+        findings: &mut Findings,
+    ) -> Option<Self> {
+        let says = |field: &&str| fields.node(field).is_some();
+        let says_rate = ["rate", "requests", "per"].iter().any(|field| says(&field));
+        let says_more = ["burst", "queue", "algorithm"].iter().any(|field| says(&field));
+        if !says_rate && !says_more {
+            findings.push(node.error("expected a `rate` or a `burst`").at(path));
+            return None;
+        }
+        let (burst, queue) = (fields.number("burst", findings), fields.number("queue", findings));
+        if !says_rate {
+            let (burst, queue) = (burst.or(self.burst), queue.or(self.queue));
+            return Some(Self { burst, queue, ..self.clone() });
+        }
+        let rate = rate(fields, findings)?;
+        if let (Some(_), true) = (&self.calendar, rate.per != self.rate.per) {
+            let why = "a calendar's period is the same for all: only the count can differ";
+            findings.push(node.error(why).at(path));
+            return None;
+        }
+        Some(Self { rate, burst, queue, ..self.clone() })
+    }
+
+    /// What this allows under the limit `id`; what the engine refuses is told at the field that is
+    /// to blame.
+    pub(super) fn build(
+        &self,
+        id: &Arc<str>,
+        fields: &Fields<'_>,
+        findings: &mut Findings,
+    ) -> Option<Allowance> {
+        let mut builder = Builder::new(self.algorithm, self.rate);
+        if let Some(burst) = self.burst {
+            builder = builder.burst(burst);
+        }
+        if let Some(queue) = self.queue {
+            builder = builder.queue(queue);
+        }
+        if self.denied == Denied::Counted {
+            builder = builder.count_denied();
+        }
+        let limit = builder.build().map_err(|error| blame(error, fields, findings)).ok()?;
+        let allowance = match &self.calendar {
+            None => Allowance::Limited { limit, scope: Scope::new(id, &limit) },
+            Some(calendar) => Allowance::Calendar(CalendarQuota {
+                id: Arc::clone(id),
+                count: self.rate.count,
+                denied: self.denied,
+                calendar: calendar.clone(),
+            }),
+        };
+        Some(allowance)
+    }
+
+    /// The engine's limit, for advice; a calendar's is as long as its usual period.
+    pub(super) fn limit(&self) -> Option<Limit> {
+        let builder = Builder::new(self.algorithm, self.rate);
+        let builder = self.burst.map_or(builder, |burst| builder.burst(burst));
+        let builder = self.queue.map_or(builder, |queue| builder.queue(queue));
+        builder.build().ok()
+    }
+}
+
+/// Tells at the field that is to blame why the engine refuses the numbers.
+fn blame(error: InvalidLimit, fields: &Fields<'_>, findings: &mut Findings) {
+    let blamed = match error {
+        InvalidLimit::Burst | InvalidLimit::BurstOnWindow => "burst",
+        InvalidLimit::Queue | InvalidLimit::QueueOutsideLeakyBucket => "queue",
+        InvalidLimit::WindowOption => "count_denied",
+        _ => "rate",
+    };
+    if let Some((field, node)) = fields.first(&[blamed, "rate", "requests", "rate_limit"]) {
+        findings.push(node.error(error.to_string()).at(fields.at(field)));
+    }
+}
+
+/// `rate: N/PERIOD`, or `requests: N` and `per: PERIOD`.
+pub(super) fn rate(fields: &Fields<'_>, findings: &mut Findings) -> Option<Rate> {
+    let (written, requests, per) =
+        (fields.node("rate"), fields.node("requests"), fields.node("per"));
+    match (written, requests, per) {
+        (Some(node), None, None) => {
+            let text = fields.text("rate", findings)?;
+            let expected = "a rate such as 100/s, 5000/hour or 20/5m";
+            let read = text
+                .parse()
+                .map_err(|_| findings.push(node.mismatch(expected).at(fields.at("rate"))));
+            read.ok()
+        }
+        (None, Some(_), Some(node)) => {
+            let count = fields.number("requests", findings)?;
+            let period = format!("1/{}", fields.text("per", findings)?);
+            let expected = "a period such as s, 5m, hour or day";
+            let read = period
+                .parse::<Rate>()
+                .map_err(|_| findings.push(node.mismatch(expected).at(fields.at("per"))));
+            read.ok().map(|rate| Rate::new(count, rate.per))
+        }
+        (None, Some(node), None) => {
+            findings.push(node.error("`requests` needs a `per`").at(fields.at("requests")));
+            None
+        }
+        (None, None, Some(node)) => {
+            findings.push(node.error("`per` needs `requests`").at(fields.at("per")));
+            None
+        }
+        (Some(_), Some(node), _) | (Some(_), None, Some(node)) => {
+            let why = "either `rate`, or `requests` and `per`";
+            findings.push(node.error(why).at(fields.at("rate")));
+            None
+        }
+        (None, None, None) => None,
+    }
+}
+
+/// `calendar: {tz, week_starts}`, with the period of the rate.
+fn calendar(
+    node: &Node,
+    limit: &Fields<'_>,
+    rate: Rate,
+    findings: &mut Findings,
+) -> Option<Calendar> {
+    let path = limit.at("calendar");
+    let fields = Fields::of(node, &path, &language::CALENDAR, findings)?;
+    let week_starts = match fields.choice("week_starts", findings) {
+        None | Some("monday") => Weekday::Monday,
+        Some("tuesday") => Weekday::Tuesday,
+        Some("wednesday") => Weekday::Wednesday,
+        Some("thursday") => Weekday::Thursday,
+        Some("friday") => Weekday::Friday,
+        Some("saturday") => Weekday::Saturday,
+        Some(_) => Weekday::Sunday,
+    };
+    const DAY: u64 = 86_400;
+    let hours = |hours: u64| Span::from_secs(hours * 3_600);
+    let unit = match rate.per {
+        per if per == hours(1) => CalendarUnit::Hour,
+        per if per == Span::from_secs(DAY) => CalendarUnit::Day,
+        per if per == Span::from_secs(7 * DAY) => CalendarUnit::Week(week_starts),
+        per if per == Span::from_secs(30 * DAY) => CalendarUnit::Month,
+        per if per == Span::from_secs(365 * DAY) => CalendarUnit::Year,
+        _ => {
+            let why = "a calendar needs a rate per hour, day, week, month or year";
+            findings.push(node.error(why).at(path));
+            return None;
+        }
+    };
+    if let (Some(node), false) = (fields.node("week_starts"), matches!(unit, CalendarUnit::Week(_)))
+    {
+        let why = "only weeks start on a day: the rate is not per week";
+        findings.push(node.error(why).at(fields.at("week_starts")));
+    }
+    let zone = fields.text("tz", findings).unwrap_or("UTC");
+    let calendar = Calendar::new(unit, zone).map_err(|_| {
+        let at = fields.node("tz").unwrap_or(node);
+        let expected = "the IANA name of a time zone, such as Europe/Paris";
+        findings.push(at.mismatch(expected).at(fields.at("tz")));
+    });
+    calendar.ok()
+}

@@ -1,0 +1,130 @@
+//! Other numbers for the same limit: of plans, for single values, and tried beside it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use foldhash::quality::RandomState;
+use tidegate_core::Timestamp;
+
+use super::Trail;
+use super::fields::Fields;
+use super::limits::algorithm;
+use super::numbers::Numbers;
+use crate::policy::allowance::Allowance;
+use crate::policy::document::Node;
+use crate::policy::finding::{Findings, quoted};
+use crate::policy::language;
+use crate::policy::limit::Override;
+use crate::policy::shadow::Variant;
+
+/// `plans: {pro: {rate: 1000/s}}`.
+pub(super) fn plans(
+    numbers: &Numbers,
+    id: &Arc<str>,
+    limit: &Fields<'_>,
+    trail: &Trail,
+    findings: &mut Findings,
+) -> HashMap<Box<str>, Allowance, RandomState> {
+    if let (Some(node), false) = (limit.node("plans"), trail.has_plans) {
+        let why = "nobody is on a plan: the file has no `plans` that say who";
+        findings.push(node.warning(why).at(limit.at("plans")));
+    }
+    let named = limit.named("plans", findings);
+    let read = named.into_iter().filter_map(|(plan, node)| {
+        let path = format!("{}.{plan}", limit.at("plans"));
+        let fields = Fields::of(node, &path, &language::NUMBERS, findings)?;
+        let allowance = other(numbers, id, &fields, (node, &path), findings)?;
+        Some((plan.into(), allowance))
+    });
+    read.collect()
+}
+
+/// `overrides: [{value: acme, rate: 5000/s, until: 2031-01-01}]`.
+pub(super) fn overrides(
+    numbers: &Numbers,
+    id: &Arc<str>,
+    limit: &Fields<'_>,
+    trail: &Trail,
+    findings: &mut Findings,
+) -> HashMap<Box<str>, Override, RandomState> {
+    let mut overrides = HashMap::with_hasher(RandomState::default());
+    for (number, node) in limit.list("overrides", findings).iter().enumerate() {
+        let path = format!("{}[{number}]", limit.at("overrides"));
+        let Some(fields) = Fields::of(node, &path, &language::OVERRIDE, findings) else { continue };
+        let allowance = other(numbers, id, &fields, (node, &path), findings);
+        let until = until(&fields, trail, findings);
+        let Some(value) = fields.text("value", findings) else {
+            findings.push(node.error("expected a `value`").at(&*path));
+            continue;
+        };
+        let reason = fields.text("reason", findings).map(Into::into);
+        let Some(allowance) = allowance else { continue };
+        let special = Override { allowance, until, reason };
+        if overrides.insert(value.into(), special).is_some() {
+            let why = format!("{} has an override already", quoted(value));
+            findings.push(node.error(why).at(fields.at("value")));
+        }
+    }
+    overrides
+}
+
+/// `shadow: {rate: 50/s}`.
+pub(super) fn shadow(
+    numbers: &Numbers,
+    id: &Arc<str>,
+    limit: &Fields<'_>,
+    findings: &mut Findings,
+) -> Option<Arc<Variant>> {
+    let node = limit.node("shadow")?;
+    let path = limit.at("shadow");
+    let fields = Fields::of(node, &path, &language::VARIANT, findings)?;
+    let varied = numbers.varied(&fields, node, &path, findings)?;
+    let algorithm = algorithm(&fields, findings).unwrap_or(varied.algorithm);
+    let id: Arc<str> = format!("{id}~shadow").into();
+    let allowance = Numbers { algorithm, ..varied }.build(&id, &fields, findings)?;
+    Some(Arc::new(Variant { allowance, counts: Arc::default() }))
+}
+
+/// Other numbers under the same limit, or none at all.
+fn other(
+    numbers: &Numbers,
+    id: &Arc<str>,
+    fields: &Fields<'_>,
+    (node, path): (&Node, &str),
+    findings: &mut Findings,
+) -> Option<Allowance> {
+    if fields.flag("unlimited", findings) {
+        if let Some((field, node)) = fields.first(&["rate", "requests", "per", "burst", "queue"]) {
+            let why = format!("`unlimited` has no `{field}`");
+            findings.push(node.error(why).at(fields.at(field)));
+        }
+        return Some(Allowance::Unlimited);
+    }
+    numbers.varied(fields, node, path, findings)?.build(id, fields, findings)
+}
+
+/// When an override ends; one that has ended is told.
+fn until(fields: &Fields<'_>, trail: &Trail, findings: &mut Findings) -> Option<Timestamp> {
+    let node = fields.node("until")?;
+    let text = fields.text("until", findings)?;
+    let Some(until) = instant(text) else {
+        let expected = "a date such as 2031-01-01 or 2031-01-01T12:00:00Z";
+        findings.push(node.mismatch(expected).at(fields.at("until")));
+        return None;
+    };
+    if until <= trail.now {
+        let why = "this override has ended: it can be removed";
+        findings.push(node.warning(why).at(fields.at("until")));
+    }
+    Some(until)
+}
+
+/// A day, from its beginning in UTC, or an instant.
+fn instant(text: &str) -> Option<Timestamp> {
+    let day = || text.parse::<jiff::civil::Date>().ok().filter(|_| !text.contains('T'));
+    let instant = match day() {
+        Some(day) => day.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp(),
+        None => text.parse::<jiff::Timestamp>().ok()?,
+    };
+    u64::try_from(instant.as_microsecond()).ok().map(Timestamp::from_micros)
+}

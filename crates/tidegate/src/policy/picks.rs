@@ -1,0 +1,249 @@
+//! The limits that a request meets, each with its key and what is to be done.
+
+use std::ops::Range;
+
+use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
+
+use super::answer::{LimitSource, Part, Standing};
+use super::descriptor::{Descriptor, Hits, Request, RequestLimit};
+use super::limit::{Form, Mode, PolicyLimit};
+use super::resolve::{Match, whole_text};
+use super::rule::{Charging, Domain};
+use crate::key::{Key, Scope};
+use crate::store::Charge;
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Intent {
+    /// Charge it.
+    Take,
+    /// Say what charging it would say.
+    Read,
+    /// Give back what it was charged.
+    Return,
+    /// Forget whom it is about.
+    Reset,
+}
+
+/// Everything that is to be decided for one request.
+#[derive(Debug, Default)]
+pub(super) struct Picks<'a> {
+    /// The texts of all keys, one after the other.
+    text: Vec<u8>,
+    picks: Vec<Pick>,
+    tags: Vec<&'a str>,
+}
+
+/// One limit that is to be decided.
+#[derive(Clone, Debug)]
+pub(super) struct Pick {
+    /// Which part of the answer it is.
+    pub(super) part: usize,
+    pub(super) numbers: Limit,
+    pub(super) op: Op,
+    scope: Scope,
+    text: Range<usize>,
+    tag: usize,
+    together: bool,
+}
+
+/// What one descriptor adds.
+struct Side<'a> {
+    descriptor: usize,
+    text: Range<usize>,
+    hits: Option<Hits>,
+    intent: Intent,
+    tag: &'a str,
+    now: Timestamp,
+}
+
+impl<'a> Picks<'a> {
+    /// Finds every limit that the request meets; tells them in `parts`.
+    pub(super) fn resolve(
+        &mut self,
+        domain: &Domain,
+        request: &Request<'a>,
+        intent: Intent,
+        now: Timestamp,
+        parts: &mut Vec<Part>,
+    ) {
+        for (number, descriptor) in request.descriptors.iter().enumerate() {
+            let hits = descriptor.hits.or(request.hits.map(Hits::Take));
+            let start = self.text.len();
+            let mut side =
+                Side { descriptor: number, text: start..start, hits, intent, tag: "", now };
+            if let Some(limit) = descriptor.limit {
+                self.request_limit(domain, descriptor, limit, &mut side, parts);
+                continue;
+            }
+            let found = domain.resolve(descriptor.entries, &mut self.text);
+            side.text.end = self.text.len();
+            if let Some(found) = found {
+                side.tag = descriptor.entries[found.tag].value;
+                self.rule_limits(domain, &found, &side, parts);
+            }
+        }
+        self.drop_replaced(domain, parts);
+    }
+
+    /// Puts what is decided together first.
+    pub(super) fn order(&mut self) {
+        self.picks.sort_by_key(|pick| !pick.together);
+    }
+
+    /// What is decided together, and what alone.
+    pub(super) fn split(&self) -> (&[Pick], &[Pick]) {
+        self.picks.split_at(self.picks.partition_point(|pick| pick.together))
+    }
+
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Pick> {
+        self.picks.iter()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.picks.len()
+    }
+
+    pub(super) fn key(&self, pick: &Pick) -> Key<'_> {
+        let text = &self.text[pick.text.clone()];
+        Key::new(pick.scope, text).tagged(self.tags[pick.tag].as_bytes())
+    }
+
+    pub(super) fn charge<'s>(&'s self, pick: &'s Pick) -> Charge<'s> {
+        Charge { key: self.key(pick), limit: &pick.numbers, op: pick.op }
+    }
+
+    /// A limit that came with the request goes before those of the policy, and is never a shadow.
+    fn request_limit(
+        &mut self,
+        domain: &Domain,
+        descriptor: &Descriptor<'a>,
+        limit: RequestLimit,
+        side: &mut Side<'a>,
+        parts: &mut Vec<Part>,
+    ) {
+        let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
+        let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
+        whole_text(&[super::Entry { key: "domain", value: domain.name() }], &mut self.text);
+        whole_text(descriptor.entries, &mut self.text);
+        side.text.end = self.text.len();
+        side.tag = descriptor.entries.first().map_or("", |entry| entry.value);
+        let source = LimitSource::Request(limit);
+        let standing = Standing::Live;
+        let together = domain.charging() == Charging::Together;
+        parts.push(Part {
+            descriptor: side.descriptor,
+            source,
+            standing,
+            numbers: Some(numbers),
+            decision: None,
+        });
+        let scope = Scope::new("request", &numbers);
+        self.pick(side, (numbers, scope), op(side.hits, 1, side.intent), parts.len() - 1, together);
+    }
+
+    fn rule_limits(
+        &mut self,
+        domain: &Domain,
+        found: &Match<'_, '_>,
+        side: &Side<'a>,
+        parts: &mut Vec<Part>,
+    ) {
+        for (number, limit) in found.rule.limits().iter().enumerate() {
+            let source = LimitSource::Policy { rule: found.id, limit: number };
+            let allowance = limit.allowance_for(found.value, found.plan, side.now);
+            let numbers = allowance.at(side.now);
+            let standing = match (domain.mode().unwrap_or(limit.mode()), numbers) {
+                (Mode::Off, _) => Standing::Off,
+                (_, None) => Standing::Unlimited,
+                (Mode::Shadow, _) => Standing::Shadow,
+                (Mode::Enforce, _) if !self.is_enforced(limit, side) => Standing::Shadow,
+                (Mode::Enforce, _) if found.rule.is_quota() => Standing::Quota,
+                (Mode::Enforce, _) => Standing::Live,
+            };
+            let part = Part {
+                descriptor: side.descriptor,
+                source,
+                standing,
+                numbers: numbers.map(|(numbers, _)| numbers),
+                decision: None,
+            };
+            parts.push(part);
+            let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
+            let op = op(side.hits, limit.cost(), side.intent);
+            let together = match domain.charging() {
+                Charging::Together => true,
+                Charging::Each => false,
+                Charging::AsWritten => limit.form() == Form::Native,
+            };
+            let counts = matches!(standing, Standing::Live | Standing::Quota);
+            self.pick(side, numbers, op, parts.len() - 1, together && counts);
+            let beside = limit.shadow().and_then(|shadow| shadow.allowance().at(side.now));
+            if let Some(numbers) = beside {
+                parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
+                self.pick(side, numbers, op, parts.len() - 1, false);
+            }
+        }
+    }
+
+    fn is_enforced(&self, limit: &PolicyLimit, side: &Side<'_>) -> bool {
+        limit.enforce().holds(limit.id(), &self.text[side.text.clone()])
+    }
+
+    fn pick(
+        &mut self,
+        side: &Side<'a>,
+        (numbers, scope): (Limit, Scope),
+        op: Op,
+        part: usize,
+        together: bool,
+    ) {
+        let tag = self.tags.len();
+        self.tags.push(side.tag);
+        // Only what can be denied is decided together.
+        let together = together && matches!(op, Op::Take(1..) | Op::Read(_));
+        self.picks.push(Pick { part, numbers, op, scope, text: side.text.clone(), tag, together });
+    }
+
+    /// Takes out the limits that others replace, wherever in the request they stand.
+    fn drop_replaced(&mut self, domain: &Domain, parts: &mut [Part]) {
+        let limit_of = |part: &Part| match part.source {
+            LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
+            LimitSource::Request(_) => None,
+        };
+        let is_replaced = |part: &Part, parts: &[Part]| {
+            let name = limit_of(part).and_then(PolicyLimit::name).filter(|name| !name.is_empty());
+            name.is_some_and(|name| {
+                let mut others = parts.iter().filter(|other| other.standing != Standing::Off);
+                others.any(|other| {
+                    limit_of(other).is_some_and(|other| other.replaces().any(|it| it == name))
+                })
+            })
+        };
+        if !parts.iter().any(|part| limit_of(part).is_some_and(|it| it.replaces().len() > 0)) {
+            return;
+        }
+        let replaced: Vec<bool> = parts.iter().map(|part| is_replaced(part, parts)).collect();
+        for (part, replaced) in parts.iter_mut().zip(&replaced) {
+            // Whatever is unlimited is so even if it is replaced.
+            if *replaced && part.standing != Standing::Unlimited {
+                part.standing = Standing::Replaced;
+            }
+        }
+        self.picks.retain(|pick| !replaced[pick.part]);
+    }
+}
+
+fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
+    match (intent, hits) {
+        (Intent::Take, Some(Hits::Return(units))) => Op::Return(units),
+        (Intent::Take, Some(Hits::Take(units))) => Op::Take(units),
+        (Intent::Take, None) => Op::Take(cost),
+        (Intent::Read, Some(Hits::Return(_))) => Op::Read(0),
+        (Intent::Read, Some(Hits::Take(units))) => Op::Read(units),
+        (Intent::Read, None) => Op::Read(cost),
+        (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
+        (Intent::Return, None) => Op::Return(cost),
+        (Intent::Reset, _) => Op::Reset,
+    }
+}
