@@ -37,10 +37,19 @@ pub struct Field {
     pub about: &'static str,
     /// What is written to say it, as a line of YAML.
     pub example: &'static str,
+    /// Whether there is no map of this kind without it.
+    pub required: bool,
+}
+
+impl Field {
+    const fn required(self) -> Self {
+        Self { required: true, ..self }
+    }
 }
 
 /// What the value of a field is.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Kind {
     /// Words.
     Text,
@@ -58,6 +67,8 @@ pub enum Kind {
     Date,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// One of these words in upper or lower case.
+    Word(&'static [&'static str]),
     /// Anything at all.
     Anything,
     /// A map with these fields.
@@ -92,7 +103,7 @@ const fn field(
     example: &'static str,
     about: &'static str,
 ) -> Field {
-    Field { name, kind, about, example }
+    Field { name, kind, about, example, required: false }
 }
 
 const MODES: &[&str] = &["enforce", "shadow", "off"];
@@ -116,9 +127,9 @@ pub static FILE: Table = Table {
             "domain",
             Kind::Text,
             "domain: api",
-            "The name that requests ask for. Required, and unique among the files unless they are \
-             merged.",
-        ),
+            "The name that requests ask for, unique among the files unless they are merged.",
+        )
+        .required(),
         field(
             "mode",
             Kind::Choice(MODES),
@@ -199,7 +210,7 @@ pub(super) static DESCRIPTOR: Table = Table {
             ours holds the limit's fields itself; with several it lists them under `limits`.",
     also: Some(&LIMIT),
     fields: &[
-        field("key", Kind::Text, "key: user", "The key of the entry. Required."),
+        field("key", Kind::Text, "key: user", "The key of the entry.").required(),
         field(
             "value",
             Kind::Text,

@@ -140,7 +140,8 @@ pub(in crate::policy) static LIMIT: Table = Table {
 /// Other numbers for the same limit.
 pub(in crate::policy) static NUMBERS: Table = Table {
     name: "numbers of a plan",
-    about: "What replaces the numbers of the limit. The algorithm stays, and so does what was used.",
+    about: "What replaces the numbers of the limit. The algorithm stays, and so does what was used. \
+            With another `rate`, a `burst` that is not said is the rate's count again.",
     also: None,
     fields: &[RATE, REQUESTS, PER, BURST, QUEUE, UNLIMITED],
 };
@@ -155,8 +156,9 @@ pub(in crate::policy) static OVERRIDE: Table = Table {
             "value",
             Kind::Text,
             "value: acme",
-            "The value of the descriptor's entry, exactly. Required.",
-        ),
+            "The value of the descriptor's entry, exactly.",
+        )
+        .required(),
         field(
             "until",
             Kind::Date,
@@ -171,7 +173,8 @@ pub(in crate::policy) static OVERRIDE: Table = Table {
 /// A limit that is tried beside another.
 pub(in crate::policy) static VARIANT: Table = Table {
     name: "shadow",
-    about: "A limit that is tried beside another. What it does not say is as in the other.",
+    about: "A limit that is tried beside another. What it does not say is as in the other; with \
+            another `rate`, a `burst` that is not said is the rate's count again.",
     also: None,
     fields: &[ALGORITHM, RATE, REQUESTS, PER, BURST, QUEUE],
 };
@@ -227,7 +230,7 @@ pub(in crate::policy) static RATE_LIMIT: Table = Table {
     fields: &[
         field(
             "unit",
-            Kind::Choice(&["second", "minute", "hour", "day", "week", "month", "year"]),
+            Kind::Word(&["second", "minute", "hour", "day", "week", "month", "year"]),
             "unit: minute",
             "The window, in upper or lower case. A month has 30 days and a year 365.",
         ),
@@ -253,5 +256,5 @@ pub(in crate::policy) static REPLACES: Table = Table {
     name: "replaces",
     about: "A limit that does not apply where this one does.",
     also: None,
-    fields: &[field("name", Kind::Text, "name: per_user", "Its name. Required.")],
+    fields: &[field("name", Kind::Text, "name: per_user", "Its name.").required()],
 };

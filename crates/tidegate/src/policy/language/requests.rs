@@ -48,8 +48,9 @@ pub(in crate::policy) static RULE: Table = Table {
             "descriptors",
             Kind::Maps(&DESCRIPTOR),
             "descriptors: [{entries: [{key: method, method: true}]}]",
-            "The descriptors. Required.",
-        ),
+            "The descriptors.",
+        )
+        .required(),
     ],
 };
 
@@ -63,7 +64,8 @@ pub(in crate::policy) static DESCRIPTOR: Table = Table {
         Kind::Maps(&ENTRY),
         "entries: [{key: client, client_ip: true}]",
         "Its entries, in order. If one of them has no value, the descriptor is left out.",
-    )],
+    )
+    .required()],
 };
 
 /// An entry to be made.
@@ -72,7 +74,7 @@ pub(in crate::policy) static ENTRY: Table = Table {
     about: "A key, and exactly one place where its value comes from.",
     also: None,
     fields: &[
-        field("key", Kind::Text, "key: api_key", "The key of the entry. Required."),
+        field("key", Kind::Text, "key: api_key", "The key of the entry.").required(),
         field(
             "default",
             Kind::Text,
