@@ -19,6 +19,9 @@ mod resolve;
 mod rule;
 mod shadow;
 mod share;
+mod source;
+#[cfg(feature = "watch")]
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +44,9 @@ pub use self::resolve::Match;
 pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 pub use self::shadow::{Agreement, Variant};
 pub use self::share::Share;
+pub use self::source::{Revision, Source, SourceError, Texts};
+#[cfg(feature = "watch")]
+pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
 
 /// Every limit of every domain, checked and ready to be asked.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,173 @@
+//! Which folders have to be watched, so that every way to change a policy is noticed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::super::source::Source;
+use super::bell::Bell;
+use super::fingerprint::Identity;
+
+/// As many folders as one policy can reasonably be spread over; changes elsewhere wait for the poll.
+const MAX_FOLDERS: usize = 256;
+
+/// As many links as Linux follows.
+const MAX_LINKS: usize = 40;
+
+/// How long the end of the event thread is waited for. It takes microseconds.
+const END: Duration = Duration::from_secs(1);
+
+/// The folders in which an entry decides what the policy is.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// None once it is to end, or if the system gives no events.
+    watcher: Option<RecommendedWatcher>,
+    watched: BTreeMap<PathBuf, Identity>,
+    /// Says by its disconnection that the event thread has let go of the bell.
+    ended: Receiver<()>,
+    trouble: Option<String>,
+}
+
+impl Places {
+    /// Watches nothing yet.
+    pub(super) fn new(bell: Arc<Bell>) -> Self {
+        let (alive, ended) = sync_channel(1);
+        let (watcher, trouble) = match notify::recommended_watcher(handler(bell, alive)) {
+            Ok(watcher) => (Some(watcher), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        Self { watcher, watched: BTreeMap::new(), ended, trouble }
+    }
+
+    /// Watches what has to be watched now, and nothing else. A folder that was deleted and made anew
+    /// is another folder.
+    pub(super) fn follow(&mut self, source: &Source) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let wanted = folders(source);
+        self.watched.retain(|folder, identity| {
+            let stays = wanted.get(folder) == Some(identity);
+            if !stays {
+                // It fails if the folder is gone, and then there is nothing left to do.
+                let _ = watcher.unwatch(folder);
+            }
+            stays
+        });
+        self.trouble = None;
+        for (folder, identity) in wanted {
+            if self.watched.contains_key(&folder) {
+                continue;
+            }
+            match watcher.watch(&folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.watched.insert(folder, identity);
+                }
+                Err(error) => self.trouble = Some(format!("{}: {error}", folder.display())),
+            }
+        }
+    }
+
+    /// Why changes may be noticed by the poll only.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        if self.watcher.take().is_some() {
+            // Nothing is ever sent, so this is its end or the timeout.
+            let _ = self.ended.recv_timeout(END);
+        }
+    }
+}
+
+/// Runs in the thread of the events. Reading files is an event too, and must not wake who reads.
+fn handler(bell: Arc<Bell>, alive: SyncSender<()>) -> impl FnMut(notify::Result<Event>) + Send {
+    move |event| {
+        let _held_until_the_end = &alive;
+        let is_change = match event.map(|event| event.kind) {
+            Ok(EventKind::Access(AccessKind::Close(AccessMode::Write))) => true,
+            Ok(EventKind::Access(_)) => false,
+            // Errors included: what was lost may have been a change.
+            Ok(_) | Err(_) => true,
+        };
+        if is_change {
+            bell.change();
+        }
+    }
+}
+
+/// All folders to watch, each by its path without links.
+fn folders(source: &Source) -> BTreeMap<PathBuf, Identity> {
+    let mut found = BTreeMap::new();
+    let files = source.files().unwrap_or_default();
+    for path in source.paths().iter().chain(&files) {
+        for folder in folders_of(path) {
+            if found.len() == MAX_FOLDERS {
+                return found;
+            }
+            if let Ok(metadata) = fs::metadata(&folder) {
+                found.insert(folder, Identity::of(&metadata));
+            }
+        }
+    }
+    found
+}
+
+/// The folders that hold the path, every link on the way to it, or the first part that is missing;
+/// if the path is a folder, that one too.
+///
+/// A link is replaced by renaming another one over it. That is an event of the folder which holds the
+/// link, not of where it leads: so are Kubernetes' `..data` and a runtime root swapped.
+fn folders_of(path: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let Ok(path) = std::path::absolute(path) else { return found };
+    let mut at = PathBuf::new();
+    let mut links = 0;
+    let mut rest: VecDeque<OsString> = parts(&path).collect();
+    while let Some(part) = rest.pop_front() {
+        let next = match Path::new(&part).components().next() {
+            Some(Component::Normal(_)) => at.join(&part),
+            Some(Component::ParentDir) => {
+                at.pop();
+                continue;
+            }
+            Some(Component::CurDir) | None => continue,
+            Some(Component::RootDir | Component::Prefix(_)) => {
+                at.push(&part);
+                continue;
+            }
+        };
+        let Ok(metadata) = fs::symlink_metadata(&next) else {
+            found.push(at);
+            return found;
+        };
+        if !metadata.is_symlink() {
+            at = next;
+            continue;
+        }
+        found.push(at.clone());
+        links += 1;
+        let target = fs::read_link(&next).ok().filter(|_| links <= MAX_LINKS);
+        let Some(target) = target else { return found };
+        for part in parts(&target).collect::<Vec<_>>().into_iter().rev() {
+            rest.push_front(part);
+        }
+    }
+    found.extend(at.parent().map(Path::to_owned));
+    if at.is_dir() {
+        found.push(at);
+    }
+    found
+}
+
+fn parts(path: &Path) -> impl Iterator<Item = OsString> {
+    path.components().map(|part| part.as_os_str().to_owned())
+}
