@@ -229,12 +229,12 @@ impl Texts {
     }
 }
 
-/// Whether there is nothing but space, comments and marks between documents.
+/// Whether there is nothing but space and comments. A `---` alone is an error already.
 #[cfg(feature = "watch")]
 fn is_blank(text: &str) -> bool {
     let says_nothing = |line: &str| {
         let line = line.trim_start_matches('\u{feff}').trim();
-        line.is_empty() || line.starts_with('#') || line == "---" || line == "..."
+        line.is_empty() || line.starts_with('#')
     };
     text.lines().all(says_nothing)
 }

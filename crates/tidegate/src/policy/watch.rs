@@ -50,6 +50,7 @@ pub struct WatchBuilder {
     source: Source,
     accepted: Option<Accepted>,
     poll: Duration,
+    wants_events: bool,
 }
 
 /// A policy that can take the place of the last one.
@@ -109,7 +110,8 @@ enum Told {
 impl Watch {
     /// Watches files and hands on what becomes of them, as told by the builder.
     pub fn builder(source: Source) -> WatchBuilder {
-        WatchBuilder { source: source.refusing_pipes(), accepted: None, poll: POLL }
+        let source = source.refusing_pipes();
+        WatchBuilder { source, accepted: None, poll: POLL, wants_events: true }
     }
 
     /// Reads the files at once and hands on the outcome even if nothing has changed: somebody asked.
@@ -152,6 +154,13 @@ impl WatchBuilder {
         self
     }
 
+    /// Takes no events from the system, whose watches may be scarce: changes wait for the next look.
+    #[must_use]
+    pub fn without_events(mut self) -> Self {
+        self.wants_events = false;
+        self
+    }
+
     /// Starts the thread. It calls `callback` with each change; dropping the watch waits for a call
     /// under way. Fails only if there can be no thread.
     pub fn start(
@@ -170,10 +179,11 @@ impl WatchBuilder {
             is_sure: false,
             callback,
         };
-        let poll = self.poll;
-        let thread = thread::Builder::new()
-            .name("tidegate-watch".into())
-            .spawn(move || look.until_the_end(poll))?;
+        let (poll, wants_events) = (self.poll, self.wants_events);
+        let thread = thread::Builder::new().name("tidegate-watch".into()).spawn(move || {
+            let places = wants_events.then(|| Places::new(Arc::clone(&look.bell)));
+            look.until_the_end(places, poll);
+        })?;
         Ok(Watch { bell, trouble, thread: Some(thread) })
     }
 }
@@ -193,15 +203,16 @@ struct Look<F> {
 }
 
 impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
-    fn until_the_end(mut self, poll: Duration) {
-        let mut places = Places::new(Arc::clone(&self.bell));
+    fn until_the_end(mut self, mut places: Option<Places>, poll: Duration) {
         let mut wake = Wake::Changed;
         while wake != Wake::Over {
             let is_asked = self.bell.begin_look();
             // First: what changes while the files are read is an event then.
-            places.follow(&self.source);
-            let trouble = places.trouble().map(Into::into);
-            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+            if let Some(places) = &mut places {
+                places.follow(&self.source);
+                let trouble = places.trouble().map(Into::into);
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+            }
             self.look(is_asked);
             wake = self.bell.wait(poll);
             if wake == Wake::Changed {
