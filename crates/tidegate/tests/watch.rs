@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,8 +50,13 @@ struct Station {
     handed: Receiver<Result<Update, Refusal>>,
     in_force: Arc<ArcSwap<Policy>>,
     watch: Watch,
-    /// One station at a time, so that each counts its own threads only and is not held up by others.
     _turn: MutexGuard<'static, ()>,
+}
+
+/// One watch at a time, so that each counts its own threads only and is not held up by others.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -62,8 +68,7 @@ enum By {
 impl Station {
     /// Watches what is loaded already.
     fn of(path: &Path, by: By) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turn();
         let source = Source::new([path.to_owned()], Merging::Refuse);
         let texts = source.read().unwrap();
         let in_force = Arc::new(ArcSwap::from_pointee(texts.load().policy.unwrap()));
@@ -306,6 +311,24 @@ fn a_folder_that_is_deleted_and_made_anew_is_noticed() {
 }
 
 #[test]
+fn a_folder_made_anew_at_once_is_watched_as_the_old_one_was() {
+    let folder = Folder::new();
+    let inner = folder.join("limits");
+    fs::create_dir(&inner).unwrap();
+    fs::write(inner.join("a.yaml"), text("a", 1, 0)).unwrap();
+    let station = Station::of(&inner, By::Events);
+    for number in 2..6 {
+        // The new folder may get the inode of the old one.
+        fs::remove_dir_all(&inner).unwrap();
+        fs::create_dir(&inner).unwrap();
+        fs::write(inner.join("a.yaml"), text("a", number, 0)).unwrap();
+        station.wait_for("a", number);
+        fs::write(inner.join("a.yaml"), text("a", number + 10, 0)).unwrap();
+        station.wait_for("a", number + 10);
+    }
+}
+
+#[test]
 fn an_empty_folder_keeps_the_policy() {
     let folder = Folder::new();
     fs::write(folder.join("a.yaml"), text("a", 1, 0)).unwrap();
@@ -384,10 +407,16 @@ fn a_file_that_cannot_be_read_is_named() {
     assert_eq!(version(&station.in_force.load(), "a"), Some(1));
     fs::remove_dir(folder.join("b.yaml")).unwrap();
     assert!(station.next().is_ok());
+    // Nobody writes to the pipe: who opened it would wait for ever.
+    let made = Command::new("mkfifo").arg(folder.join("c.yaml")).status().unwrap();
+    assert!(made.success());
+    let said = station.refusal();
+    assert!(said.contains("c.yaml: neither a file nor a folder"), "{said}");
 }
 
 #[test]
 fn what_changed_before_the_watch_began_is_handed_on() {
+    let _turn = turn();
     let folder = Folder::new();
     let file = folder.join("a.yaml");
     fs::write(&file, text("a", 1, 0)).unwrap();

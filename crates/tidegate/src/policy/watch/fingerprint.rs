@@ -24,6 +24,8 @@ struct Print {
 pub(super) struct Identity {
     device: u64,
     inode: u64,
+    /// File systems give the inode of what was deleted to what is made next.
+    born: Option<SystemTime>,
 }
 
 impl Fingerprint {
@@ -51,13 +53,13 @@ impl Identity {
     #[cfg(unix)]
     pub(super) fn of(metadata: &Metadata) -> Self {
         use std::os::unix::fs::MetadataExt;
-        Self { device: metadata.dev(), inode: metadata.ino() }
+        Self { device: metadata.dev(), inode: metadata.ino(), born: metadata.created().ok() }
     }
 
     /// Without inodes the times and sizes have to do.
     #[cfg(not(unix))]
-    pub(super) fn of(_: &Metadata) -> Self {
-        Self { device: 0, inode: 0 }
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self { device: 0, inode: 0, born: metadata.created().ok() }
     }
 }
 

@@ -59,7 +59,8 @@ impl Places {
             }
             stays
         });
-        self.trouble = None;
+        let are_too_many = wanted.len() == MAX_FOLDERS;
+        self.trouble = are_too_many.then(|| format!("only {MAX_FOLDERS} folders are watched"));
         for (folder, identity) in wanted {
             if self.watched.contains_key(&folder) {
                 continue;
@@ -170,4 +171,36 @@ fn folders_of(path: &Path) -> Vec<PathBuf> {
 
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().map(|part| part.as_os_str().to_owned())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn every_folder_that_decides_is_found() {
+        let name = format!("tidegate-places-{}", std::process::id());
+        let root = fs::canonicalize(std::env::temp_dir()).unwrap().join(name);
+        let at = |path: &str| root.join(path);
+        fs::create_dir_all(at("releases/1/limits")).unwrap();
+        fs::write(at("releases/1/limits/a.yaml"), "").unwrap();
+        symlink("releases/1", at("current")).unwrap();
+        symlink(at("current/../1/limits"), at("limits")).unwrap();
+        symlink("round", at("releases/round")).unwrap();
+
+        let (one, limits) = (at("releases/1"), at("releases/1/limits"));
+        assert_eq!(folders_of(&at("current/limits")), [root.clone(), one.clone(), limits.clone()]);
+        assert_eq!(folders_of(&at("current/limits/a.yaml")), [root.clone(), limits.clone()]);
+        // Of two links on the way each counts, and `..` starts from where the first one leads.
+        assert_eq!(folders_of(&at("limits")), [root.clone(), root.clone(), one, limits]);
+        // What is missing will appear in the last folder that is there.
+        assert_eq!(folders_of(&at("releases/2/limits")), [at("releases")]);
+        let round = folders_of(&at("releases/round"));
+        assert!(
+            round.len() == MAX_LINKS + 1 && round.iter().all(|folder| *folder == at("releases"))
+        );
+        fs::remove_dir_all(root).unwrap();
+    }
 }
