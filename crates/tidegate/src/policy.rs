@@ -35,11 +35,11 @@ use crate::clock::Clock;
 
 pub use self::allowance::{Allowance, CalendarQuota};
 pub use self::answer::{Answer, Part, Standing};
-pub use self::calendar::{Calendar, CalendarUnit, Period, Weekday};
+pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
 pub use self::limit::{Form, Mode, OnStoreFailure, Override, PolicyLimit, Tier, Unit};
 pub use self::limiter::{CheckError, Explained, PolicyLimiter};
-pub use self::request::{Described, HttpRequest, RequestRules};
+pub use self::request::{Described, HttpRequest, MAX_DESCRIBED, RequestRules};
 pub use self::resolve::Match;
 pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 pub use self::shadow::{Agreement, Variant};

@@ -46,7 +46,31 @@ fn checked(calendar: &Calendar, now: Timestamp) -> Period {
         let before = Timestamp::from_micros(period.start.as_micros() - 1);
         assert_eq!(fresh.period(before).end, period.start, "{}", context());
     }
+    check_label(calendar, now, period);
     period
+}
+
+/// A period begins with what clocks first show, and holds nothing later.
+fn check_label(calendar: &Calendar, now: Timestamp, period: Period) {
+    let local = |micros: u64| {
+        let instant = jiff::Timestamp::from_microsecond(micros.try_into().unwrap()).unwrap();
+        calendar.zone.to_datetime(instant)
+    };
+    let (start, end) = (period.start.as_micros(), period.end.as_micros());
+    let context = format!("{calendar:?} at {now}: {period:?}");
+    if calendar.unit == CalendarUnit::Hour {
+        let lasts = seconds(period);
+        let is_full = local(start).minute() == 0 && local(start).second() == 0;
+        assert!(lasts < 3_600 || lasts == 3_600 && is_full || start == 0, "{context}");
+        return;
+    }
+    let label = |micros: u64| calendar.first_day(local(micros).date());
+    assert!(start == 0 || label(start - 1) < label(start), "{context}");
+    assert!(
+        [now.as_micros(), end - 1].into_iter().all(|at| label(at) <= label(start)),
+        "{context}"
+    );
+    assert!(period.end == Timestamp::MAX || label(end) > label(start), "{context}");
 }
 
 #[test]
@@ -205,6 +229,17 @@ fn a_clock_set_back_over_midnight_does_not_bring_yesterday_back() {
         let period = checked(&johns, at(now));
         assert_eq!((period.start, seconds(period)), (start, 25 * 3_600), "{now}");
     }
+}
+
+/// No zone has done so since 1970: half past eleven became half past midnight.
+#[test]
+fn a_midnight_within_a_skip_is_the_moment_of_the_skip() {
+    let zone = TimeZone::posix("AAA0BBB,M3.2.0/23:30,M11.1.0/00:15").unwrap();
+    let calendar = Calendar { zone, ..calendar(CalendarUnit::Day, "UTC") };
+    let day = checked(&calendar, at("2024-03-11T12:00:00+01:00"));
+    assert_eq!((day.start, seconds(day)), (at("2024-03-10T23:30:00Z"), 23 * 3_600 + 1_800));
+    let day = checked(&calendar, at("2024-11-03T12:00:00Z"));
+    assert_eq!((day.start, seconds(day)), (at("2024-11-03T00:00:00+01:00"), 25 * 3_600));
 }
 
 #[test]

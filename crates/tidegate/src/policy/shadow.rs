@@ -14,7 +14,7 @@ pub struct Variant {
 
 /// How often two limits said the same of one request.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub(super) struct Counts {
     agree: AtomicU64,
     would_deny: AtomicU64,
     would_allow: AtomicU64,

@@ -10,7 +10,7 @@ pub(in crate::policy) static REQUESTS: Table = Table {
     fields: &[
         field(
             "trusted_proxies",
-            Kind::Number(0, 255),
+            Kind::Number(0, 64),
             "trusted_proxies: 1",
             "How many proxies of ours append to `X-Forwarded-For`. The client's address is taken \
              from before them; with 0, the default, it is the address that the request came from.",

@@ -1,4 +1,270 @@
-use crate::policy::{document::Node, finding::Findings, request::RequestRules};
-pub(super) fn read(_n: &Node, _p: &str, _f: &mut Findings) -> RequestRules {
-    RequestRules
+//! The rules that turn requests into descriptors: the domain's field `requests`.
+
+use super::fields::Fields;
+use crate::policy::document::Node;
+use crate::policy::finding::{Findings, quoted};
+use crate::policy::language;
+use crate::policy::request::{
+    EntryRule, HostPattern, MAX_DESCRIBED, RequestRule, RequestRules, Source, Template,
+};
+
+/// Sources that need nothing but to be there.
+const FLAGS: &[&str] = &["api_key", "client_ip", "host", "method", "path", "path_template"];
+/// Sources that need a name or a text.
+const NAMED: &[&str] = &["cookie", "header", "path_parameter", "query", "value"];
+/// Deeper than any policy; each entry is copied for every request.
+const MAX_ENTRIES: usize = 16;
+
+/// Reads the field `requests` of a domain.
+pub(super) fn read(node: &Node, path: &str, findings: &mut Findings) -> RequestRules {
+    let errors = findings.errors();
+    let Some(fields) = Fields::of(node, path, &language::REQUESTS, findings) else {
+        return RequestRules::default();
+    };
+    let proxies = fields.number("trusted_proxies", findings).unwrap_or(0);
+    let (mut rules, mut places) = (Vec::new(), Vec::new());
+    for (number, node) in fields.list("rules", findings).iter().enumerate() {
+        let path = format!("{}[{number}]", fields.at("rules"));
+        if let Some(rule) = rule(node, &path, findings) {
+            rules.push(rule);
+            places.push((node, path));
+        }
+    }
+    let proxies = usize::try_from(proxies).unwrap_or(0);
+    let rules = RequestRules::new(proxies, rules);
+    // A rule whose path or host could not be read seems to be for all of them.
+    let is_whole = findings.errors() == errors;
+    if let Some((number, count)) = is_whole.then(|| rules.crowded()).flatten() {
+        let (node, path) = &places[number];
+        let why = format!(
+            "with all other rules that match, a request for this one asks for {count} descriptors; \
+             at most {MAX_DESCRIBED} are looked at"
+        );
+        findings.push(node.error(why).at(&**path));
+    }
+    rules
 }
+
+fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule> {
+    let fields = Fields::of(node, path, &language::REQUEST_RULE, findings)?;
+    let template = fields.text("path", findings).and_then(|text| {
+        let at = fields.node("path").unwrap_or(node);
+        Template::parse(text).map_err(|why| findings.push(at.error(why).at(fields.at("path")))).ok()
+    });
+    let methods = texts(&fields, "methods", method, findings);
+    let hosts = texts(&fields, "hosts", HostPattern::parse, findings);
+    let rule_path = RulePath {
+        template: template.as_ref(),
+        // About a path that could not be read, one message is enough.
+        is_unread: template.is_none() && fields.node("path").is_some(),
+    };
+    let mut descriptors = Vec::new();
+    for (number, node) in not_empty(node, &fields, "descriptors", findings).iter().enumerate() {
+        let path = format!("{}[{number}]", fields.at("descriptors"));
+        let table = &language::REQUEST_DESCRIPTOR;
+        let Some(fields) = Fields::of(node, &path, table, findings) else { continue };
+        descriptors.push(entries(node, &fields, &rule_path, findings));
+    }
+    warn_of_shared_addresses(&descriptors, findings);
+    let bare = |entries: Vec<Written<'_>>| entries.into_iter().map(|entry| entry.rule).collect();
+    let descriptors = descriptors.into_iter().map(bare).collect();
+    Some(RequestRule { template, methods, hosts, descriptors })
+}
+
+/// The path of a rule, which its entries may refer to.
+struct RulePath<'a> {
+    template: Option<&'a Template>,
+    is_unread: bool,
+}
+
+/// An entry and where it was written.
+struct Written<'d> {
+    rule: EntryRule,
+    node: &'d Node,
+    path: String,
+}
+
+fn entries<'d>(
+    node: &'d Node,
+    descriptor: &Fields<'d>,
+    rule_path: &RulePath<'_>,
+    findings: &mut Findings,
+) -> Vec<Written<'d>> {
+    let list = not_empty(node, descriptor, "entries", findings);
+    if let Some(node) = list.get(MAX_ENTRIES) {
+        let why = format!("a descriptor has at most {MAX_ENTRIES} entries");
+        findings.push(node.error(why).at(descriptor.at("entries")));
+    }
+    let mut entries = Vec::new();
+    for (number, node) in list.iter().enumerate() {
+        let path = format!("{}[{number}]", descriptor.at("entries"));
+        let table = &language::REQUEST_ENTRY;
+        let Some(fields) = Fields::of(node, &path, table, findings) else { continue };
+        let key = text(node, &fields, "key", findings);
+        let default = fields.node("default").and_then(|_| text(node, &fields, "default", findings));
+        let source = source((node, &path), &fields, rule_path, findings);
+        if let (Some(key), Some(source)) = (key, source) {
+            let rule = EntryRule { key: key.into(), source, default: default.map(Into::into) };
+            entries.push(Written { rule, node, path });
+        }
+    }
+    entries
+}
+
+/// The one source of an entry.
+fn source(
+    (entry, path): (&Node, &str),
+    fields: &Fields<'_>,
+    rule_path: &RulePath<'_>,
+    findings: &mut Findings,
+) -> Option<Source> {
+    let sources = FLAGS.iter().chain(NAMED).copied();
+    let given: Vec<&str> = sources.filter(|source| fields.node(source).is_some()).collect();
+    let [source] = given[..] else {
+        let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
+        let known = [FLAGS, NAMED].concat().join(", ");
+        let why = format!("expected exactly one source, found {found}; sources are {known}");
+        findings.push(entry.error(why).at(path));
+        return None;
+    };
+    let node = fields.node(source).unwrap_or(entry);
+    if FLAGS.contains(&source) {
+        let is_mentioned = node.as_bool().is_ok_and(|flag| flag);
+        if !is_mentioned {
+            findings.push(node.mismatch("true").at(fields.at(source)));
+            return None;
+        }
+        return flag(source, node, fields, rule_path, findings);
+    }
+    let name = text(entry, fields, source, findings)?;
+    match source {
+        "cookie" | "header" if !is_token(name) => {
+            findings.push(node.mismatch(&format!("the name of a {source}")).at(fields.at(source)));
+            None
+        }
+        "cookie" => Some(Source::Cookie(name.into())),
+        "header" => Some(Source::Header(name.into())),
+        "query" => Some(Source::Query(name.into())),
+        "path_parameter" => {
+            let parameter = rule_path.template.and_then(|template| template.parameter(name));
+            if parameter.is_none() && !rule_path.is_unread {
+                let why = format!("the rule's `path` has no parameter {}", quoted(name));
+                findings.push(node.error(why).at(fields.at(source)));
+            }
+            parameter.map(Source::PathParameter)
+        }
+        _ => Some(Source::Value(name.into())),
+    }
+}
+
+fn flag(
+    source: &str,
+    node: &Node,
+    fields: &Fields<'_>,
+    rule_path: &RulePath<'_>,
+    findings: &mut Findings,
+) -> Option<Source> {
+    match source {
+        "api_key" => Some(Source::ApiKey),
+        "client_ip" => Some(Source::ClientIp),
+        "host" => Some(Source::Host),
+        "method" => Some(Source::Method),
+        "path" => Some(Source::Path),
+        _ => {
+            if rule_path.template.is_none() && !rule_path.is_unread {
+                let why = "the rule has no `path` whose template could be told";
+                findings.push(node.error(why).at(fields.at(source)));
+            }
+            rule_path.template.map(|template| Source::Value(template.text().into()))
+        }
+    }
+}
+
+/// A text that has to be there and hold something.
+fn text<'d>(
+    parent: &'d Node,
+    fields: &Fields<'d>,
+    field: &str,
+    findings: &mut Findings,
+) -> Option<&'d str> {
+    let Some(node) = fields.node(field) else {
+        findings.push(parent.error(format!("expected a `{field}`")).at(fields.at(field)));
+        return None;
+    };
+    let text = fields.text(field, findings)?;
+    if text.is_empty() {
+        findings.push(node.mismatch("a text that is not empty").at(fields.at(field)));
+    }
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// A list that has to be there and hold something.
+fn not_empty<'d>(
+    parent: &'d Node,
+    fields: &Fields<'d>,
+    field: &str,
+    findings: &mut Findings,
+) -> &'d [Node] {
+    let list = fields.list(field, findings);
+    let node = fields.node(field);
+    // If it is no list at all, that has been told.
+    if node.is_none_or(|node| node.as_list().is_ok_and(<[Node]>::is_empty)) {
+        let why = format!("expected at least one of `{field}`");
+        findings.push(node.unwrap_or(parent).error(why).at(fields.at(field)));
+    }
+    list
+}
+
+/// A list of texts, each read by `parse`, which may say what it expected. Absent is empty.
+fn texts<T>(
+    fields: &Fields<'_>,
+    field: &str,
+    parse: impl Fn(&str) -> Result<T, &'static str>,
+    findings: &mut Findings,
+) -> Vec<T> {
+    let Some(node) = fields.node(field) else { return Vec::new() };
+    let mut read = Vec::new();
+    for (number, node) in not_empty(node, fields, field, findings).iter().enumerate() {
+        let parsed = node.as_text().and_then(|text| parse(text).map_err(|e| node.mismatch(e)));
+        match parsed {
+            Ok(value) => read.push(value),
+            Err(finding) => findings.push(finding.at(format!("{}[{number}]", fields.at(field)))),
+        }
+    }
+    read
+}
+
+/// Methods are told apart by case, so a `get` would match no request.
+fn method(text: &str) -> Result<Box<str>, &'static str> {
+    let is_method = is_token(text) && !text.bytes().any(|byte| byte.is_ascii_lowercase());
+    if is_method { Ok(text.into()) } else { Err("a method in capitals, such as GET") }
+}
+
+/// What HTTP calls a token: the names of headers, cookies and methods.
+fn is_token(text: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_token)
+}
+
+/// Where clients are known by more than their address, a limit by address alone is rarely meant.
+fn warn_of_shared_addresses(descriptors: &[Vec<Written<'_>>], findings: &mut Findings) {
+    let mut entries = descriptors.iter().flatten();
+    if !entries.any(|entry| entry.rule.source.is_credential()) {
+        return;
+    }
+    for entries in descriptors {
+        let mut identities = entries.iter().filter(|entry| entry.rule.source.is_identity());
+        let (first, second) = (identities.next(), identities.next());
+        if let (Some(only), None) = (first, second)
+            && only.rule.source == Source::ClientIp
+        {
+            let why = "a limit by address where clients have keys: all who share an address, as \
+                       behind one company's gateway, share the limit";
+            findings.push(only.node.warning(why).at(&*only.path));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "requests_tests.rs"]
+mod tests;

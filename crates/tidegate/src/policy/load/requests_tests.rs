@@ -1,0 +1,354 @@
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::*;
+use crate::policy::document::Document;
+use crate::policy::request::{Described, HttpRequest};
+
+fn load(text: &str) -> (RequestRules, Findings) {
+    let mut findings = Findings::default();
+    let documents = Document::parse("p.yaml", text, &mut findings);
+    let rules = read(&documents[0].root, "requests", &mut findings);
+    (rules, findings)
+}
+
+fn rules(text: &str) -> RequestRules {
+    let (rules, findings) = load(text);
+    assert!(!findings.has_errors(), "{findings}");
+    rules
+}
+
+/// One descriptor per line, as in `key=value,key=value`.
+fn shown(described: &Described<'_>) -> String {
+    let entry = |(key, value): &(&str, std::borrow::Cow<'_, str>)| format!("{key}={value}");
+    let line = |entries: &[_]| entries.iter().map(entry).collect::<Vec<_>>().join(",");
+    described.descriptors().map(line).collect::<Vec<_>>().join("\n")
+}
+
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(9, 9, 9, 9));
+
+/// Describes a request written as `METHOD path`, then headers, each on its line.
+fn describe(rules: &RequestRules, request: &str) -> String {
+    let mut lines = request.lines();
+    let (method, path) = lines.next().unwrap().split_once(' ').unwrap();
+    let headers: Vec<(&str, &str)> = lines.map(|line| line.split_once(':').unwrap()).collect();
+    let request = HttpRequest { method, path, host: None, headers: &headers, peer: Some(PEER) };
+    shown(&rules.describe(&request))
+}
+
+/// A rule with one descriptor of one entry, `k`.
+fn entry(source: &str) -> RequestRules {
+    rules(&format!(
+        "rules: [{{path: '/u/{{id}}/{{rest...}}', descriptors: [{{entries: [{{key: k, {source}}}]}}]}}]"
+    ))
+}
+
+#[test]
+fn every_source_gives_its_value() {
+    // `dXNlcjpwYXNz` is `user:pass`, `OnBhc3M=` is `:pass`, `dXNlcg==` is `user`.
+    for (source, request, expected) in [
+        ("api_key: true", "GET /u/1\nX-API-Key: abc", "k=abc"),
+        ("api_key: true", "GET /u/1\nx-api-key: abc\nauthorization: Bearer t", "k=abc"),
+        ("api_key: true", "GET /u/1\nx-api-key:\nauthorization: Bearer t", "k=t"),
+        ("api_key: true", "GET /u/1\nAuthorization: bearer  t.u.v ", "k=t.u.v"),
+        ("api_key: true", "GET /u/1\nAuthorization: Basic dXNlcjpwYXNz", "k=user"),
+        ("api_key: true", "GET /u/1\nAuthorization: BASIC dXNlcjpwYXM=", "k=user"),
+        ("api_key: true", "GET /u/1\nAuthorization: Basic OnBhc3M=", ""),
+        ("api_key: true", "GET /u/1\nAuthorization: Basic dXNlcg==", ""),
+        ("api_key: true", "GET /u/1\nAuthorization: Basic ä", ""),
+        ("api_key: true", "GET /u/1\nAuthorization: Digest abc", ""),
+        ("api_key: true", "GET /u/1\nAuthorization: Bearer", ""),
+        ("api_key: true", "GET /u/1", ""),
+        ("api_key: true, default: none", "GET /u/1", "k=none"),
+        ("client_ip: true", "GET /u/1\nx-forwarded-for: 1.1.1.1", "k=9.9.9.9"),
+        ("host: true", "GET /u/1\nHost: API.Example.com:8443", "k=api.example.com"),
+        ("host: true", "GET /u/1\nhost: example.com.", "k=example.com"),
+        ("host: true", "GET /u/1\nhost: [2001:DB8::1]:80", "k=[2001:db8::1]"),
+        ("host: true", "GET /u/1", ""),
+        ("method: true", "PATCH /u/1", "k=PATCH"),
+        ("path: true", "GET /u/1?a=b?c", "k=/u/1"),
+        ("path: true", "GET /u/%31/../x", "k=/u/%31/../x"),
+        ("path_template: true", "GET /u/1", "k=/u/{id}/{rest...}"),
+        ("path_parameter: id", "GET /u/7", "k=7"),
+        ("path_parameter: id", "GET /u/7?id=8", "k=7"),
+        ("path_parameter: id", "GET /u/a%2Fb/c", "k=a%2Fb"),
+        ("path_parameter: rest", "GET /u/7/a/b/", "k=a/b/"),
+        ("path_parameter: rest", "GET /u/7", ""),
+        ("path_parameter: rest, default: root", "GET /u/7/", "k=root"),
+        ("query: q", "GET /u/1?p=1&q=2&q=3", "k=2"),
+        ("query: q", "GET /u/1?%71=a%20b+c%2", "k=a b c%2"),
+        ("query: q", "GET /u/1?q", ""),
+        ("query: q", "GET /u/1?q=", ""),
+        ("query: q", "GET /u/1?qq=1", ""),
+        ("query: q, default: d", "GET /u/1", "k=d"),
+        ("cookie: sid", "GET /u/1\nCookie: a=b; sid=x=y ; sid=z", "k=x=y"),
+        ("cookie: sid", "GET /u/1\nCookie: a=b\ncookie: sid=x", "k=x"),
+        ("cookie: sid", "GET /u/1\nCookie: SID=x", ""),
+        ("header: X-User", "GET /u/1\nx-USER:  bob \nx-user: eve", "k=bob"),
+        ("header: x-user", "GET /u/1\nx-user-id: bob", ""),
+        ("header: x-user, default: anonymous", "GET /u/1\nx-user: ", "k=anonymous"),
+        ("value: all", "GET /u/1", "k=all"),
+        ("value: 7", "GET /u/1", "k=7"),
+    ] {
+        assert_eq!(describe(&entry(source), request), expected, "{source}: {request}");
+    }
+}
+
+const RULES: &str = "
+trusted_proxies: 1
+rules:
+  - path: /v1/users/{id}/orders/{order}
+    methods: [GET, POST]
+    hosts: [api.example.com, '*.example.org']
+    descriptors:
+      - entries:
+          - {key: api_key, api_key: true}
+          - {key: route, path_template: true}
+      - entries:
+          - {key: client, client_ip: true}
+          - {key: user, header: x-user-id, default: anonymous}
+  - descriptors: [{entries: [{key: method, method: true}]}]
+  - path: /v1/{rest...}
+    descriptors: [{entries: [{key: rest, path_parameter: rest}, {key: q, query: q}]}]
+  - path: /v1/users/
+    descriptors: [{entries: [{key: slash, value: yes}]}]
+";
+
+#[test]
+fn all_rules_that_match_apply_in_order() {
+    let rules = rules(RULES);
+    let order = "/v1/users/7/orders/8";
+    let route = "route=/v1/users/{id}/orders/{order}";
+    for (request, expected) in [
+        (
+            format!(
+                "GET {order}\nhost: api.example.com\nx-api-key: a\nx-forwarded-for: 1.1.1.1, 2.2.2.2"
+            ),
+            format!("api_key=a,{route}\nclient=2.2.2.2,user=anonymous\nmethod=GET"),
+        ),
+        (
+            format!("POST {order}?q=1\nhost: a.b.example.org:80\nx-user-id: bob"),
+            "client=9.9.9.9,user=bob\nmethod=POST\nrest=users/7/orders/8,q=1".into(),
+        ),
+        (format!("PUT {order}\nhost: api.example.com"), "method=PUT".into()),
+        (format!("get {order}\nhost: api.example.com"), "method=get".into()),
+        (format!("GET {order}\nhost: example.org"), "method=GET".into()),
+        (format!("GET {order}"), "method=GET".into()),
+        (format!("GET {order}/\nhost: api.example.com"), "method=GET".into()),
+        ("GET /v1/users//orders/8\nhost: api.example.com".into(), "method=GET".into()),
+        ("GET /v1/users/".into(), "method=GET\nslash=yes".into()),
+        ("GET /v1/users".into(), "method=GET".into()),
+        ("GET //v1/users/".into(), "method=GET".into()),
+        ("GET /v1%2Fusers/".into(), "method=GET".into()),
+        ("OPTIONS *".into(), "method=OPTIONS".into()),
+        ("GET ?q=1".into(), "method=GET".into()),
+        ("GET /v1?q=1".into(), "method=GET".into()),
+        ("GET /v1/?q=1".into(), "method=GET".into()),
+        ("GET /v1//?q=1".into(), "method=GET\nrest=/,q=1".into()),
+    ] {
+        assert_eq!(describe(&rules, &request), expected, "{request}");
+    }
+    assert!(!rules.is_empty() && RequestRules::default().is_empty());
+}
+
+#[test]
+fn the_door_knows_the_host_better_than_a_header() {
+    let rules = entry("host: true");
+    let headers = [("host", "inner")];
+    let request = HttpRequest {
+        method: "GET",
+        path: "/u/1",
+        host: Some("outer"),
+        headers: &headers,
+        peer: None,
+    };
+    assert_eq!(shown(&rules.describe(&request)), "k=outer");
+}
+
+const MISTAKES: &str = "trusted_proxies: 65
+colour: red
+rules:
+  - path: users
+    descriptors: [{entries: [{key: k, path_parameter: id}, {key: k, path_template: true}]}]
+  - path: /{a}/{a}
+    descriptors: [{entries: [{key: k, value: x}]}]
+  - path: /{a
+    descriptors: []
+  - methods: [get, 'A B', GET, [x]]
+    hosts: ['a:80', '', 'a*.b', x.y]
+    descriptors: [{entries: []}]
+  - path: /{a}
+    methods: []
+    descriptors:
+      - entries:
+          - {key: k}
+          - {key: k, host: true, path: true}
+          - {key: k, path_parameter: b}
+          - {key: k, api_key: false}
+          - {key: k, client_ip: maybe}
+          - {value: x}
+          - {key: '', value: x}
+          - {key: k, value: ''}
+          - {key: k, heeder: x}
+          - {key: k, header: 'a b'}
+          - {key: k, default: [], query: q}
+      - {}
+      - entries: 7
+  - descriptors: [{entries: [{key: k, path_parameter: id}, {key: k, path_template: true}]}]
+  - 7
+  - {path: /x}
+";
+
+/// Each mistake at its line and column, all in one run.
+#[test]
+fn every_mistake_is_told_at_its_place() {
+    let (_, findings) = load(MISTAKES);
+    let expected = [
+        "p.yaml:1:18: expected a number from 0 to 64",
+        "p.yaml:2:1: unknown field \"colour\"",
+        "p.yaml:4:11: a path starts with /",
+        "p.yaml:6:11: two parameters",
+        "p.yaml:8:11: a brace",
+        "p.yaml:9:18: expected at least one of `descriptors`",
+        "p.yaml:10:15: expected a method in capitals, such as GET, found the text \"get\"",
+        "p.yaml:10:20: expected a method",
+        "p.yaml:10:32: expected text",
+        "p.yaml:11:13: expected a host",
+        "p.yaml:11:21: expected a host",
+        "p.yaml:11:25: expected a host",
+        "p.yaml:12:29: expected at least one of `entries`",
+        "p.yaml:14:14: expected at least one of `methods`",
+        "p.yaml:17:13: expected exactly one source, found none",
+        "p.yaml:18:13: expected exactly one source, found host and path",
+        "p.yaml:19:38: the rule's `path` has no parameter \"b\"",
+        "p.yaml:20:31: expected true",
+        "p.yaml:21:33: expected true",
+        "p.yaml:22:13: expected a `key`",
+        "p.yaml:23:19: expected a text that is not empty",
+        "p.yaml:24:29: expected a text that is not empty",
+        "p.yaml:25:22: unknown field \"heeder\"; did you mean `header`?",
+        "p.yaml:25:13: expected exactly one source, found none",
+        "p.yaml:26:30: expected the name of a header",
+        "p.yaml:27:31: expected text",
+        "p.yaml:28:9: expected at least one of `entries`",
+        "p.yaml:29:18: expected a list",
+        "p.yaml:30:55: the rule's `path` has no parameter",
+        "p.yaml:30:84: the rule has no `path`",
+        "p.yaml:31:5: expected a map",
+        "p.yaml:32:5: expected at least one of `descriptors`",
+    ];
+    let shown = findings.to_string();
+    for start in expected {
+        assert!(shown.lines().any(|line| line.starts_with(start)), "{start}\n{shown}");
+    }
+    assert_eq!(findings.errors(), expected.len(), "{shown}");
+}
+
+#[test]
+fn what_is_no_map_has_no_rules() {
+    for text in ["7", "[]", "rules: 7", "rules: {}"] {
+        let (rules, findings) = load(text);
+        assert!(rules.is_empty() && findings.has_errors(), "{text}");
+    }
+    assert!(rules("{}").is_empty());
+}
+
+#[test]
+fn a_limit_by_address_where_clients_have_keys_is_warned_of() {
+    let address = "{key: ip, client_ip: true}";
+    for (descriptors, warnings) in [
+        (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, api_key: true}}]}}]"), 1),
+        (
+            format!("[{{entries: [{address}]}}, {{entries: [{{key: k, header: Authorization}}]}}]"),
+            1,
+        ),
+        (
+            format!(
+                "[{{entries: [{address}, {{key: m, method: true}}]}}, {{entries: [{{key: k, api_key: true}}]}}]"
+            ),
+            1,
+        ),
+        (format!("[{{entries: [{address}, {{key: k, api_key: true}}]}}]"), 0),
+        (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, header: x-tenant}}]}}]"), 0),
+        (format!("[{{entries: [{address}]}}]"), 0),
+    ] {
+        let (_, findings) = load(&format!("rules:\n  - descriptors: {descriptors}"));
+        assert!(!findings.has_errors(), "{findings}");
+        assert_eq!(findings.iter().count(), warnings, "{descriptors}\n{findings}");
+        let place = "p.yaml:2:30: warning: a limit by address";
+        assert!(findings.to_string().starts_with(place) || warnings == 0, "{findings}");
+    }
+}
+
+#[test]
+fn a_request_yields_a_bounded_number_of_descriptors() {
+    let descriptor = "{entries: [{key: k, value: v}]}";
+    let list = |count| vec![descriptor; count].join(", ");
+    let (_, findings) = load(&format!(
+        "rules:\n  - {{methods: [GET], descriptors: [{}]}}\n  - {{path: '/{{a}}', descriptors: [{}]}}",
+        list(15),
+        list(2)
+    ));
+    let start = "p.yaml:3:5: with all other rules that match, a request for this one asks for 17";
+    assert!(findings.to_string().starts_with(start) && findings.errors() == 1, "{findings}");
+    let (_, findings) = load(&format!("rules: [{{path: x, descriptors: [{}]}}]", list(17)));
+    assert_eq!(findings.errors(), 1, "only that the path cannot be read: {findings}");
+    let entries = vec!["{key: k, value: v}"; 17].join(", ");
+    let (_, findings) = load(&format!("rules: [{{descriptors: [{{entries: [{entries}]}}]}}]"));
+    assert!(findings.to_string().contains("at most 16 entries"), "{findings}");
+    // Together only for a path that neither of them is written with.
+    let crossing = rules(&format!(
+        "rules:\n  - {{path: '/{{a}}/b', descriptors: [{}]}}\n  - {{path: '/a/{{b}}', descriptors: [{}]}}",
+        list(15),
+        list(3)
+    ));
+    let request = HttpRequest { method: "GET", path: "/a/b", host: None, headers: &[], peer: None };
+    let described = crossing.describe(&request);
+    assert_eq!((described.descriptors().len(), described.left_out()), (MAX_DESCRIBED, 2));
+}
+
+#[test]
+fn ten_thousand_rules_are_read_and_found() {
+    let rule = |n| {
+        let by_host = format!(
+            "  - {{hosts: [h{n}.example.com], descriptors: [{{entries: [{{key: h, value: {n}}}]}}]}}\n"
+        );
+        let by_path = format!(
+            "  - {{path: '/v{n}/{{id}}', descriptors: [{{entries: [{{key: p, path_parameter: id}}]}}]}}\n"
+        );
+        by_host + &by_path
+    };
+    let text: String = (0..5_000).map(rule).collect();
+    let rules = rules(&format!("rules:\n{text}"));
+    for n in [0, 1, 2_500, 4_999] {
+        let request = format!("GET /v{n}/x\nhost: h{n}.example.com");
+        assert_eq!(describe(&rules, &request), format!("h={n}\np=x"));
+    }
+}
+
+#[test]
+fn no_request_is_too_odd() {
+    let rules = [rules(RULES), entry("api_key: true"), entry("query: q"), entry("cookie: c")];
+    let mut rng = fastrand::Rng::with_seed(6);
+    let mut text = || -> String {
+        let pieces = [
+            "/", "v1", "users", "?", "q=", "%", "%2", "é", "\0", ":", "[", "]", ".", ",", "Basic ",
+            "=", "&", ";",
+        ];
+        let bytes: Vec<u8> = (0..rng.usize(0..24)).map(|_| rng.u8(..)).collect();
+        let known: String = (0..rng.usize(0..8)).map(|_| *rng.choice(&pieces).unwrap()).collect();
+        if rng.bool() { known } else { String::from_utf8_lossy(&bytes).into_owned() }
+    };
+    for number in 0..10_000 {
+        let names = ["authorization", "host", "Cookie", "x-forwarded-for", "X-Api-Key"];
+        let values: Vec<String> = (0..names.len()).map(|_| text()).collect();
+        let headers: Vec<(&str, &str)> =
+            names.into_iter().zip(&values).map(|(name, value)| (name, &**value)).collect();
+        let (method, path, host) = (text(), text(), text());
+        let host = (number % 2 == 0).then_some(&*host);
+        let request =
+            HttpRequest { method: &method, path: &path, host, headers: &headers, peer: None };
+        for rules in &rules {
+            assert!(rules.describe(&request).descriptors().len() <= MAX_DESCRIBED);
+        }
+    }
+}

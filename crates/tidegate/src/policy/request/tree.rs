@@ -1,0 +1,191 @@
+//! Finds the rules for a host and a path, however many rules there are.
+//!
+//! There is one tree of segments for each host that is named, one for each name that hosts are below,
+//! and one for every host. A step of a tree is a lookup of the segment, and one more where a parameter
+//! may stand; each branch is entered at most once.
+
+use std::collections::HashMap;
+
+use foldhash::quality::RandomState;
+
+use super::host::{HostPattern, MAX_HOST};
+use super::template::{Segment, Template};
+
+/// Numbers of rules, by host and path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tree {
+    exact: HashMap<Box<str>, Branch, RandomState>,
+    /// By the name that the hosts are below.
+    below: HashMap<Box<str>, Branch, RandomState>,
+    every: Branch,
+}
+
+/// What may follow some segments.
+#[derive(Clone, Debug, Default)]
+struct Branch {
+    literals: HashMap<Box<str>, Self, RandomState>,
+    parameter: Option<Box<Self>>,
+    /// Rules whose path ends here.
+    ends: Vec<usize>,
+    /// Rules that take whatever follows.
+    rest: Vec<usize>,
+}
+
+impl Tree {
+    /// Adds a rule for these hosts (every host, if there are none) and this path (every path).
+    pub(super) fn add(&mut self, hosts: &[HostPattern], path: Option<&Template>, rule: usize) {
+        if hosts.is_empty() {
+            self.every.add(path, rule);
+        }
+        for host in hosts {
+            let branch = match host {
+                HostPattern::Exact(name) => self.exact.entry(name.clone()),
+                HostPattern::Below(text) => {
+                    self.below.entry(text.strip_prefix("*.").unwrap_or(text).into())
+                }
+            };
+            branch.or_default().add(path, rule);
+        }
+    }
+
+    /// The rules that match, in order, each once.
+    pub(super) fn find(&self, host: Option<&str>, path: &str) -> Vec<usize> {
+        let mut found = Vec::new();
+        self.every.find(Some(path), &mut found);
+        // Otherwise a host of nothing but dots would be looked up as often as it has bytes.
+        if let Some(host) = host.filter(|host| host.len() <= MAX_HOST) {
+            let exact = self.exact.get(host).into_iter();
+            let dots = host.match_indices('.').filter(|_| !self.below.is_empty());
+            let below = dots.filter_map(|(dot, _)| self.below.get(&host[dot + 1..]));
+            exact.chain(below).for_each(|branch| branch.find(Some(path), &mut found));
+        }
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+impl Branch {
+    fn add(&mut self, path: Option<&Template>, rule: usize) {
+        let mut branch = self;
+        for segment in path.map(Template::segments).unwrap_or_default() {
+            branch = match segment {
+                Segment::Literal(text) => branch.literals.entry(text.clone()).or_default(),
+                Segment::One(_) => branch.parameter.get_or_insert_default(),
+                Segment::Rest(_) => return branch.rest.push(rule),
+            };
+        }
+        let rules = if path.is_some() { &mut branch.ends } else { &mut branch.rest };
+        rules.push(rule);
+    }
+
+    /// `path` is what has not been looked at: none after the last segment.
+    fn find(&self, path: Option<&str>, found: &mut Vec<usize>) {
+        found.extend(&self.rest);
+        let Some(path) = path else { return found.extend(&self.ends) };
+        let (segment, after) = match path.split_once('/') {
+            Some((segment, after)) => (segment, Some(after)),
+            None => (path, None),
+        };
+        if let Some(branch) = self.literals.get(segment) {
+            branch.find(after, found);
+        }
+        if let Some(branch) = self.parameter.as_ref().filter(|_| !segment.is_empty()) {
+            branch.find(after, found);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the documentation of templates says, one segment after the other.
+    fn matches(template: &[&str], path: &[&str]) -> bool {
+        match (template, path) {
+            ([], []) => true,
+            ([rest], _) if rest.ends_with("...}") => true,
+            ([first, template @ ..], [segment, path @ ..]) => {
+                let is_parameter = first.starts_with('{') && !segment.is_empty();
+                (is_parameter || first == segment) && matches(template, path)
+            }
+            _ => false,
+        }
+    }
+
+    fn split(path: &str) -> Vec<&str> {
+        path.split('/').collect()
+    }
+
+    #[test]
+    fn a_tree_finds_what_a_scan_finds() {
+        let mut rng = fastrand::Rng::with_seed(5);
+        let mut text = |pieces: &[&str]| -> String {
+            let count = rng.usize(1..5);
+            (0..count).map(|_| format!("/{}", rng.choice(pieces).unwrap())).collect()
+        };
+        for round in 0..3_000 {
+            let mut tree = Tree::default();
+            let mut templates = Vec::new();
+            while templates.len() < 12 {
+                let text = text(&["a", "b", "a%2Fb", "", "..", "{x}", "{y}", "{z}", "{r...}"]);
+                let Ok(template) = Template::parse(&text) else { continue };
+                tree.add(&[], Some(&template), templates.len());
+                templates.push(text);
+            }
+            for _ in 0..8 {
+                let path = text(&["a", "b", "a%2Fb", "", "..", "ä"]);
+                let path = if round % 9 == 0 { &path[1..] } else { &path };
+                let scan: Vec<usize> = (0..templates.len())
+                    .filter(|number| matches(&split(&templates[*number]), &split(path)))
+                    .collect();
+                assert_eq!(tree.find(None, path), scan, "{templates:?} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn hosts_are_found_exactly_and_below_a_name() {
+        let mut tree = Tree::default();
+        let lists: [&[&str]; 6] = [
+            &["api.example.com"],
+            &["*.example.com"],
+            &["*.com", "api.example.com"],
+            &[],
+            &["Example.COM"],
+            &["[::1]"],
+        ];
+        for (number, hosts) in lists.iter().enumerate() {
+            let hosts: Vec<HostPattern> =
+                hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect();
+            tree.add(&hosts, None, number);
+        }
+        let long = "a.".repeat(4_000) + "com";
+        for (host, rules) in [
+            (Some("api.example.com"), vec![0, 1, 2, 3]),
+            (Some("v1.api.example.com"), vec![1, 2, 3]),
+            (Some("example.com"), vec![2, 3, 4]),
+            (Some("badexample.com"), vec![2, 3]),
+            (Some("com"), vec![3]),
+            (Some("[::1]"), vec![3, 5]),
+            (Some(""), vec![3]),
+            (Some(&long), vec![3]),
+            (None, vec![3]),
+        ] {
+            assert_eq!(tree.find(host, "/"), rules, "{host:?}");
+        }
+    }
+
+    /// What is compared with a path must not grow with the number of rules.
+    #[test]
+    fn ten_thousand_rules_share_their_branches() {
+        let mut tree = Tree::default();
+        for number in 0..10_000 {
+            let template = Template::parse(&format!("/v1/{number}/{{id}}")).unwrap();
+            tree.add(&[], Some(&template), number);
+        }
+        let first = &tree.every.literals[""].literals["v1"];
+        assert_eq!(first.literals.len(), 10_000);
+        assert!((0..10_000).all(|n| tree.find(None, &format!("/v1/{n}/x")) == [n]));
+    }
+}
