@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -22,8 +23,87 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Check(Check),
     Compare(Compare),
+    Explain(Explain),
     Lint(Lint),
+    Schema(Schema),
+}
+
+/// Decide one request by a policy, and charge it
+///
+/// With a store that others share, this is a request like any other. Exits with 0 if the request is
+/// allowed, with 1 if it is denied, and with 2 if there is no answer.
+#[derive(Debug, Args)]
+#[command(after_help = CHECKS)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) question: Question,
+}
+
+/// Tell which limits a request meets, why, how they stand and which one binds
+///
+/// Changes nothing: what it says is what `tidegate check` would.
+#[derive(Debug, Args)]
+#[command(after_help = EXPLANATIONS)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    pub(crate) question: Question,
+}
+
+/// A request, and by which policy and with whose state it is decided.
+#[derive(Debug, Args)]
+pub(crate) struct Question {
+    /// Policy files, or folders of which every .yaml and .yml file is read
+    #[arg(long, short, required = true, value_name = "FILE|DIR")]
+    pub(crate) config: Vec<PathBuf>,
+
+    /// Let several files describe one domain
+    #[arg(long)]
+    pub(crate) merge: bool,
+
+    /// The domain; may be left out if there is only one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<String>,
+
+    /// A descriptor, its entries separated by commas (\, is a comma); may be repeated
+    #[arg(long, value_name = "KEY=VALUE,...", required_unless_present = "request")]
+    pub(crate) descriptor: Vec<String>,
+
+    /// An HTTP request, turned into descriptors by the domain's `requests`
+    #[arg(long, value_name = "METHOD PATH", conflicts_with = "descriptor")]
+    pub(crate) request: Option<String>,
+
+    /// A header of the HTTP request; may be repeated
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", requires = "request")]
+    pub(crate) headers: Vec<String>,
+
+    /// Where the HTTP request comes from
+    #[arg(long, value_name = "ADDRESS", requires = "request", default_value = "127.0.0.1")]
+    pub(crate) peer: IpAddr,
+
+    /// What the request costs, instead of what each limit says
+    #[arg(long, value_name = "N")]
+    pub(crate) hits: Option<u64>,
+
+    /// Whose state: memory, which starts afresh, or a Redis such as redis://127.0.0.1:6379
+    #[arg(long, value_name = "STORE", default_value = "memory")]
+    pub(crate) store: String,
+
+    /// For machines: one JSON document, times in milliseconds
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print a JSON Schema of policy files, for editors
+///
+/// Save it beside the policy and begin the policy with `# yaml-language-server: $schema=FILE`, or
+/// with `$schema: FILE`.
+#[derive(Debug, Args)]
+pub(crate) struct Schema {
+    /// A page for people instead, with every field
+    #[arg(long)]
+    pub(crate) reference: bool,
 }
 
 /// Check policy files, and say what is wrong with them and where
@@ -123,7 +203,21 @@ where
 const FIRST_STEPS: &str = "\
 Start here:
   tidegate compare                     all algorithms, all traffic, 100 requests per 60 s
-  tidegate compare --help              what the figures mean";
+  tidegate compare --help              what the figures mean
+  tidegate lint policy.yaml            what is wrong with a policy, and where
+  tidegate explain --help              which limits a request meets, and why";
+
+const CHECKS: &str = "\
+Examples:
+  tidegate check --config policy.yaml --descriptor user=bob
+  tidegate check --config policies/ --domain api --descriptor user=bob,path=/login --json
+  tidegate check --config policy.yaml --store redis://127.0.0.1:6379 --descriptor user=bob";
+
+const EXPLANATIONS: &str = "\
+Examples:
+  tidegate explain --config policy.yaml --descriptor user=bob
+  tidegate explain --config policy.yaml --request 'GET /v1/users' -H 'x-api-key: k1'
+  tidegate explain --config policy.yaml --store redis://127.0.0.1:6379 --descriptor user=bob";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -2,8 +2,12 @@
 
 mod args;
 mod chart;
+mod check;
 mod compare;
+mod explain;
 mod lint;
+mod question;
+mod schema;
 mod terminal;
 
 use std::io::{self, Write};
@@ -21,6 +25,9 @@ fn main() -> ExitCode {
         None => Ok(terminal.render(&Cli::command().render_help())),
         Some(Command::Compare(args)) => compare::compare(&args, terminal),
         Some(Command::Lint(args)) => return lint::lint(&args),
+        Some(Command::Check(args)) => return check::check(&args),
+        Some(Command::Explain(args)) => return explain::explain(&args, terminal),
+        Some(Command::Schema(args)) => Ok(schema::schema(&args)),
     };
     match text {
         Ok(text) => print(&text),

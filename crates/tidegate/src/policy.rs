@@ -33,7 +33,7 @@ use self::document::Document;
 use self::finding::Findings;
 use crate::clock::Clock;
 
-pub use self::allowance::{Allowance, CalendarQuota};
+pub use self::allowance::{Allowance, CalendarQuota, in_words};
 pub use self::answer::{Answer, Part, Standing};
 pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};

@@ -76,6 +76,10 @@ impl fmt::Display for Allowance {
 }
 
 /// The numbers of a limit, in words.
+pub fn in_words(limit: &Limit) -> impl fmt::Display + '_ {
+    Numbers(limit)
+}
+
 struct Numbers<'a>(&'a Limit);
 
 impl fmt::Display for Numbers<'_> {

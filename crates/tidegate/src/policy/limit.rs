@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
-use tidegate_core::Timestamp;
+use tidegate_core::{AlgorithmName, Timestamp};
 
 use super::allowance::Allowance;
 use super::shadow::Variant;
@@ -17,6 +17,7 @@ pub struct PolicyLimit {
     /// Domain, path and name: which limit it is, whatever its numbers.
     pub(super) id: Arc<str>,
     pub(super) name: Option<Box<str>>,
+    pub(super) algorithm: AlgorithmName,
     pub(super) allowance: Allowance,
     /// By the name of the plan.
     pub(super) plans: HashMap<Box<str>, Allowance, RandomState>,
@@ -71,6 +72,11 @@ impl PolicyLimit {
     /// What people call it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
+    }
+
+    /// How it counts.
+    pub const fn algorithm(&self) -> AlgorithmName {
+        self.algorithm
     }
 
     /// How much it allows to whoever has no plan and no override.

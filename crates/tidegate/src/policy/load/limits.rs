@@ -165,6 +165,7 @@ impl Written<'_> {
         PolicyLimit {
             id: self.id(),
             name: self.name.map(Into::into),
+            algorithm: choices.algorithm.unwrap_or(AlgorithmName::TokenBucket),
             allowance: Allowance::Unlimited,
             plans: HashMap::with_hasher(RandomState::default()),
             overrides: HashMap::with_hasher(RandomState::default()),
@@ -194,6 +195,7 @@ impl Written<'_> {
             plans: plans(numbers, &id, fields, self.trail, findings),
             overrides: overrides(numbers, &id, fields, self.trail, findings),
             shadow: shadow(numbers, &id, fields, findings),
+            algorithm: numbers.algorithm,
             allowance,
             enforce,
             ..self.unlimited(choices)

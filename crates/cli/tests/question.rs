@@ -1,0 +1,101 @@
+//! `tidegate check` and `tidegate explain` as a user runs them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+const POLICY: &str = "
+domain: api
+plans: {members: {pro: [paying]}}
+requests:
+  rules:
+    - path: /v1/users/{id}
+      descriptors:
+        - entries: [{key: api_key, api_key: true}, {key: route, path_template: true}]
+descriptors:
+  - key: api_key
+    limits:
+      - {name: second, rate: 10/s, plans: {pro: {rate: 100/s}}}
+      - {name: hour, rate: 50/h, shadow: {rate: 5/h}}
+    descriptors:
+      - key: route
+        rate: 2/s
+  - key: closed
+    rate_limit: {unit: day, requests_per_unit: 0}
+";
+
+/// Exit status and what was printed.
+fn run(name: &str, command: &str, options: &[&str]) -> (i32, String) {
+    let folder = std::env::temp_dir().join(format!("tidegate-ask-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("p.yaml"), POLICY).unwrap();
+    let mut tidegate = Command::cargo_bin("tidegate").unwrap();
+    tidegate.current_dir(&folder).args([command, "--config", "p.yaml"]).args(options);
+    let output = tidegate.output().unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn the_exit_status_is_the_verdict() {
+    let (status, text) = run("allowed", "check", &["--descriptor", "api_key=k1"]);
+    assert_eq!((status, text.as_str()), (0, "allowed: 9 of 10 left under second\n"));
+    let (status, text) = run("denied", "check", &["--descriptor", "closed=x"]);
+    assert_eq!(status, 1, "{text}");
+    let (status, text) = run("error", "check", &["--descriptor", "nonsense"]);
+    assert_eq!(status, 2);
+    assert!(text.contains("expected a descriptor such as user=bob,path=/login"), "{text}");
+    let (status, text) = run("domain", "check", &["--domain", "x", "--descriptor", "a=b"]);
+    assert_eq!(status, 2);
+    assert!(text.contains("no domain is called \"x\"; there are api"), "{text}");
+}
+
+#[test]
+fn a_cost_no_wait_helps_says_so() {
+    let (status, text) = run("never", "check", &["--descriptor", "api_key=k1", "--hits", "11"]);
+    assert_eq!(status, 1);
+    assert!(text.contains("no wait helps"), "{text}");
+}
+
+#[test]
+fn machines_get_one_document() {
+    let options = ["--descriptor", "api_key=paying", "--hits", "3", "--json"];
+    let (status, text) = run("json", "check", &options);
+    assert_eq!(status, 0);
+    let value: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["allowed"], true);
+    assert_eq!(value["retry_after_ms"], Value::Null);
+    let names: Vec<_> = value["limits"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["second", "hour", "hour"]);
+    assert_eq!(value["limits"][0]["limit"], 100, "the numbers of the plan");
+    assert_eq!(value["limits"][0]["remaining"], 97);
+    assert_eq!(value["limits"][2]["standing"], "beside");
+    assert_eq!(value["remaining"], 47, "of the limit with least left");
+}
+
+#[test]
+fn an_explanation_tells_which_limit_binds_and_why() {
+    let options = ["--request", "GET /v1/users/7?x=1", "-H", "X-API-Key: k1"];
+    let (status, text) = run("request", "explain", &options);
+    assert_eq!(status, 0);
+    assert!(text.contains("api_key=k1, route=/v1/users/{id}"), "{text}");
+    assert!(text.contains("api_key.route <- binds"), "{text}");
+    assert!(text.contains("2 of 2 left; one more is allowed now; nothing is owed"), "{text}");
+}
+
+#[test]
+fn an_explanation_tells_why_no_limit_applies() {
+    let (_, text) = run("deep", "explain", &["--descriptor", "api_key=k1,other=x"]);
+    assert!(text.contains("no rule at this level has the key other"), "{text}");
+    let (status, text) = run("none", "explain", &["--request", "GET /elsewhere"]);
+    assert_eq!(status, 2);
+    assert!(text.contains("no rule of `requests` makes a descriptor"), "{text}");
+}
+
+#[test]
+fn a_comma_can_be_part_of_a_value() {
+    let (_, text) = run("comma", "explain", &["--descriptor", "api_key=a\\,b"]);
+    assert!(text.contains("api_key=a,b"), "{text}");
+}
