@@ -93,11 +93,13 @@ impl Station {
         station
     }
 
+    #[track_caller]
     fn next(&self) -> Result<Update, Refusal> {
         self.handed.recv_timeout(LIMIT).expect("the watch hands it on in time")
     }
 
     /// What is handed on until this version is; refusals on the way are as may be.
+    #[track_caller]
     fn wait_for(&self, domain: &str, expected: u32) {
         while version(&self.in_force.load(), domain) != Some(expected) {
             let outcome = self.next();
@@ -106,6 +108,7 @@ impl Station {
     }
 
     /// The next refusal, in words.
+    #[track_caller]
     fn refusal(&self) -> String {
         loop {
             if let Err(refusal) = self.next() {

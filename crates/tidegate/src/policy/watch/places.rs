@@ -61,10 +61,9 @@ impl Places {
         });
         let are_too_many = wanted.len() == MAX_FOLDERS;
         self.trouble = are_too_many.then(|| format!("only {MAX_FOLDERS} folders are watched"));
+        // Those that are watched already too: the event of a folder's deletion, if it comes late, ends
+        // the watch of the folder made anew in its place. Watching twice is watching once.
         for (folder, identity) in wanted {
-            if self.watched.contains_key(&folder) {
-                continue;
-            }
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     self.watched.insert(folder, identity);
