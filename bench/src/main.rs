@@ -1,6 +1,7 @@
 //! Measures Tidegate beside its peers and beside what the machine could do at best.
 //! `README.md` says how to run it and how to read it.
 
+mod allocations;
 mod attack;
 mod candidate;
 mod child;
@@ -15,6 +16,7 @@ mod memory;
 mod options;
 #[cfg(feature = "peers")]
 mod peers;
+mod policy;
 mod redis;
 mod report;
 mod row;
@@ -36,6 +38,7 @@ usage: tidegate-bench COMMAND [OPTIONS]
   growth   only the growth: bytes per key and pauses while a table fills
   attack   a bounded table under a flood of distinct keys
   redis    the store in Redis: processor time of server and client, commands, latency, bytes per key
+  policy   finding the rule of a descriptor among few rules and many; loading many
   list     the names --only can choose from
 
   --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far; redis [100000]
@@ -64,6 +67,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "growth" => growth::run(&Options::parse(rest)?),
         "attack" => attack::run(&Options::parse(rest)?),
         "redis" => redis::run(&Options::parse(rest)?),
+        "policy" => policy::run(&Options::parse(rest)?),
         "list" => {
             candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
             Ok(())

@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let run = Run { keys, rounds, stand_in };
     table::print(&run);
     let targets = verdicts::evaluate(&run);
-    report::redis_targets(&targets);
+    report::plain_targets(&targets);
     let rows: Vec<&Row> = run.rounds.iter().map(|rounds| &rounds.row).collect();
     report::write(&options.out("redis.json"), &rows)
 }

@@ -109,7 +109,7 @@ pub fn targets(targets: &[Target], keys: u32) {
     target_table(targets);
 }
 
-pub fn redis_targets(targets: &[Target]) {
+pub fn plain_targets(targets: &[Target]) {
     println!("\n### targets\n");
     target_table(targets);
 }

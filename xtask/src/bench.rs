@@ -2,7 +2,7 @@
 
 use crate::step::{Failure, Step, Tally};
 
-const SUITES: [&str; 4] = ["memory", "growth", "attack", "redis"];
+const SUITES: [&str; 5] = ["memory", "growth", "attack", "redis", "policy"];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);

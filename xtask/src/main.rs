@@ -29,6 +29,7 @@ Usage: cargo xtask <task> [options]
                 growth [args]    only the growth: bytes per key and pauses while a table fills
                 attack [args]    a flood of random keys against a bounded table
                 redis [args]     the store in Redis, beside scripts, transactions and redis-cell
+                policy [args]    finding a rule among many, and loading many
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.

@@ -77,7 +77,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     }
     tally.passed(format!("{} examples", examples.len()));
 
-    for suite in ["memory", "redis"] {
+    for suite in ["memory", "redis", "policy"] {
         Step::cargo(
             "run --release --manifest-path bench/Cargo.toml --no-default-features \
              --target-dir target/bench-build --",

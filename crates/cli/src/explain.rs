@@ -34,7 +34,8 @@ fn text(findings: &Findings, terminal: Terminal) -> String {
     let answer = &findings.explained.answer;
     let mut text = format!("{}\n", terminal.bold(&line(answer)));
     for (number, entries) in findings.descriptors.iter().enumerate() {
-        let written: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let written: Vec<String> =
+            entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let _ = writeln!(text, "\n{}", terminal.bold(&written.join(", ")));
         let parts: Vec<(usize, &Part)> = answer
             .parts()

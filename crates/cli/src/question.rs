@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
+use tidegate::Clock;
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, Explained, HttpRequest, Merging, Policy, PolicyLimiter,
-    Request, Source,
+    CheckError, Descriptor, Entry, Explained, HttpRequest, Merging, Policy, PolicyLimiter, Request,
+    Source,
 };
 use tidegate::store::Store;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::Clock;
 
 use crate::args::Question;
 
@@ -88,7 +88,8 @@ impl Question {
             .headers
             .iter()
             .map(|header| {
-                let wrong = || format!("expected a header such as 'x-api-key: k1', found {header:?}");
+                let wrong =
+                    || format!("expected a header such as 'x-api-key: k1', found {header:?}");
                 let (name, value) = header.split_once(':').ok_or_else(wrong)?;
                 Ok((name.trim(), value.trim()))
             })

@@ -35,11 +35,12 @@ fn tables() -> Vec<&'static Table> {
 fn json_schema(tables: &[&'static Table]) -> String {
     let definitions: Map<String, Value> =
         tables.iter().map(|table| (anchor(table), definition(table))).collect();
+    // The draft that editors know best.
     let schema = json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Tidegate policy",
-        "$ref": format!("#/$defs/{}", anchor(&FILE)),
-        "$defs": definitions,
+        "$ref": format!("#/definitions/{}", anchor(&FILE)),
+        "definitions": definitions,
     });
     format!("{schema:#}\n")
 }
@@ -70,7 +71,7 @@ fn definition(table: &Table) -> Value {
 const PERIOD: &str = "[0-9]* *(us|ms|s|sec|second|m|min|minute|h|hour|d|day|w|week|month|y|year)";
 
 fn kind(kind: &Kind) -> Value {
-    let refers = |table: &Table| json!({ "$ref": format!("#/$defs/{}", anchor(table)) });
+    let refers = |table: &Table| json!({ "$ref": format!("#/definitions/{}", anchor(table)) });
     // YAML takes a bare 7 or yes for something else than words; the loader does not mind.
     let text = json!({ "type": ["string", "number", "boolean"] });
     match kind {
@@ -137,7 +138,12 @@ fn row(field: &Field) -> String {
     let required = if field.required { " Required." } else { "" };
     // A bar would end the cell.
     let example = field.example.replace('|', "\\|");
-    format!("| `{}` | {} | {}{required} | `{example}` |\n", field.name, value(&field.kind), field.about)
+    format!(
+        "| `{}` | {} | {}{required} | `{example}` |\n",
+        field.name,
+        value(&field.kind),
+        field.about
+    )
 }
 
 /// What a value is, in words.

@@ -152,13 +152,8 @@ pub(in crate::policy) static OVERRIDE: Table = Table {
     about: "Other numbers for one value, for good or until a date.",
     also: Some(&NUMBERS),
     fields: &[
-        field(
-            "value",
-            Kind::Text,
-            "value: acme",
-            "The value of the descriptor's entry, exactly.",
-        )
-        .required(),
+        field("value", Kind::Text, "value: acme", "The value of the descriptor's entry, exactly.")
+            .required(),
         field(
             "until",
             Kind::Date,
