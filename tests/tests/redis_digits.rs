@@ -3,6 +3,8 @@
 
 #[path = "redis_digits/kept.rs"]
 mod kept;
+#[path = "redis_digits/many.rs"]
+mod many;
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ impl Misconfigured {
             Self::Permission => {
                 "grant the user, with ACL SETUSER: ~<namespace>:* +eval +evalsha +time +get +set \
                  +del +pexpire +lindex +lrange +lset +ltrim +rpop +rpush +zadd +zincrby +zmscore \
-                 +zrangebyscore +zrem +zrevrange +zscore +info +role; for another database \
+                 +zcount +zrangebyscore +zrem +zrevrange +zscore +info +role; for another database \
                  than 0 +select; in a cluster +cluster|slots +asking +ping"
             }
             Self::WrongType => {

@@ -4,7 +4,8 @@
 //! # Promise
 //! Never admits what a single call would deny. A reservation is taken back only as far as it is
 //! still owed: not what a bucket has refilled since, not in a window that is over, not in a log that
-//! others have written to since. While a request that ends up denied holds its reservations, and
+//! others have written to since. Only a reset in between is not noticed: what others take after it may
+//! go for what was taken before it, as with any units that are given back. While a request that ends up denied holds its reservations, and
 //! for what is not taken back, others may be denied.
 
 use tidegate_core::{Decision, Op, Timestamp};
@@ -14,7 +15,7 @@ use super::call::Item;
 use super::route::Route;
 use super::tariff::{Tariff, Work};
 use super::{RedisStore, StoreError};
-use crate::store::Misconfigured;
+use crate::store::{Charge, Misconfigured};
 
 /// Units taken for a request that is not decided yet. Dropping it takes them back.
 struct Reserved<'a> {
@@ -47,6 +48,22 @@ impl Drop for Reserved<'_> {
 }
 
 impl RedisStore {
+    /// Takes back what a charge took at `taken_at`, as a request does whose later charge is denied.
+    /// For tests: a request does not wait for it.
+    #[doc(hidden)]
+    pub async fn undo(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        taken_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let Op::Take(units) = charge.op else { return Ok(()) };
+        let item = self.item(charge);
+        let tariff = Tariff { work: Work::Undo { units, taken_at }, ..item.tariff };
+        let item = Item { tariff, ..item };
+        self.ask_decisions(now, self.routes.of(&item), vec![item]).await.map(drop)
+    }
+
     /// All charges or none.
     pub(super) async fn decide_together(
         &self,

@@ -126,9 +126,9 @@ mod tests {
             ("fixed_window", fixed_window, "8516c18955fe54be061796f3d9176f0dea2ad56b"),
             ("sliding_window", sliding_window, "b07b0283120cbbe8ef3bcd1a4760a5215367af65"),
             ("sliding_log", sliding_log, "8b12e8cd89835d3c57c218dfda1b16a487d66017"),
-            ("inflight", inflight, "755e62d318f508f50cf125d53ff9f2a40cbb29f9"),
+            ("inflight", inflight, "47d8fb0ceafa951646e8edb595c97f845d2ff332"),
             ("batch_bucket", batch_bucket, "f618df03fd916aa7b93568e4a4fee72ba0e0d540"),
-            ("batch", batch, "82f4bd9c029e0748ac6651f6a6956cc2494a561e"),
+            ("batch", batch, "0c2383758650d3806e869b85e18d8edca1e81f51"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

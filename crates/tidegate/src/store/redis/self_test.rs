@@ -165,6 +165,8 @@ async fn try_all(
         charge(log, take),
         charge(&short, take),
     ];
+    // A denial looks at the leases that hold the places.
+    rest.push(charge(in_flight, Op::Take(1_000)));
     if let Some(lease) = decisions.last().and_then(|decision| decision.lease) {
         rest.push(charge(in_flight, Op::Renew(lease)));
         rest.push(charge(in_flight, Op::Release(lease)));

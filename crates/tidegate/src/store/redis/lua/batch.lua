@@ -59,6 +59,12 @@ local function carry_out(key, tariff)
   local family, state = tariff.family, open(key, tariff)
   local operate = family[tariff.op]
   if tariff.op == 'dump' then
+    -- What was taken a moment ago is told as it is kept.
+    if operate and state.dirty then
+      save(key)
+      states[key] = nil
+      state = open(key, tariff)
+    end
     if operate then return operate(state, tariff, key) end
     return family.answer(state, tariff, key)
   end

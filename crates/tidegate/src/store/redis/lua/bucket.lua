@@ -94,10 +94,11 @@ local function bucket_give(state, tariff)
   bucket_put(state, ticks, part)
 end
 
--- Takes a take back. What has refilled since is not given again: it would be another's by now.
+-- Takes a take back. What has refilled since is not given again: it would be another's by now. Nor
+-- is anything if the clock went back, for then nobody knows how much has.
 local function bucket_undo(state, tariff)
-  local cost = tariff.cost - math.max(now - tariff.taken_at, 0)
-  if cost < 0 then return end
+  local cost = tariff.cost - (now - tariff.taken_at)
+  if cost < 0 or now < tariff.taken_at then return end
   bucket_give(state, {
     cost = cost, cost_part = tariff.cost_part, ceiling = tariff.ceiling,
     ceiling_part = tariff.ceiling_part, den = tariff.den,

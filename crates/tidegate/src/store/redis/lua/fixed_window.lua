@@ -72,8 +72,9 @@ end
 
 -- Takes a take back, if its window is not over: another's units must not go for it.
 local function fixed_window_undo(state, tariff)
-  local window = math.floor((now + tariff.shift) / tariff.width)
-  if math.floor((tariff.taken_at + tariff.shift) / tariff.width) == window then
+  local taken_at, width = tariff.taken_at, tariff.width
+  local ends = fixed_window_seen(state, tariff)
+  if ends == taken_at + width - (taken_at + tariff.shift) % width then
     fixed_window_give(state, tariff)
   end
 end

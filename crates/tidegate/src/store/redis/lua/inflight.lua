@@ -15,16 +15,43 @@ local function inflight_units(key, id)
   return -(redis.call('ZSCORE', key, 'w' .. id) or -1)
 end
 
+-- What each of these leases holds, and all of them together.
+local function inflight_weigh(key, ids, first)
+  local names, sum = {}, 0
+  for i = first, math.min(first + 999, #ids) do names[#names + 1] = 'w' .. ids[i] end
+  local units = redis.call('ZMSCORE', key, unpack(names))
+  for i = 1, #names do
+    units[i] = -(units[i] or -1)
+    sum = sum + units[i]
+  end
+  return sum, units
+end
+
+-- What is held by leases that have ended, beyond the first thousand. If none holds several units,
+-- which is usual, counting them is enough.
+local function inflight_late(key, count)
+  if redis.call('ZCOUNT', key, '-inf', '(0') == 2 then return count - 1000 end
+  local ids, sum = redis.call('ZRANGEBYSCORE', key, 0, now, 'LIMIT', 1000, -1), 0
+  for first = 1, #ids, 1000 do sum = sum + inflight_weigh(key, ids, first) end
+  return sum
+end
+
 local function inflight_open(key, tariff)
   local state = {
     length = tariff.length, latest = tariff.latest, held = 0, newest = 0, last = 0, new = 0,
+    late = 0,
   }
   local head = redis.call('ZMSCORE', key, '#', '@')
   if not head[1] then return state end
   state.held, state.last = -1 - head[1], -head[2]
-  state.expired = redis.call('ZRANGEBYSCORE', key, 0, now)
-  for _, id in ipairs(state.expired) do
-    state.held = state.held - inflight_units(key, id)
+  local count = redis.call('ZCOUNT', key, 0, now)
+  if count > 0 then
+    -- However many have ended, a call removes no more than so many.
+    state.expired = redis.call('ZRANGEBYSCORE', key, 0, now, 'LIMIT', 0, 1000)
+    local sum
+    sum, state.weights = inflight_weigh(key, state.expired, 1)
+    if count > 1000 then state.late = inflight_late(key, count) end
+    state.held = state.held - sum - state.late
   end
   local newest = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   state.newest = math.max(tonumber(newest[2]), 0)
@@ -83,8 +110,13 @@ local function inflight_deny(state)
 end
 
 local function inflight_save(key, state)
-  for _, id in ipairs(state.expired or {}) do
-    redis.call('ZREM', key, id, 'w' .. id)
+  if state.expired then
+    local gone = {}
+    for i, id in ipairs(state.expired) do
+      gone[#gone + 1] = id
+      if state.weights[i] > 1 then gone[#gone + 1] = 'w' .. id end
+    end
+    redis.call('ZREM', key, unpack(gone))
   end
   if state.stale and state.repairs then
     local after = '(' .. string.format('%.0f', state.latest)
@@ -98,7 +130,7 @@ local function inflight_save(key, state)
     redis.call('ZADD', key, state.latest, id)
     if units > 1 then redis.call('ZADD', key, -units, 'w' .. id) end
   end
-  redis.call('ZADD', key, -1 - state.held, '#', -state.last, '@')
+  redis.call('ZADD', key, -1 - state.held - state.late, '#', -state.last, '@')
   redis.call('PEXPIRE', key, ttl(math.max(state.newest, state.last + 1)))
 end
 -- Only batches need the rest.
@@ -150,15 +182,30 @@ local function inflight_reset(state, _, key)
   return true
 end
 
--- All that is kept, for people to read.
+-- All that is kept, for people to read. Of many leases, what counts: those that end first, and the
+-- rest as the newest, so that sums and instants are right.
 local function inflight_dump(state, _, key)
   say(state.last)
-  local leases = redis.call('ZRANGEBYSCORE', key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 10000)
+  local all = { key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 10000 }
+  local leases, rest = redis.call('ZRANGEBYSCORE', unpack(all)), 0
+  if #leases == 20000 then
+    all[2], all[7], rest = '(' .. string.format('%.0f', now), 9999, state.held
+    leases = redis.call('ZRANGEBYSCORE', unpack(all))
+  end
   say(#leases / 2)
+  local place = said
   for i = 1, #leases, 2 do
+    local units = inflight_units(key, leases[i])
+    rest = rest - units
     say(tonumber(leases[i]))
     say(tonumber(leases[i + 1]))
-    say(inflight_units(key, leases[i]))
+    say(units)
+  end
+  if rest > 0 then
+    reply[place] = #leases / 2 + 1
+    say(tonumber(redis.call('ZREVRANGE', key, 0, 0)[1]))
+    say(state.newest)
+    say(rest)
   end
 end
 

@@ -122,9 +122,12 @@ local function sliding_log_give(state, tariff, key)
   return true
 end
 
--- Takes a take back, if nobody has taken since: only the newest entry can change.
+-- Takes a take back, if nobody has taken since: only the newest entry can change, and no other.
 local function sliding_log_undo(state, tariff, key)
-  if state.newest == tariff.taken_at then return sliding_log_give(state, tariff, key) end
+  if state.newest ~= tariff.taken_at or state.future then return end
+  if state.dirty then sliding_log_save(key, state) end
+  local _, _, weight = sliding_log_entry(redis.call('LINDEX', key, -1))
+  return sliding_log_give(state, { units = math.min(tariff.units, weight) }, key)
 end
 
 local function sliding_log_force(state, tariff)
@@ -143,14 +146,26 @@ local function sliding_log_reset(_, _, key)
   return true
 end
 
--- All that is kept, for people to read.
-local function sliding_log_dump(_, _, key)
-  local entries = redis.call('LRANGE', key, 0, 9999)
+-- All that is kept, for people to read. Of a long log, what counts: its oldest entries, and the rest
+-- as one at the time of the newest, so that sums and instants are right.
+local function sliding_log_dump(state, _, key)
+  local entries, rest = redis.call('LRANGE', key, 0, 9999), 0
+  if #entries == 10000 then
+    entries = redis.call('LRANGE', key, state.expired, state.expired + 9998)
+    rest = state.sum
+  end
   say(#entries)
+  local place = said
   for _, text in ipairs(entries) do
     local at, _, units = sliding_log_entry(text)
+    rest = rest - units
     say(at)
     say(units)
+  end
+  if rest > 0 then
+    reply[place] = #entries + 1
+    say(state.newest)
+    say(rest)
   end
 end
 

@@ -83,9 +83,9 @@ end
 
 -- Takes a take back, if its window is not over: another's units must not go for it.
 local function sliding_window_undo(state, tariff)
-  local window = math.floor((now) / tariff.width)
-  if math.floor((tariff.taken_at) / tariff.width) == window then
-    sliding_window_give(state, tariff)
+  local ends, previous, current = sliding_window_seen(state, tariff)
+  if current > 0 and ends == tariff.taken_at + tariff.width - tariff.taken_at % tariff.width then
+    sliding_window_put(state, ends, previous, math.max(current - tariff.units, 0))
   end
 end
 
