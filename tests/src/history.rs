@@ -184,7 +184,8 @@ mod tests {
     fn sound(limit: &Limit) -> Vec<Event> {
         let mut state = State::default();
         let decided = (0..200).map(|i| {
-            let at = START + i * 30_000;
+            // No event lies on the edge of a window, where it could belong to either.
+            let at = START + 500 + i * 30_000;
             let cost = 1 + i % 3;
             let decision = limit.decide(&mut state, Timestamp::from_micros(at), Op::Take(cost));
             let allowed = decision.is_allowed();
@@ -213,17 +214,16 @@ mod tests {
         }
     }
 
-    /// One flipped verdict among two hundred is enough.
+    /// One flipped verdict among two hundred is enough, whichever it is.
     #[test]
     fn a_unit_too_many_and_a_unit_too_few_are_found() {
         for limit in limits() {
-            let admitted_too_much = (0..200).any(|flipped| {
+            let denied = (0..200).filter(|event| !sound(&limit)[*event].allowed);
+            for flipped in denied {
                 let mut events = sound(&limit);
-                let denied = !events[flipped].allowed;
                 events[flipped].allowed = true;
-                denied && History::new(limit, events).breach().is_some()
-            });
-            assert!(admitted_too_much, "{limit:?}");
+                assert!(History::new(limit, events).breach().is_some(), "{limit:?}: {flipped}");
+            }
             let mut events = sound(&limit);
             let first = events.iter_mut().find(|event| event.allowed).expect("a new key");
             first.allowed = false;

@@ -2,7 +2,7 @@
 
 use tidegate_core::AlgorithmName;
 use tidegate_tests::servers::RedisServer;
-use tidegate_tests::shared_comparison::{self, crowd, store};
+use tidegate_tests::shared_comparison::{self, Crowd, crowd, store};
 use tidegate_tests::subject::Subject;
 
 const DECISIONS: u64 = 100_000;
@@ -59,8 +59,18 @@ fn an_in_flight_limit_in_redis_decides_as_the_model_does() {
 fn requests_that_come_together_are_decided_in_order() {
     let one = |seed| {
         let server = RedisServer::start();
-        runtime().block_on(async { crowd(&store(&server.url()).await, seed).await })
+        runtime().block_on(async { crowd(&store(&server.url()).await, seed, Crowd::Mixed).await })
     };
     let decided: usize = (0..8).map(one).sum();
     assert!(decided > 100_000, "{decided}");
+}
+
+#[test]
+fn takes_on_buckets_that_come_together_are_decided_in_order() {
+    let one = |seed| {
+        let server = RedisServer::start();
+        runtime().block_on(async { crowd(&store(&server.url()).await, seed, Crowd::Buckets).await })
+    };
+    let decided: usize = (0..8).map(one).sum();
+    assert!(decided > 50_000, "{decided}");
 }

@@ -220,6 +220,21 @@ async fn no_debt_is_forgotten_early_or_kept_for_long() {
     assert!(late * 50 < states, "{late} of {states} states stay longer than they need");
 }
 
+/// A key that expired with the lease as it was taken would free the place of a holder that lives.
+#[tokio::test]
+async fn a_renewed_lease_keeps_its_key() {
+    let mut bench = Bench::start(TimeSource::Caller).await;
+    let limit = Limit::in_flight(3, Span::from_secs(60)).expect("valid numbers");
+    let left =
+        |bench: &mut Bench| -> u64 { bench.control.pttl(name(&limit, "held")).expect("set") };
+    bench.alone(LATE, &limit, "held", Op::Take(1)).await;
+    let whole = left(&mut bench);
+    let lease = tidegate::LeaseId::new(LATE).expect("not 0");
+    bench.alone(LATE + 50_000_000, &limit, "held", Op::Renew(lease)).await;
+    // By the given clock fifty seconds have passed, by the server's none.
+    assert!(left(&mut bench) + 10_000 > whole, "{} of {whole} ms", left(&mut bench));
+}
+
 fn random_limit(rng: &mut Rng) -> Limit {
     let mut size = |most: u32| (1_u64 << rng.u32(0..most)) + rng.u64(0..1_000);
     let (count, per, burst) = (size(30), Span::from_micros(20_000 + size(44)), size(12));

@@ -229,3 +229,31 @@ async fn renewing_a_short_lease_does_not_forget_a_long_one() {
     let left: i64 = redis::from_redis_value(server.command(&["PTTL", &key])).expect("a number");
     assert!(left > 3_500_000, "the long lease is forgotten in {left} ms");
 }
+
+/// Whoever has lower numbers for long enough cuts longer leases to what it would have given: by then
+/// their holders, told of the same change, renew them as often as that takes.
+#[tokio::test]
+async fn a_shorter_lease_time_takes_no_place_from_who_holds_it() {
+    let server = RedisServer::start();
+    let [long, short] = [Span::from_secs(3_600), Span::from_secs(2)]
+        .map(|ttl| Limit::in_flight(1, ttl).expect("valid numbers"));
+    let holder = limiter(&server, &[("places", long)]).await;
+    let permit = holder.acquire("job").await.expect("the server is up").permit();
+    let permit = permit.expect("a free place");
+    holder.set_limit("places", short).expect("a known limit");
+    let config = RedisConfig::new(&server.url()).expect("a valid address");
+    let config = config.deadline(PATIENCE).settles_after(Duration::ZERO);
+    let settled = RedisStore::connect(config).await.expect("a sound server");
+    let other = Limiter::builder().limit("places", short).shared(settled).expect("one limit");
+    let time = || -> (u64, u64) {
+        redis::from_redis_value(server.command(&["TIME"])).expect("two numbers")
+    };
+    let (start, _) = time();
+    while time().0 < start + 5 {
+        let verdict = other.check("job").await.expect("the server is up");
+        assert!(verdict.is_denied(), "the place was taken from its holder");
+    }
+    assert!(!permit.is_lost());
+    permit.release().await.expect("the server is up");
+    assert!(other.check("job").await.expect("the server is up").is_allowed());
+}

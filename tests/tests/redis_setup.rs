@@ -9,9 +9,9 @@ mod refusals;
 
 use std::fs;
 
-use client::{Client, config};
+use client::{Client, LIMIT, config};
 use tidegate::store::redis::RedisConfig;
-use tidegate_tests::servers::{Builder, Cluster, RedisServer, Sentinels};
+use tidegate_tests::servers::{Builder, Cluster, RedisServer, Sentinels, wait_until};
 
 /// Connects as told, and decides.
 fn works(config: RedisConfig) -> Client {
@@ -141,4 +141,44 @@ fn to_the_primary_that_sentinels_name() {
     let sentinels = Sentinels::start();
     works(config(&sentinels.url()));
     works(config(&format!("{}/5?protocol=resp3", sentinels.url())));
+}
+
+/// Whoever must start whatever happens, and has an answer for an outage, may.
+#[test]
+fn without_a_server_if_that_is_asked_for() {
+    let server = RedisServer::start();
+    server.kill();
+    let Err(error) = Client::connect(config(&server.url())) else { panic!("nobody is there") };
+    assert!(error.is_outage(), "{error}");
+    let client = Client::connect(config(&server.url()).start_without_server());
+    let client = client.expect("it does not need one");
+    let error = client.take("before").expect_err("nobody is there");
+    assert!(error.is_outage(), "{error}");
+    assert!(client.runtime.block_on(client.store.self_test()).is_err());
+    server.restart();
+    wait_until("the store decides", LIMIT, || client.take("after").is_ok());
+    assert_eq!(client.runtime.block_on(client.store.self_test()), Ok(Vec::new()));
+    client.decides("everything");
+}
+
+/// What somebody has to change is found at the start all the same.
+#[test]
+fn a_wrong_server_is_refused_even_if_none_is_needed() {
+    let server = RedisServer::start();
+    server.command(&["ACL", "SETUSER", "default", "-evalsha"]);
+    let config = config(&server.url()).start_without_server();
+    let Err(error) = Client::connect(config) else { panic!("it may not run scripts") };
+    assert!(!error.is_outage(), "{error}");
+}
+
+#[test]
+fn a_cluster_that_comes_later() {
+    let cluster = Cluster::start();
+    cluster.servers().for_each(RedisServer::kill);
+    let client = Client::connect(config(&cluster.url()).start_without_server());
+    let client = client.expect("it does not need one");
+    let error = client.take("before").expect_err("nobody is there");
+    assert!(error.is_outage(), "{error}");
+    cluster.servers().for_each(RedisServer::restart);
+    wait_until("the store decides", LIMIT * 2, || client.take("after").is_ok());
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tidegate_core::AlgorithmName;
 use tidegate_tests::servers::{Cluster, RedisServer, old_redis_program, valkey_program};
-use tidegate_tests::shared_comparison::{compare, crowd, store};
+use tidegate_tests::shared_comparison::{Crowd, compare, crowd, store};
 use tidegate_tests::subject::Subject;
 
 const DECISIONS: u64 = 3_000;
@@ -36,7 +36,9 @@ fn decides_as_the_model_does(program: PathBuf) {
             assert!(compare(&store, subject, 1, DECISIONS, |_| {}).await >= DECISIONS);
         }
         server.command(&["FLUSHALL"]);
-        assert!(crowd(&store, 1).await > 10_000);
+        assert!(crowd(&store, 1, Crowd::Mixed).await > 10_000);
+        server.command(&["FLUSHALL"]);
+        assert!(crowd(&store, 1, Crowd::Buckets).await > 5_000);
     });
 }
 

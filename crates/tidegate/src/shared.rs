@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tidegate_core::{Decision, Explanation, Limit, Op};
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::key::Key;
+use crate::key::{Key, Scope};
 use crate::limiter::Report;
 use crate::limits::{Entry, UnknownLimit};
 use crate::shared_permit::{SharedAdmission, SharedPermit, Taken};
@@ -44,6 +45,8 @@ pub(crate) struct Shared<S> {
     limits: ArcSwap<Vec<Entry>>,
     pub(crate) store: S,
     pub(crate) clock: Clock,
+    /// Some limit has new numbers.
+    pub(crate) changed: Notify,
 }
 
 impl<S> Clone for SharedLimiter<S> {
@@ -54,7 +57,8 @@ impl<S> Clone for SharedLimiter<S> {
 
 impl<S: Store + 'static> SharedLimiter<S> {
     pub(crate) fn from_parts(entries: Vec<Entry>, store: S, clock: Clock) -> Self {
-        Self(Arc::new(Shared { limits: ArcSwap::from_pointee(entries), store, clock }))
+        let (limits, changed) = (ArcSwap::from_pointee(entries), Notify::new());
+        Self(Arc::new(Shared { limits, store, clock, changed }))
     }
 
     /// Takes one unit for `key` from every limit, or from none.
@@ -147,7 +151,8 @@ impl<S: Store + 'static> SharedLimiter<S> {
         Ok(SharedAdmission::Granted(permit))
     }
 
-    /// Replaces the limit called `name` while the limiter runs; everybody's state is kept.
+    /// Replaces the limit called `name` while the limiter runs; everybody's state is kept. Permits
+    /// renew their leases by the new numbers at once.
     pub fn set_limit(&self, name: &str, limit: Limit) -> Result<(), UnknownLimit> {
         if !self.0.limits.load().iter().any(|entry| &*entry.name == name) {
             return Err(UnknownLimit::new(name));
@@ -161,7 +166,14 @@ impl<S: Store + 'static> SharedLimiter<S> {
             }
             limits
         });
+        self.0.changed.notify_waiters();
         Ok(())
+    }
+
+    /// The numbers that are in force for this scope.
+    pub(crate) fn limit(&self, scope: Scope) -> Option<Limit> {
+        let limits = self.0.limits.load();
+        limits.iter().find(|entry| entry.scope == scope).map(|entry| entry.limit)
     }
 
     /// What the state of `key` means under each limit, in words and numbers. Changes nothing.

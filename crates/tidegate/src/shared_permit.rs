@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_core::{LeaseId, Limit, Op, Span, Timestamp};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::key::{Key, Scope};
 use crate::shared::SharedLimiter;
@@ -86,10 +86,10 @@ impl<S: Store + 'static> SharedPermit<S> {
         let runtime = Handle::current();
         let (key, ends, lost) = (key.into(), AtomicU64::new(u64::MAX), AtomicBool::new(false));
         let held = Arc::new(Held { limiter, key, taken, ends, lost });
-        let renewing = held.shortest().map(|ttl| {
+        let renewing = shortest(&held.taken).map(|ttl| {
             held.lasts(asked_at, ttl);
             let held = Arc::clone(&held);
-            runtime.spawn(async move { held.keep(ttl).await })
+            runtime.spawn(async move { held.keep().await })
         });
         Self { held, verdict, renewing, released: false, runtime }
     }
@@ -109,7 +109,7 @@ impl<S: Store + 'static> SharedPermit<S> {
     /// fails, it is tried once more in the background.
     pub async fn release(mut self) -> Result<(), StoreError> {
         self.stop_renewing();
-        self.held.each(Op::Release).await?;
+        self.held.each(&self.held.taken, Op::Release).await?;
         self.released = true;
         Ok(())
     }
@@ -127,19 +127,19 @@ impl<S: Store + 'static> Drop for SharedPermit<S> {
         if !self.released && !self.held.taken.is_empty() {
             let held = Arc::clone(&self.held);
             // If this fails, the leases end by themselves.
-            self.runtime.spawn(async move { held.each(Op::Release).await });
+            self.runtime.spawn(async move { held.each(&held.taken, Op::Release).await });
         }
     }
 }
 
 impl<S: Store + 'static> Held<S> {
-    /// How long the shortest lease lives; `None` if there is none.
-    fn shortest(&self) -> Option<Span> {
-        let ttl = |taken: &Taken| match taken.limit {
-            Limit::InFlight(in_flight) => Some(in_flight.ttl()),
-            _ => None,
+    /// What was taken, by the numbers that are in force now.
+    fn renumbered(&self) -> Vec<Taken> {
+        let renumbered = |taken: &Taken| {
+            let limit = self.limiter.limit(taken.scope).unwrap_or(taken.limit);
+            Taken { limit, ..*taken }
         };
-        self.taken.iter().filter_map(ttl).min()
+        self.taken.iter().map(renumbered).collect()
     }
 
     fn now(&self) -> Timestamp {
@@ -157,29 +157,35 @@ impl<S: Store + 'static> Held<S> {
         ended || self.lost.load(Ordering::Relaxed)
     }
 
-    async fn keep(&self, ttl: Span) {
-        let interval = Duration::from_micros(ttl.as_micros()) / RENEWALS;
+    async fn keep(&self) {
         let mut failures = 0;
         while failures < RENEWALS {
-            sleep(interval).await;
-            let asked_at = self.now();
-            match self.each(Op::Renew).await {
+            // From here on no change is missed.
+            let changed = self.limiter.0.changed.notified();
+            let Some(ttl) = shortest(&self.renumbered()) else { return };
+            let interval = Duration::from_micros(ttl.as_micros()) / RENEWALS;
+            // Where leases have become shorter, one that is longer is cut to what others have: it
+            // has to be renewed by then, and not when it would have ended.
+            let is_due = timeout(interval, changed).await.is_err();
+            let (asked_at, taken) = (self.now(), self.renumbered());
+            let Some(ttl) = shortest(&taken) else { return };
+            match self.each(&taken, Op::Renew).await {
                 Ok(true) => {
                     self.lasts(asked_at, ttl);
                     failures = 0;
                 }
                 Ok(false) => failures = RENEWALS,
                 // A store that is away now may be back in time for the next try.
-                Err(_) => failures += 1,
+                Err(_) => failures += u32::from(is_due),
             }
         }
         self.lost.store(true, Ordering::Relaxed);
     }
 
     /// Does the same to every lease, to the others too if one fails; true if none was denied.
-    async fn each(&self, op: impl Fn(LeaseId) -> Op) -> Result<bool, StoreError> {
+    async fn each(&self, taken: &[Taken], op: impl Fn(LeaseId) -> Op) -> Result<bool, StoreError> {
         let mut allowed = Ok(true);
-        for taken in &self.taken {
+        for taken in taken {
             let key = Key::new(taken.scope, &self.key);
             let charge = Charge { key, limit: &taken.limit, op: op(taken.lease) };
             match self.limiter.decide(&[charge]).await {
@@ -192,4 +198,13 @@ impl<S: Store + 'static> Held<S> {
         }
         allowed
     }
+}
+
+/// How long the shortest lease lives; `None` if there is none.
+fn shortest(taken: &[Taken]) -> Option<Span> {
+    let ttl = |taken: &Taken| match taken.limit {
+        Limit::InFlight(in_flight) => Some(in_flight.ttl()),
+        _ => None,
+    };
+    taken.iter().filter_map(ttl).min()
 }

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use tidegate_tests::servers::RedisServer;
-use tidegate_tests::shared_comparison::{compare, crowd, store};
+use tidegate_tests::shared_comparison::{Crowd, compare, crowd, store};
 use tidegate_tests::subject::Subject;
 
 const PROGRESS_EVERY: u64 = 250_000;
@@ -51,7 +51,8 @@ async fn run(arguments: &Arguments) {
     let mut together = 0;
     for round in 0.. {
         let server = RedisServer::start();
-        together += crowd(&store(&server.url()).await, (seed << 32) + round).await as u64;
+        let kind = if round % 2 == 0 { Crowd::Mixed } else { Crowd::Buckets };
+        together += crowd(&store(&server.url()).await, (seed << 32) + round, kind).await as u64;
         if together >= *decisions {
             break;
         }

@@ -8,7 +8,7 @@ use tidegate::store::StoreError;
 use tidegate_tests::servers::{RedisServer, wait_until};
 use tokio::time::timeout;
 
-use crate::client::{Client, LIMIT, ask, config, limits};
+use crate::client::{Client, LIMIT, UNITS, ask, config, limits};
 
 const ROOM: usize = 100;
 const REQUESTS: usize = 10_000;
@@ -53,6 +53,60 @@ fn a_hanging_server_keeps_no_more_waiting_than_there_is_room_for() {
         let found = join_all(asked).await;
         let refused = found.iter().filter(|found| **found == Err(StoreError::Overloaded));
         assert_eq!(refused.count(), 0);
+    });
+}
+
+/// Places that cannot be given back because all the room is taken would keep it taken.
+#[test]
+fn what_gives_back_gets_through_when_there_is_no_room() {
+    let server = RedisServer::start();
+    let config = config(&server.url()).deadline(LIMIT).max_in_flight(ROOM).connect_timeout(LIMIT);
+    let client = Client::connect(config).expect("a sound server");
+    let [bucket, .., in_flight] = limits();
+    let lease = client.ask(&in_flight, "place", Op::Take(1)).expect("room").lease.expect("a place");
+    server.pause();
+    let texts: Vec<String> = (0..2 * ROOM).map(|n| n.to_string()).collect();
+    client.runtime.block_on(async {
+        let takes = texts.iter().map(|text| ask(&client.store, &bucket, text, Op::Take(1)));
+        let returns = texts.iter().map(|text| ask(&client.store, &bucket, text, Op::Return(1)));
+        let release = ask(&client.store, &in_flight, "place", Op::Release(lease));
+        let resume = async { server.resume() };
+        // In this order: the room is full of takes when the first comes that gives back.
+        let (takes, release, returns, ()) =
+            tokio::join!(join_all(takes), release, join_all(returns), resume);
+        let refused = |found: &[Result<_, StoreError>]| {
+            assert!(found.iter().all(|found| matches!(found, Ok(_) | Err(StoreError::Overloaded))));
+            found.iter().filter(|found| found.is_err()).count()
+        };
+        assert_eq!(refused(&takes), ROOM);
+        release.expect("it gives back");
+        assert_eq!(refused(&returns), ROOM + 1, "that is bounded too");
+    });
+    let held = client.ask(&in_flight, "place", Op::Read(0)).expect("room");
+    assert_eq!(held.remaining, UNITS, "the place is free");
+}
+
+/// A release is carried out even if whoever asked for it has given up.
+#[test]
+fn a_release_that_nobody_waits_for_still_frees_the_place() {
+    let server = RedisServer::start();
+    let config = config(&server.url()).deadline(DEADLINE).connect_timeout(LIMIT);
+    let client = Client::connect(config).expect("a sound server");
+    let [bucket, .., in_flight] = limits();
+    let lease = client.ask(&in_flight, "place", Op::Take(1)).expect("room").lease.expect("a place");
+    server.pause();
+    client.runtime.block_on(async {
+        // More than are sent at once, so that the release is still queued when its time is up.
+        let texts: Vec<String> = (0..1_000).map(|n| n.to_string()).collect();
+        let takes = texts.iter().map(|text| ask(&client.store, &bucket, text, Op::Take(1)));
+        let release = ask(&client.store, &in_flight, "place", Op::Release(lease));
+        let (_, released) = tokio::join!(join_all(takes), release);
+        assert_eq!(released, Err(StoreError::Timeout));
+    });
+    server.resume();
+    wait_until("the place is free", LIMIT, || {
+        let held = client.ask(&in_flight, "place", Op::Read(0));
+        held.is_ok_and(|held| held.remaining == UNITS)
     });
 }
 

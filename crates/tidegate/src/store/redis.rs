@@ -71,6 +71,7 @@ impl RedisStore {
     }
 
     async fn start(config: RedisConfig) -> Result<Self, StoreError> {
+        config.check()?;
         let settling = Settling::start(config.settles_after);
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
@@ -79,9 +80,19 @@ impl RedisStore {
         let mut store = Self { config, namer, routes, settling, skew, findings };
         // A first request may have to wait for its connection.
         store.config.deadline = store.config.connect_timeout.max(deadline) * 2;
-        store.findings = self_test::run(&store, Clock::default().now()).await?;
+        let tested = store.self_test().await;
         store.config.deadline = deadline;
+        store.findings = match tested {
+            Err(error) if error.is_outage() && store.config.starts_alone => Vec::new(),
+            tested => tested?,
+        };
         Ok(store)
+    }
+
+    /// Tries everything once, as [`RedisStore::connect`] does; for a store that was
+    /// [started without its servers](RedisConfig::start_without_server), once they answer.
+    pub async fn self_test(&self) -> Result<Vec<Finding>, StoreError> {
+        self_test::run(self, Clock::default().now()).await
     }
 
     /// What the self-test found that works, but should not stay so.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use redis::{ConnectionAddr, ConnectionInfo, Value};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::config::{RedisConfig, at};
+use super::config::{RedisConfig, Tls, at};
 use super::lane::{Lane, Request};
 use super::link::{Target, open};
 use super::name::SLOTS;
@@ -21,6 +21,8 @@ use crate::store::{Misconfigured, StoreError};
 const LOOKS_APART: Duration = Duration::from_millis(50);
 /// And no less often.
 const LOOKS_ANYWAY: Duration = Duration::from_secs(5);
+/// Nodes that are asked for the map at once.
+const MOST_ASKED: usize = 5;
 
 /// A cluster: its slots, and a lane to each primary.
 #[derive(Debug)]
@@ -39,6 +41,7 @@ pub(super) struct Cluster {
 struct Map(Box<[Option<Arc<Lane>>]>);
 
 /// Slots `first..=last` are served by this primary.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Range {
     first: u16,
     last: u16,
@@ -62,7 +65,10 @@ impl Cluster {
             stale: Arc::default(),
             follows: OnceLock::new(),
         });
-        cluster.look().await?;
+        match cluster.look().await {
+            Err(error) if error.is_outage() && config.starts_alone => {}
+            looked => looked?,
+        }
         let (weak, stale) = (Arc::downgrade(&cluster), Arc::clone(&cluster.stale));
         let follows = tokio::spawn(async move {
             loop {
@@ -139,48 +145,63 @@ impl Cluster {
         Arc::clone(lane)
     }
 
-    /// Asks for the map: nodes that are known first, then those that were given at the start.
+    /// Asks several nodes for the map, and goes by what most of them say: one that was cut off from
+    /// the others tells how things were.
     async fn look(self: &Arc<Self>) -> Result<(), StoreError> {
+        let nodes = self.whom_to_ask();
+        let (mut asked, most) = (JoinSet::new(), nodes.len());
+        for node in nodes {
+            let (tls, patience) = (self.config.tls.clone(), self.config.connect_timeout);
+            asked.spawn(async move { ask(&node, &tls, patience).await });
+        }
         let mut trouble = StoreError::unavailable("no node of the cluster answers");
-        let known = self.lanes();
-        let known = known.iter().map(|lane| lane.link.address());
-        let known: Vec<ConnectionInfo> = known
-            .filter_map(|address| {
-                let (host, port) = address.rsplit_once(':')?;
-                Some(at(&self.seeds[0], host, port.parse().ok()?))
-            })
-            .collect();
-        for node in known.iter().chain(&self.seeds) {
-            match self.ask(node).await {
-                Ok(ranges) if !ranges.is_empty() => {
-                    self.draw(ranges);
-                    return Ok(());
+        let mut told: Vec<(Vec<Range>, usize)> = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            match answer {
+                Ok(Ok(ranges)) if ranges.is_empty() => {
+                    trouble = StoreError::unavailable("the cluster serves no slot yet");
                 }
-                Ok(_) => trouble = StoreError::unavailable("the cluster serves no slot yet"),
-                Err(error @ StoreError::Misconfigured(..)) => trouble = error,
-                Err(error) if trouble.is_outage() => trouble = error,
-                Err(_) => {}
+                Ok(Ok(ranges)) => {
+                    let known = told.iter_mut().find(|(known, _)| *known == ranges);
+                    let votes = known.map_or(1, |(_, votes)| {
+                        *votes += 1;
+                        *votes
+                    });
+                    if votes * 2 > most {
+                        self.draw(ranges);
+                        return Ok(());
+                    }
+                    if votes == 1 {
+                        told.push((ranges, votes));
+                    }
+                }
+                Ok(Err(error @ StoreError::Misconfigured(..))) => trouble = error,
+                Ok(Err(error)) if trouble.is_outage() => trouble = error,
+                Ok(Err(_)) | Err(_) => {}
             }
         }
-        Err(trouble)
+        let (ranges, _) = told.into_iter().max_by_key(|(_, votes)| *votes).ok_or(trouble)?;
+        self.draw(ranges);
+        Ok(())
     }
 
-    async fn ask(&self, node: &ConnectionInfo) -> Result<Vec<Range>, StoreError> {
-        let patience = self.config.connect_timeout;
-        let mut connection = open(node.clone(), &self.config.tls, patience).await?;
-        let mut command = redis::cmd("CLUSTER");
-        command.arg("SLOTS");
-        let asked = timeout(patience, command.query_async::<Value>(&mut connection)).await;
-        match asked {
-            Ok(Ok(slots)) => ranges(&slots, &host_of(node))
-                .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),
-            Ok(Err(error)) if error.to_string().contains("cluster support disabled") => {
-                let why = format!("{} is not part of a cluster, redis:// will do", node.addr());
-                Err(StoreError::misconfigured(Misconfigured::Setting, why))
+    /// Some of the nodes that are known, others each time, and of those that were given at the start
+    /// if they are too few.
+    fn whom_to_ask(&self) -> Vec<ConnectionInfo> {
+        let mut known: Vec<String> = self.lanes().iter().map(|lane| lane.link.address()).collect();
+        fastrand::shuffle(&mut known);
+        let known = known.iter().filter_map(|address| {
+            let (host, port) = address.rsplit_once(':')?;
+            Some(at(&self.seeds[0], host, port.parse().ok()?))
+        });
+        let mut nodes: Vec<ConnectionInfo> = Vec::new();
+        for node in known.chain(self.seeds.iter().cloned()) {
+            let is_new = nodes.iter().all(|other| other.addr() != node.addr());
+            if is_new && nodes.len() < MOST_ASKED {
+                nodes.push(node);
             }
-            Ok(Err(error)) => Err(super::failure::Failure::of(&error, node.addr()).into_error()),
-            Err(_) => Err(StoreError::unavailable(format!("{} is silent", node.addr()))),
         }
+        nodes
     }
 
     /// Puts a new map in force. Lanes that no slot needs any more end when their requests have.
@@ -202,6 +223,27 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.follows.get().iter().for_each(|follows| follows.abort());
+    }
+}
+
+async fn ask(
+    node: &ConnectionInfo,
+    tls: &Tls,
+    patience: Duration,
+) -> Result<Vec<Range>, StoreError> {
+    let mut connection = open(node.clone(), tls, patience).await?;
+    let mut command = redis::cmd("CLUSTER");
+    command.arg("SLOTS");
+    let asked = timeout(patience, command.query_async::<Value>(&mut connection)).await;
+    match asked {
+        Ok(Ok(slots)) => ranges(&slots, &host_of(node))
+            .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),
+        Ok(Err(error)) if error.to_string().contains("cluster support disabled") => {
+            let why = format!("{} is not part of a cluster, redis:// will do", node.addr());
+            Err(StoreError::misconfigured(Misconfigured::Setting, why))
+        }
+        Ok(Err(error)) => Err(super::failure::Failure::of(&error, node.addr()).into_error()),
+        Err(_) => Err(StoreError::unavailable(format!("{} is silent", node.addr()))),
     }
 }
 
@@ -230,5 +272,8 @@ fn ranges(slots: &Value, asked: &str) -> Option<Vec<Range>> {
         let [first, last] = [first, last].map(|slot| u16::try_from(*slot).ok());
         Some(Range { first: first?, last: last?, host, port: u16::try_from(*port).ok()? })
     };
-    slots.iter().map(range).collect()
+    let mut ranges = slots.iter().map(range).collect::<Option<Vec<Range>>>()?;
+    // Nodes tell them in an order of their own.
+    ranges.sort_unstable();
+    Some(ranges)
 }

@@ -32,6 +32,7 @@ pub struct RedisConfig {
     pub(super) max_batch: usize,
     pub(super) pipeline: usize,
     pub(super) settles_after: Duration,
+    pub(super) starts_alone: bool,
     pub(super) time: TimeSource,
 }
 
@@ -75,6 +76,7 @@ impl RedisConfig {
             max_batch: 64,
             pipeline: 4,
             settles_after: Duration::from_secs(10),
+            starts_alone: false,
             time: TimeSource::Store,
         })
     }
@@ -86,7 +88,8 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// What all keys begin with; `tg` unless told otherwise. Nodes that share limits share it.
+    /// What all keys begin with; `tg` unless told otherwise. Nodes that share limits share it. With
+    /// a brace in it [`RedisStore::connect`](super::RedisStore::connect) fails.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -111,7 +114,8 @@ impl RedisConfig {
         self
     }
 
-    /// Requests under way per server; more are refused at once. 1,024 unless told otherwise.
+    /// Requests under way per server; more are refused at once. 1,024 unless told otherwise. As many
+    /// again may be under way that release, renew, refund or reset.
     pub fn max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = requests.max(1);
         self
@@ -137,6 +141,15 @@ impl RedisConfig {
         self
     }
 
+    /// Starts also while the servers are away: until they answer, every request is told that they do
+    /// not. What is set up wrongly is then found by requests, or by
+    /// [`RedisStore::self_test`](super::RedisStore::self_test); what can be found at the start still
+    /// fails there.
+    pub const fn start_without_server(mut self) -> Self {
+        self.starts_alone = true;
+        self
+    }
+
     /// Trusts this authority (PEM) instead of the system's.
     pub fn tls_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.tls.authority = Some(pem.into());
@@ -151,6 +164,16 @@ impl RedisConfig {
     ) -> Self {
         self.tls.certificate = Some((certificate.into(), key.into()));
         self
+    }
+
+    /// What can be known to be wrong without asking a server.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        // What stands in the first braces of a key decides its slot, and that has to be its tag.
+        if self.namespace.contains(['{', '}']) {
+            let why = format!("the namespace {:?} has a brace in it", self.namespace);
+            return Err(StoreError::misconfigured(Misconfigured::Setting, why));
+        }
+        Ok(())
     }
 
     /// For tests: whose clock decides.
@@ -315,6 +338,17 @@ mod tests {
         let Servers::Cluster(nodes) = parse("redis+cluster://a:1,b:2") else { panic!("cluster") };
         assert_eq!(nodes.len(), 2);
         assert_eq!(nodes[1].addr(), &ConnectionAddr::Tcp("b".into(), 2));
+    }
+
+    #[test]
+    fn a_namespace_that_would_move_every_key_is_refused() {
+        let config = RedisConfig::new("redis://example").unwrap();
+        assert_eq!(config.check(), Ok(()));
+        for namespace in ["{tg", "tg}", "a{b}c"] {
+            let error = config.clone().namespace(namespace).check().unwrap_err();
+            assert!(!error.is_outage());
+            assert!(error.to_string().contains(&format!("the namespace {namespace:?}")), "{error}");
+        }
     }
 
     /// Errors name what is wrong, but never a password.

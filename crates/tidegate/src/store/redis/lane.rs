@@ -55,8 +55,24 @@ impl Request {
         now: Timestamp,
         answer: oneshot::Sender<Result<Answered, StoreError>>,
     ) -> Self {
-        let (hops, asking, unasked, permit) = (0, false, false, None);
+        let (hops, asking, permit) = (0, false, None);
+        // A place that is not given back stays taken until its lease ends, and by its number it can
+        // be given back at any time. Units could not: their window may be over.
+        let unasked = items.iter().all(|item| {
+            matches!(item.tariff.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
+        });
         Self { items, slot, now, hops, asking, unasked, permit, answer }
+    }
+
+    /// Whether others wait for what it does: it frees places or units, or keeps a place.
+    fn gives_back(&self) -> bool {
+        self.items.iter().all(|item| match item.tariff.work {
+            Work::Operate(op) => {
+                matches!(op, Op::Release(_) | Op::Renew(_) | Op::Return(_) | Op::Reset)
+            }
+            Work::Undo { .. } => true,
+            Work::Dump => false,
+        })
     }
 
     /// Nobody waits for it any more: carried out it would be charged to nobody's good.
@@ -73,9 +89,11 @@ impl Request {
 /// The way to one server.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// Bounded by `room`: a request takes its share before it is queued.
+    /// Bounded by `room` and `spare`: a request takes its share before it is queued.
     queue: mpsc::UnboundedSender<Vec<Request>>,
     room: Arc<Semaphore>,
+    /// As much again for what gives back, or an overload would feed itself.
+    spare: Arc<Semaphore>,
     pub(super) link: Arc<Link>,
 }
 
@@ -106,7 +124,8 @@ impl Lane {
         let scripts = Scripts::by(config.time);
         let carrier = Arc::new(Carrier { link: Arc::clone(&link), scripts, settled, cluster });
         let (queue, requests) = mpsc::unbounded_channel();
-        let room = Arc::new(Semaphore::new(config.max_in_flight));
+        let room = || Arc::new(Semaphore::new(config.max_in_flight));
+        let (room, spare) = (room(), room());
         let limits = (config.max_batch, config.pipeline);
         let mut kept_up = JoinSet::new();
         kept_up.spawn(Arc::clone(&link).keep_up());
@@ -115,7 +134,7 @@ impl Lane {
             // The connection ends with the last request.
             drop(kept_up);
         });
-        Self { queue, room, link }
+        Self { queue, room, spare, link }
     }
 
     pub(super) fn submit(&self, request: Request) {
@@ -125,7 +144,9 @@ impl Lane {
     /// Queues requests that go out together, or answers that there is no room for them.
     pub(super) fn submit_all(&self, mut requests: Vec<Request>) {
         let wanted = u32::try_from(requests.len()).unwrap_or(u32::MAX);
-        let Ok(mut permits) = Arc::clone(&self.room).try_acquire_many_owned(wanted) else {
+        let share = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(wanted).ok();
+        let spare = || requests.iter().all(Request::gives_back).then(|| share(&self.spare));
+        let Some(mut permits) = share(&self.room).or_else(|| spare().flatten()) else {
             return requests.into_iter().for_each(|request| request.fail(StoreError::Overloaded));
         };
         for request in &mut requests {

@@ -192,16 +192,25 @@ impl Link {
             if timeout(HEARTBEAT, self.broken.notified()).await.is_ok() {
                 return;
             }
-            // A refusal is a sign of life, and a connection that gives none is given up by `send`.
-            // A replica refuses to write, but would go on to deny by what it has copied.
-            if self.send(connected, &beat).await.is_ok_and(|role| sentinel::is_replica(&role)) {
-                self.give_up(connected);
+            // Sentinels that are silent must not hold up what a request has found out.
+            tokio::select! {
+                () = self.broken.notified() => return,
+                () = self.look(connected, &beat) => {}
             }
-            if let Target::Primary(watched) = &self.target {
-                let named = sentinel::primary(watched, &self.tls, self.patience).await;
-                if named.is_ok_and(|info| info.addr().to_string() != self.address()) {
-                    self.give_up(connected);
-                }
+        }
+    }
+
+    /// Gives the connection up if it does not lead to the primary any more.
+    async fn look(&self, connected: &Connected, beat: &Cmd) {
+        // A refusal is a sign of life, and a connection that gives none is given up by `send`.
+        // A replica refuses to write, but would go on to deny by what it has copied.
+        if self.send(connected, beat).await.is_ok_and(|role| sentinel::is_replica(&role)) {
+            self.give_up(connected);
+        }
+        if let Target::Primary(watched) = &self.target {
+            let named = sentinel::primary(watched, &self.tls, self.patience).await;
+            if named.is_ok_and(|info| info.addr().to_string() != self.address()) {
+                self.give_up(connected);
             }
         }
     }

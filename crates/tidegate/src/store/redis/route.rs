@@ -101,11 +101,10 @@ impl Routes {
         each
     }
 
-    /// As [`Routes::submit`], for charges that must be carried out whether or not anybody waits for the answer.
+    /// As [`Routes::submit`], where nobody waits for the answer.
     pub(super) fn post(&self, route: Route, now: Timestamp, items: Vec<Item>) {
-        let (answer, _) = oneshot::channel();
-        let request = Request::new(items, route.slot, now, answer);
-        self.send(Request { unasked: true, ..request }, route);
+        // What is taken back is carried out all the same.
+        drop(self.submit(route, now, items));
     }
 
     fn send(&self, request: Request, route: Route) {
