@@ -2,6 +2,7 @@
 
 pub mod clients;
 pub mod comparison;
+pub mod conformance;
 pub mod history;
 pub mod model;
 pub mod oracle;

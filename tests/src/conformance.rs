@@ -1,0 +1,258 @@
+//! The conformance cases: one table of questions and answers that every door has to agree on.
+//!
+//! A case is a policy and a list of steps; each step moves the clock, asks something, and says what
+//! is answered. Nothing in a case belongs to one door: whoever adds a door writes one function from a
+//! [`Question`] to a [`Reply`] and hands it to [`run_case`].
+//!
+//! # The format
+//! `tests/conformance/README.md` shows it. What is not said in a case is not compared, except that
+//! a door must answer with as many statuses as were asked for, wherever statuses are told.
+
+mod reading;
+mod spelling;
+
+use std::fmt;
+use std::path::Path;
+
+use tidegate::policy::{Merging, Unit};
+use tidegate_core::{Span, Timestamp};
+
+pub use self::reading::{Case, Code, Expected, Overall, Rejected, Told};
+pub use self::spelling::{instant, span};
+
+/// What is done with a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It is decided and charged.
+    #[default]
+    Check,
+    /// It is decided only.
+    Peek,
+    /// What it was charged is given back.
+    Refund,
+    /// Whoever it is about starts afresh.
+    Reset,
+}
+
+/// What a door is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// When, by the clock of the case.
+    pub now: Timestamp,
+    /// To do what.
+    pub action: Action,
+    /// Of which domain.
+    pub domain: String,
+    /// About whom.
+    pub descriptors: Vec<Side>,
+    /// What it costs, unless a descriptor says; 0 and nothing are the same, as in Envoy's protocol.
+    pub hits: u64,
+}
+
+/// One descriptor of a question.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Keys and values, in order.
+    pub entries: Vec<(String, String)>,
+    /// What it costs here. 0 only asks, less than 0 gives back.
+    pub hits: Option<i64>,
+    /// A limit that comes with the request.
+    pub limit: Option<(u32, Unit)>,
+}
+
+/// What a door answers.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// A decision.
+    Decided {
+        /// Whether the request may go ahead.
+        allowed: bool,
+        /// One for each descriptor, in order; `None` where the door does not tell.
+        statuses: Option<Vec<Status>>,
+    },
+    /// None, and why.
+    Failed(String),
+}
+
+/// What is told of one descriptor. What a door does not tell is `None`, and not compared.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// Whether it is over its limit.
+    pub over: bool,
+    /// The limit that speaks for it; `None` if the door does not tell.
+    pub limit: Option<Limiting>,
+    /// What is left.
+    pub remaining: Option<u64>,
+    /// Whole seconds, rounded up, until the limit is as if it had never been used.
+    pub reset: Option<u64>,
+    /// How long to wait, if it is over.
+    pub retry_after: Option<Wait>,
+    /// How long to hold back, if it is not.
+    pub delay: Option<Span>,
+}
+
+/// A limit as answers tell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Limiting {
+    /// None applies.
+    Nothing,
+    /// One that allows everything.
+    Unlimited,
+    /// One of these numbers.
+    Numbers {
+        /// What it is called; empty if nothing.
+        name: String,
+        /// The most that can be taken at once.
+        capacity: u64,
+        /// The unit, in the form of envoyproxy/ratelimit.
+        unit: Option<Unit>,
+    },
+}
+
+/// How long whoever is denied has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// So many whole seconds, rounded up.
+    Seconds(u64),
+    /// No wait helps.
+    Never,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seconds(seconds) => write!(f, "{seconds}"),
+            Self::Never => f.write_str("never"),
+        }
+    }
+}
+
+/// Whole seconds, rounded up, as answers tell them.
+pub const fn whole_seconds(span: Span) -> u64 {
+    span.as_micros().div_ceil(1_000_000)
+}
+
+/// All cases of a folder, file by file in the order of their names.
+///
+/// # Panics
+/// If one of them is not a case.
+pub fn cases(folder: &Path) -> Vec<Case> {
+    let entries = std::fs::read_dir(folder).expect("the folder of the cases");
+    let mut files: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    files.iter().flat_map(|file| reading::file(file)).collect()
+}
+
+impl Case {
+    /// Whether several files may describe one domain.
+    pub const fn merging(&self) -> Merging {
+        if self.merge { Merging::Allow } else { Merging::Refuse }
+    }
+
+    /// When the case begins.
+    pub fn start(&self) -> Timestamp {
+        self.at.as_deref().map_or(Timestamp::from_secs(1_577_836_800), instant)
+    }
+
+    /// Whether time passes in it, which not every store can be made to believe.
+    pub fn moves_the_clock(&self) -> bool {
+        self.steps.iter().any(|step| step.advance.is_some() || step.at.is_some())
+    }
+}
+
+/// Asks a door everything that a case asks, in order, and compares what it answers.
+///
+/// # Errors
+/// The first difference, in words.
+pub fn run_case(case: &Case, ask: &mut dyn FnMut(&Question) -> Reply) -> Result<(), String> {
+    let mut now = case.start();
+    for (number, step) in case.steps.iter().enumerate() {
+        if let Some(at) = &step.at {
+            now = instant(at);
+        }
+        if let Some(advance) = &step.advance {
+            now = now + span(advance);
+        }
+        let question = step.question(case, now);
+        let times = step.times.unwrap_or(1);
+        for time in 1..=times {
+            let reply = ask(&question);
+            // The statuses of a step that is asked often are those of its last time.
+            let statuses = if time == times { step.statuses.as_deref() } else { None };
+            compare(step.expect.as_ref(), statuses, &question, &reply).map_err(|why| {
+                format!("{}, step {}, time {time}: {why}\n  {reply:?}", case.name, number + 1)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn compare(
+    expected: Option<&Overall>,
+    statuses: Option<&[Expected]>,
+    question: &Question,
+    reply: &Reply,
+) -> Result<(), String> {
+    let (allowed, told) = match (reply, expected) {
+        (Reply::Failed(text), Some(Overall::Error { error })) if text.contains(&**error) => {
+            return Ok(());
+        }
+        (Reply::Failed(text), _) => return Err(format!("failed: {text}")),
+        (Reply::Decided { .. }, Some(Overall::Error { error })) => {
+            return Err(format!("expected the error {error:?}"));
+        }
+        (Reply::Decided { allowed, statuses }, _) => (*allowed, statuses),
+    };
+    if let Some(Overall::Code(code)) = expected
+        && allowed != (*code == Code::Ok)
+    {
+        return Err(format!("expected {code:?}"));
+    }
+    let Some(told) = told else { return Ok(()) };
+    if told.len() != question.descriptors.len() {
+        return Err(format!("{} statuses", told.len()));
+    }
+    let Some(statuses) = statuses else { return Ok(()) };
+    if statuses.len() != told.len() {
+        return Err(format!("the case has {} statuses, not {}", statuses.len(), told.len()));
+    }
+    for (number, (expected, told)) in statuses.iter().zip(told).enumerate() {
+        expected.compare(told).map_err(|why| format!("status {}: {why}", number + 1))?;
+    }
+    Ok(())
+}
+
+impl Expected {
+    fn compare(&self, told: &Status) -> Result<(), String> {
+        if told.over != (self.code == Code::Over) {
+            return Err(format!("expected {:?}", self.code));
+        }
+        let expected = self.limit.as_ref().zip(told.limit.as_ref());
+        if let Some((expected, limit)) = expected
+            && !expected.agrees(limit)
+        {
+            return Err(format!("expected the limit {expected:?}"));
+        }
+        differs("remaining", self.remaining, told.remaining)?;
+        differs("reset", self.reset, told.reset)?;
+        let retry_after = self.retry_after.as_ref().map(ToString::to_string);
+        differs("retry_after", retry_after, told.retry_after.map(|wait| wait.to_string()))?;
+        differs("delay", self.delay.as_deref().map(span), told.delay)
+    }
+}
+
+/// An error if both are known and are not the same.
+fn differs<T: PartialEq + fmt::Debug>(
+    what: &str,
+    expected: Option<T>,
+    told: Option<T>,
+) -> Result<(), String> {
+    match (expected, told) {
+        (Some(expected), Some(told)) if expected != told => {
+            Err(format!("expected {what} {expected:?}, not {told:?}"))
+        }
+        _ => Ok(()),
+    }
+}

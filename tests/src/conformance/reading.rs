@@ -1,0 +1,281 @@
+//! Cases as they are written.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use tidegate::policy::Unit;
+use tidegate_core::Timestamp;
+
+use super::{Action, Limiting, Question, Side};
+
+/// One case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// What it shows, as a sentence.
+    pub name: String,
+    /// The requirements and defects that it is about.
+    #[serde(default)]
+    pub cites: Vec<String>,
+    /// The policy, by its name in the file or as text.
+    policy: Option<String>,
+    /// Several files instead, by names or as texts.
+    #[serde(default)]
+    policies: Vec<String>,
+    /// Whether the files may share a domain.
+    #[serde(default)]
+    pub merge: bool,
+    /// The domain that is asked for unless a step says; `api` unless a case does.
+    #[serde(default)]
+    pub domain: Option<String>,
+    /// When it begins.
+    #[serde(default)]
+    pub at: Option<String>,
+    /// What is asked.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+    /// What is told of files that cannot be used.
+    #[serde(default)]
+    pub rejected: Vec<Rejected>,
+    /// What the library tells of its rules, which no door does.
+    #[serde(default)]
+    pub rules: Vec<Told>,
+    /// Names and texts of the files, put together when the case was read.
+    #[serde(skip)]
+    pub files: Vec<(String, String)>,
+}
+
+/// One step of a case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// How long after the step before.
+    pub(super) advance: Option<String>,
+    /// Or when.
+    pub(super) at: Option<String>,
+    #[serde(default, rename = "do")]
+    action: Action,
+    domain: Option<String>,
+    /// The descriptors.
+    ask: Vec<Descriptor>,
+    #[serde(default)]
+    hits: u64,
+    pub(super) times: Option<u32>,
+    pub(super) expect: Option<Overall>,
+    pub(super) statuses: Option<Vec<Expected>>,
+}
+
+/// A descriptor: only entries, or with more to say.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Descriptor {
+    Entries(Vec<EntryText>),
+    Full(FullDescriptor),
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FullDescriptor {
+    entries: Vec<EntryText>,
+    hits: Option<i64>,
+    limit: Option<RequestLimit>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestLimit {
+    requests_per_unit: u32,
+    unit: String,
+}
+
+/// `{key: value}` or `[key, value]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum EntryText {
+    Map(BTreeMap<String, String>),
+    Pair(String, String),
+}
+
+/// What is answered to a request as a whole.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Overall {
+    /// Yes or no.
+    Code(Code),
+    /// Neither, and why.
+    Error {
+        /// A piece of the text.
+        error: String,
+    },
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Code {
+    /// Within the limit.
+    Ok,
+    /// Over it.
+    Over,
+}
+
+/// What is told of one descriptor.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expected {
+    /// Whether it is over its limit.
+    pub code: Code,
+    /// Which limit speaks.
+    pub limit: Option<ExpectedLimit>,
+    /// What is left.
+    pub remaining: Option<u64>,
+    /// Whole seconds until a reset.
+    pub reset: Option<u64>,
+    /// Whole seconds, or `never`.
+    pub retry_after: Option<Seconds>,
+    /// How long to hold back.
+    pub delay: Option<String>,
+}
+
+/// A number or a word.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum Seconds {
+    /// So many.
+    Number(u64),
+    /// `never`.
+    Word(String),
+}
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+/// A limit as a case expects it: `nothing`, `unlimited`, or numbers.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum ExpectedLimit {
+    /// `nothing` or `unlimited`.
+    Word(String),
+    /// What is not said may be anything.
+    Numbers {
+        /// What it is called.
+        name: Option<String>,
+        /// The most that can be taken at once.
+        capacity: Option<u64>,
+        /// The same, as envoyproxy/ratelimit tells it.
+        requests_per_unit: Option<u64>,
+        /// Its unit.
+        unit: Option<String>,
+    },
+}
+
+impl ExpectedLimit {
+    pub(super) fn agrees(&self, told: &Limiting) -> bool {
+        match (self, told) {
+            (Self::Word(word), Limiting::Nothing) => word == "nothing",
+            (Self::Word(word), Limiting::Unlimited) => word == "unlimited",
+            (
+                Self::Numbers { name, capacity, requests_per_unit, unit },
+                Limiting::Numbers { name: told_name, capacity: told_capacity, unit: told_unit },
+            ) => {
+                name.as_ref().is_none_or(|name| name == told_name)
+                    && capacity.or(*requests_per_unit).is_none_or(|it| it == *told_capacity)
+                    && unit.as_ref().is_none_or(|unit| Some(unit_of(unit)) == *told_unit)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What is told of a file that cannot be used.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rejected {
+    /// `line:column`.
+    pub at: String,
+    /// A piece of the message.
+    pub says: String,
+}
+
+/// What the library tells of a rule.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Told {
+    /// Its path.
+    pub rule: String,
+    /// `names`, `value` or `everything`.
+    pub metric: Option<String>,
+    /// Its metadata, in one line.
+    pub metadata: Option<String>,
+    /// Of the limit that is tried beside the first limit: how often both said the same, how often it
+    /// would have denied, and how often it would have allowed.
+    pub shadow: Option<[u64; 3]>,
+}
+
+/// A file of cases.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    policies: BTreeMap<String, String>,
+    cases: Vec<Case>,
+}
+
+/// The cases of one file, each with its policies.
+pub(super) fn file(path: &Path) -> Vec<Case> {
+    let text = std::fs::read_to_string(path).expect("a file of cases");
+    let read: Result<File, _> = serde_saphyr::from_str(&text);
+    let File { policies, mut cases } =
+        read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    for case in &mut cases {
+        let named = |written: &String| policies.get(written).unwrap_or(written).clone();
+        let texts = case.policy.iter().chain(&case.policies).map(named);
+        let files = texts.enumerate().map(|(number, text)| (format!("{number}.yaml"), text));
+        case.files = files.collect();
+        assert!(!case.files.is_empty(), "{}: {} has no policy", path.display(), case.name);
+        let asserts = case.steps.len() + case.rejected.len() + case.rules.len();
+        assert!(asserts > 0, "{}: {} shows nothing", path.display(), case.name);
+        assert!(!case.cites.is_empty(), "{}: {} cites nothing", path.display(), case.name);
+    }
+    cases
+}
+
+impl Step {
+    pub(super) fn question(&self, case: &Case, now: Timestamp) -> Question {
+        let domain = self.domain.as_ref().or(case.domain.as_ref());
+        Question {
+            now,
+            action: self.action,
+            domain: domain.cloned().unwrap_or_else(|| "api".into()),
+            descriptors: self.ask.iter().map(Descriptor::side).collect(),
+            hits: self.hits,
+        }
+    }
+}
+
+impl Descriptor {
+    fn side(&self) -> Side {
+        let (entries, hits, limit) = match self {
+            Self::Entries(entries) => (entries, None, None),
+            Self::Full(full) => (&full.entries, full.hits, full.limit.as_ref()),
+        };
+        let pairs = entries.iter().flat_map(|entry| match entry {
+            EntryText::Map(map) => map.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+            EntryText::Pair(key, value) => vec![(key.clone(), value.clone())],
+        });
+        let limit = limit.map(|limit| (limit.requests_per_unit, unit_of(&limit.unit)));
+        Side { entries: pairs.collect(), hits, limit }
+    }
+}
+
+fn unit_of(text: &str) -> Unit {
+    let unit = Unit::ALL.into_iter().find(|unit| unit.as_str() == text);
+    unit.unwrap_or_else(|| panic!("{text} is no unit"))
+}

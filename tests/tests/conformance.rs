@@ -1,0 +1,261 @@
+//! Every conformance case, in the library over memory and over a real Redis.
+
+use std::path::Path;
+
+use tidegate::policy::{
+    Answer, CheckError, Descriptor, Entry, Form, Hits, Metadata, MetricDetail, Policy,
+    PolicyLimiter, Request, RequestLimit, Rule, Standing,
+};
+use tidegate::store::Store;
+use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::RedisStore;
+use tidegate::{Clock, Hashing, ManualClock};
+use tidegate_tests::conformance::{
+    Action, Case, Limiting, Question, Reply, Side, Status, Told, Wait, cases, run_case,
+    whole_seconds,
+};
+use tidegate_tests::servers::RedisServer;
+use tidegate_tests::shared_comparison::store;
+
+/// What the suite has grown to; it must not shrink unnoticed.
+const LEAST_CASES: usize = 140;
+
+fn all_cases() -> Vec<Case> {
+    cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance"))
+}
+
+/// The policy of a case; an error if it is read though it should not be, or the other way round.
+fn load(case: &Case) -> Result<Option<Policy>, String> {
+    let files: Vec<(&str, &str)> =
+        case.files.iter().map(|(name, text)| (&**name, &**text)).collect();
+    let loaded = Policy::load_at(&files, case.merging(), case.start());
+    if case.rejected.is_empty() {
+        return match loaded.policy {
+            Some(policy) => Ok(Some(policy)),
+            None => Err(format!("{}: {}", case.name, loaded.findings)),
+        };
+    }
+    for rejected in &case.rejected {
+        let place = format!(".yaml:{}: ", rejected.at);
+        let is_told = |line: &str| {
+            line.contains(&place) && line.contains(&*rejected.says) && !line.contains(": warning: ")
+        };
+        if !loaded.findings.lines().any(is_told) {
+            return Err(format!("{}: {rejected:?} is not in\n{}", case.name, loaded.findings));
+        }
+    }
+    if loaded.policy.is_some() || loaded.errors != case.rejected.len() {
+        return Err(format!("{}: {} errors\n{}", case.name, loaded.errors, loaded.findings));
+    }
+    Ok(None)
+}
+
+/// A question as the library is asked.
+fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+    let entries: Vec<Vec<Entry<'_>>> = question
+        .descriptors
+        .iter()
+        .map(|side| side.entries.iter().map(|(key, value)| Entry { key, value }).collect())
+        .collect();
+    let descriptor = |(side, entries): (&Side, &'_ Vec<_>)| {
+        let hits = side.hits.map(|hits| match hits {
+            0.. => Hits::Take(hits.unsigned_abs()),
+            _ => Hits::Return(hits.unsigned_abs()),
+        });
+        let limit =
+            side.limit.map(|(requests_per_unit, unit)| RequestLimit { requests_per_unit, unit });
+        (hits, limit, entries.len())
+    };
+    let said: Vec<_> = question.descriptors.iter().zip(&entries).map(descriptor).collect();
+    let descriptors: Vec<Descriptor<'_>> = said
+        .iter()
+        .zip(&entries)
+        .map(|((hits, limit, _), entries)| Descriptor { entries, hits: *hits, limit: *limit })
+        .collect();
+    let hits = (question.hits > 0).then_some(question.hits);
+    ask(&Request { domain: &question.domain, descriptors: &descriptors, hits })
+}
+
+fn reply(question: &Question, answer: Result<Answer, CheckError>) -> Reply {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Reply::Failed(error.to_string()),
+    };
+    let status = |descriptor: usize| status(&answer, descriptor);
+    let statuses = (0..question.descriptors.len()).map(status).collect();
+    Reply::Decided { allowed: answer.is_allowed(), statuses: Some(statuses) }
+}
+
+/// What the answer tells of one descriptor.
+fn status(answer: &Answer, descriptor: usize) -> Status {
+    let over = answer.is_over(descriptor);
+    let Some((part, decision)) =
+        answer.binding_of(descriptor).and_then(|part| Some((part, part.decision?)))
+    else {
+        let unlimited = answer.of(descriptor).any(|part| part.standing == Standing::Unlimited);
+        let limit = Some(if unlimited { Limiting::Unlimited } else { Limiting::Nothing });
+        let remaining = Some(if unlimited { u32::MAX.into() } else { 0 });
+        return Status { over, limit, remaining, ..Status::default() };
+    };
+    let written = answer.limit(part).map(|(_, limit)| limit);
+    let name = written.and_then(|limit| limit.name()).unwrap_or_default().to_owned();
+    let unit = match written.map(|limit| limit.form()) {
+        Some(Form::Envoy { unit, .. }) => Some(unit),
+        Some(Form::Native) => None,
+        None => part.request_limit().map(|limit| limit.unit),
+    };
+    let retry_after = (!decision.is_allowed()).then(|| match decision.retry_after() {
+        Some(wait) => Wait::Seconds(whole_seconds(wait)),
+        None => Wait::Never,
+    });
+    Status {
+        over,
+        limit: Some(Limiting::Numbers { name, capacity: decision.limit, unit }),
+        remaining: Some(decision.remaining),
+        reset: Some(whole_seconds(decision.reset_after)),
+        retry_after,
+        delay: Some(decision.delay()),
+    }
+}
+
+async fn ask<S: Store>(
+    limiter: &PolicyLimiter<S>,
+    action: Action,
+    request: &Request<'_>,
+) -> Result<Answer, CheckError> {
+    match action {
+        Action::Check => limiter.check(request).await,
+        Action::Peek => limiter.peek(request).await,
+        Action::Refund => limiter.refund(request).await,
+        Action::Reset => limiter.reset(request).await,
+    }
+}
+
+/// Runs a case by this limiter. Whatever is checked is peeked at before: both must say the same.
+fn decide<S: Store>(
+    case: &Case,
+    limiter: &PolicyLimiter<S>,
+    clock: &ManualClock,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<(), String> {
+    run_case(case, &mut |question: &Question| {
+        clock.set(question.now);
+        with_request(question, |request| {
+            runtime.block_on(async {
+                let peeked = limiter.peek(request).await.map(|answer| answer.is_allowed());
+                let answer = ask(limiter, question.action, request).await;
+                let allowed = answer.as_ref().map(Answer::is_allowed).map_err(Clone::clone);
+                if question.action == Action::Check && peeked != allowed {
+                    return Reply::Failed(format!("peeked {peeked:?}, then {answer:?}"));
+                }
+                reply(question, answer)
+            })
+        })
+    })
+}
+
+/// What a case says of rules, which no answer tells.
+fn check_rule(case: &Case, told: &Told, policy: &Policy) -> Result<(), String> {
+    let domain = policy.domain(case.domain.as_deref().unwrap_or("api"));
+    let mut rules = domain.into_iter().flat_map(|domain| domain.rules());
+    let rule = rules.find(|rule| rule.path() == told.rule);
+    let rule = rule.ok_or_else(|| format!("{}: no rule {}", case.name, told.rule))?;
+    let metric = match rule.metric_detail() {
+        MetricDetail::Names => "names",
+        MetricDetail::Value => "value",
+        MetricDetail::Everything => "everything",
+    };
+    let metadata = rule.metadata().map(in_one_line).unwrap_or_default();
+    let fits = |expected: &Option<String>, is: &str| expected.as_ref().is_none_or(|it| it == is);
+    let counted = shadow_counts(rule);
+    if fits(&told.metric, metric)
+        && fits(&told.metadata, &metadata)
+        && told.shadow.is_none_or(|shadow| Some(shadow) == counted)
+    {
+        return Ok(());
+    }
+    Err(format!("{}: {told:?}, but {metric}, {metadata}, {counted:?}", case.name))
+}
+
+fn shadow_counts(rule: &Rule) -> Option<[u64; 3]> {
+    let agreement = rule.limits().first()?.shadow()?.agreement();
+    Some([agreement.agree, agreement.would_deny, agreement.would_allow])
+}
+
+fn in_one_line(metadata: &Metadata) -> String {
+    let joined = |texts: Vec<String>| texts.join(", ");
+    match metadata {
+        Metadata::Null => "null".into(),
+        Metadata::Scalar(text) => (&**text).into(),
+        Metadata::List(items) => format!("[{}]", joined(items.iter().map(in_one_line).collect())),
+        Metadata::Map(pairs) => {
+            let pair = |(key, value): &(Box<str>, Metadata)| format!("{key}: {}", in_one_line(value));
+            format!("{{{}}}", joined(pairs.iter().map(pair).collect()))
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+fn in_memory(case: &Case, runtime: &tokio::runtime::Runtime) -> Result<(), String> {
+    let Some(policy) = load(case)? else { return Ok(()) };
+    let clock = ManualClock::at(case.start());
+    let store = MemoryStore::new(1 << 20, Hashing::Fast).expect("a megabyte");
+    let store = store.with_clock(Clock::from(clock.clone()));
+    let limiter = PolicyLimiter::new(policy, store, Clock::from(clock.clone()));
+    decide(case, &limiter, &clock, runtime)?;
+    case.rules.iter().try_for_each(|told| check_rule(case, told, &limiter.policy()))
+}
+
+/// By the caller's clock, so that every case can be run, those in which time passes too.
+fn in_redis(
+    case: &Case,
+    server: &RedisServer,
+    store: RedisStore,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<(), String> {
+    let Some(policy) = load(case)? else { return Ok(()) };
+    server.command(&["FLUSHDB"]);
+    let clock = ManualClock::at(case.start());
+    let limiter = PolicyLimiter::new(policy, store, Clock::from(clock.clone()));
+    decide(case, &limiter, &clock, runtime)
+}
+
+fn report(failures: &[String], cases: usize) {
+    assert!(failures.is_empty(), "{} of {cases} cases:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn every_case_holds_in_memory() {
+    let (cases, runtime) = (all_cases(), runtime());
+    assert!(cases.len() >= LEAST_CASES, "{} cases", cases.len());
+    let failures: Vec<String> =
+        cases.iter().filter_map(|case| in_memory(case, &runtime).err()).collect();
+    report(&failures, cases.len());
+}
+
+#[test]
+fn every_case_holds_in_redis() {
+    let (cases, server, runtime) = (all_cases(), RedisServer::start(), runtime());
+    let failures: Vec<String> = cases
+        .iter()
+        .filter(|case| !case.steps.is_empty())
+        .filter_map(|case| {
+            let store = runtime.block_on(store(&server.url()));
+            in_redis(case, &server, store, &runtime).err()
+        })
+        .collect();
+    report(&failures, cases.len());
+}
+
+#[test]
+fn no_two_cases_have_one_name() {
+    let cases = all_cases();
+    let mut names: Vec<&str> = cases.iter().map(|case| &*case.name).collect();
+    names.sort_unstable();
+    let twice: Vec<&&str> =
+        names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}
