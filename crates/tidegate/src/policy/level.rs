@@ -91,7 +91,9 @@ impl Level {
             .collect();
         globs.sort_by_key(|(specific, ..)| *specific);
         for (_, glob, key, rule) in globs {
-            level.keys.entry(key.as_str().into()).or_default().globs.add(glob, rule);
+            if !level.keys.entry(key.as_str().into()).or_default().globs.add(glob, rule) {
+                twice.extend(rules.iter().position(|(.., other)| *other == rule));
+            }
         }
         (level, twice)
     }
@@ -111,10 +113,7 @@ impl Values {
                     |value: &&String| self.exact.insert(value.as_str().into(), rule).is_some();
                 values.iter().filter(known).count() == 0
             }
-            Matcher::Stars(text) => {
-                self.stars.add(text, rule);
-                true
-            }
+            Matcher::Stars(text) => self.stars.add(text, rule),
             Matcher::Prefix(prefix) => {
                 if !self.lengths.contains(&prefix.len()) {
                     self.lengths.push(prefix.len());
@@ -204,5 +203,8 @@ mod tests {
         assert_eq!(twice(one("a"), one("b")), [0; 0]);
         assert_eq!(twice(Matcher::Any, Matcher::Any), [1]);
         assert_eq!(twice(Matcher::Prefix(text("a")), Matcher::Prefix(text("a"))), [1]);
+        assert_eq!(twice(Matcher::Stars(text("a*")), Matcher::Stars(text("a*"))), [1]);
+        assert_eq!(twice(Matcher::Glob(text("a*")), Matcher::Glob(text("a*"))), [1]);
+        assert_eq!(twice(Matcher::Stars(text("a*")), Matcher::Stars(text("*a"))), [0; 0]);
     }
 }

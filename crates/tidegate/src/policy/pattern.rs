@@ -9,7 +9,7 @@
 //! after its last) is what the value begins (ends) with; finding those takes one lookup for each
 //! different length, however many patterns there are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::quality::RandomState;
 
@@ -21,6 +21,8 @@ pub(super) struct Patterns<T> {
     by_tail: Index,
     /// Those that begin and end with a star.
     loose: Vec<usize>,
+    /// As they were written: those that only mean the same may stand beside one another.
+    texts: HashSet<Box<str>, RandomState>,
 }
 
 /// The pieces between stars.
@@ -81,8 +83,8 @@ impl Pattern {
 }
 
 impl<T: Copy> Patterns<T> {
-    /// Adds a pattern after all others. It must hold a star.
-    pub(super) fn add(&mut self, text: &str, leads_to: T) {
+    /// Adds a pattern after all others; false if it is there already. It must hold a star.
+    pub(super) fn add(&mut self, text: &str, leads_to: T) -> bool {
         let (pattern, number) = (Pattern::new(text), self.patterns.len());
         if !pattern.head.is_empty() {
             self.by_head.add(&pattern.head, number);
@@ -92,6 +94,7 @@ impl<T: Copy> Patterns<T> {
             self.loose.push(number);
         }
         self.patterns.push((pattern, leads_to));
+        self.texts.insert(text.into())
     }
 
     /// What the first pattern that matches leads to.
@@ -115,7 +118,9 @@ mod tests {
 
     fn first(patterns: &[&str], value: &str) -> Option<usize> {
         let mut all = Patterns::default();
-        patterns.iter().enumerate().for_each(|(number, text)| all.add(text, number));
+        patterns.iter().enumerate().for_each(|(number, text)| {
+            all.add(text, number);
+        });
         all.first(value)
     }
 
