@@ -6,6 +6,7 @@ mod calendar;
 mod descriptor;
 mod document;
 mod finding;
+mod foresight;
 pub mod language;
 mod level;
 mod limit;

@@ -34,6 +34,8 @@ pub struct Part {
     pub numbers: Option<Limit>,
     /// What it decided; `None` if it was not asked.
     pub decision: Option<Decision>,
+    /// What charging would leave, where the decision was only read.
+    pub(super) left: Option<u64>,
 }
 
 /// Where a limit comes from.
@@ -142,7 +144,13 @@ impl Answer {
             }
         };
         let live_denies = self.parts.iter().any(|part| over(Standing::Live)(&part));
-        let quotas = self.parts.iter().filter(|part| part.standing == Standing::Quota).count();
+        // A quota that is only a shadow is not over, so it saves the others.
+        let is_quota = |part: &&Part| match part.standing {
+            Standing::Quota => true,
+            Standing::Shadow => self.limit(part).is_some_and(|(rule, _)| rule.is_quota()),
+            _ => false,
+        };
+        let quotas = self.parts.iter().filter(is_quota).count();
         let over_quota = self.parts.iter().filter(over(Standing::Quota)).count();
         self.allowed = !live_denies && (quotas == 0 || over_quota < quotas);
         let speaks = |part: &Part| {
@@ -183,6 +191,7 @@ impl Part {
             unbooked: 0,
             lease: None,
         };
-        rank(&self.decision.unwrap_or(NOTHING))
+        let decision = self.decision.unwrap_or(NOTHING);
+        rank(&Decision { remaining: self.left.unwrap_or(decision.remaining), ..decision })
     }
 }

@@ -17,6 +17,7 @@ use tidegate_core::{Decision, Explanation, Timestamp};
 use super::Policy;
 use super::answer::{Answer, Standing};
 use super::descriptor::{MAX_DESCRIPTORS, Request};
+use super::foresight::foresee;
 use super::picks::{Intent, Picks};
 use crate::clock::Clock;
 use crate::key::Hashing;
@@ -149,11 +150,11 @@ impl<S: Store> PolicyLimiter<S> {
         Ok(Explained { answer, states, now })
     }
 
-    async fn decide<'a>(
+    async fn decide(
         &self,
-        request: &Request<'a>,
+        request: &Request<'_>,
         intent: Intent,
-    ) -> Result<(Answer, Picks<'a>, Timestamp), CheckError> {
+    ) -> Result<(Answer, Picks, Timestamp), CheckError> {
         if request.domain.is_empty() {
             return Err(CheckError::NoDomain);
         }
@@ -175,6 +176,11 @@ impl<S: Store> PolicyLimiter<S> {
         let (together, each) = picks.split();
         if together.len() > MAX_TOGETHER {
             return Err(CheckError::TooManyTogether);
+        }
+        if intent == Intent::Read {
+            foresee(store, local, &picks, &mut answer).await?;
+            answer.fold();
+            return Ok((answer, picks, now));
         }
         let mut decisions: Vec<Decision> = Vec::with_capacity(picks.len());
         if !together.is_empty() {

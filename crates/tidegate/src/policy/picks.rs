@@ -7,7 +7,7 @@ use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
 use super::answer::{LimitSource, Part, Standing};
 use super::descriptor::{Descriptor, Hits, Request, RequestLimit};
 use super::limit::{Form, Mode, PolicyLimit};
-use super::resolve::{Match, whole_text};
+use super::resolve::{Match, escape, whole_text};
 use super::rule::{Charging, Domain};
 use crate::key::{Key, Scope};
 use crate::store::Charge;
@@ -27,11 +27,10 @@ pub(super) enum Intent {
 
 /// Everything that is to be decided for one request.
 #[derive(Debug, Default)]
-pub(super) struct Picks<'a> {
+pub(super) struct Picks {
     /// The texts of all keys, one after the other.
     text: Vec<u8>,
     picks: Vec<Pick>,
-    tags: Vec<&'a str>,
 }
 
 /// One limit that is to be decided.
@@ -43,26 +42,26 @@ pub(super) struct Pick {
     pub(super) op: Op,
     scope: Scope,
     text: Range<usize>,
-    tag: usize,
+    tag: (usize, usize),
     together: bool,
 }
 
 /// What one descriptor adds.
-struct Side<'a> {
+struct Side {
     descriptor: usize,
     text: Range<usize>,
     hits: Option<Hits>,
     intent: Intent,
-    tag: &'a str,
+    tag: (usize, usize),
     now: Timestamp,
 }
 
-impl<'a> Picks<'a> {
+impl Picks {
     /// Finds every limit that the request meets; tells them in `parts`.
     pub(super) fn resolve(
         &mut self,
         domain: &Domain,
-        request: &Request<'a>,
+        request: &Request<'_>,
         intent: Intent,
         now: Timestamp,
         parts: &mut Vec<Part>,
@@ -70,8 +69,14 @@ impl<'a> Picks<'a> {
         for (number, descriptor) in request.descriptors.iter().enumerate() {
             let hits = descriptor.hits.or(request.hits.map(Hits::Take));
             let start = self.text.len();
-            let mut side =
-                Side { descriptor: number, text: start..start, hits, intent, tag: "", now };
+            let mut side = Side {
+                descriptor: number,
+                text: start..start,
+                hits,
+                intent,
+                tag: (start, start),
+                now,
+            };
             if let Some(limit) = descriptor.limit {
                 self.request_limit(domain, descriptor, limit, &mut side, parts);
                 continue;
@@ -79,7 +84,7 @@ impl<'a> Picks<'a> {
             let found = domain.resolve(descriptor.entries, &mut self.text);
             side.text.end = self.text.len();
             if let Some(found) = found {
-                side.tag = descriptor.entries[found.tag].value;
+                side.tag = found.tag;
                 self.rule_limits(domain, &found, &side, parts);
             }
         }
@@ -105,21 +110,28 @@ impl<'a> Picks<'a> {
     }
 
     pub(super) fn key(&self, pick: &Pick) -> Key<'_> {
-        let text = &self.text[pick.text.clone()];
-        Key::new(pick.scope, text).tagged(self.tags[pick.tag].as_bytes())
+        let (text, tag) = (&self.text[pick.text.clone()], &self.text[pick.tag.0..pick.tag.1]);
+        Key::new(pick.scope, text).tagged(tag)
+    }
+
+    /// Whether two limits decide on one state.
+    pub(super) fn share_a_state(&self, one: &Pick, other: &Pick) -> bool {
+        let text = |pick: &Pick| &self.text[pick.text.clone()];
+        one.scope == other.scope && text(one) == text(other)
     }
 
     pub(super) fn charge<'s>(&'s self, pick: &'s Pick) -> Charge<'s> {
         Charge { key: self.key(pick), limit: &pick.numbers, op: pick.op }
     }
 
-    /// A limit that came with the request goes before those of the policy, and is never a shadow.
+    /// A limit that came with the request goes before those of the policy, and is never a shadow
+    /// unless the whole domain is.
     fn request_limit(
         &mut self,
         domain: &Domain,
-        descriptor: &Descriptor<'a>,
+        descriptor: &Descriptor<'_>,
         limit: RequestLimit,
-        side: &mut Side<'a>,
+        side: &mut Side,
         parts: &mut Vec<Part>,
     ) {
         let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
@@ -127,17 +139,28 @@ impl<'a> Picks<'a> {
         whole_text(&[super::Entry { key: "domain", value: domain.name() }], &mut self.text);
         whole_text(descriptor.entries, &mut self.text);
         side.text.end = self.text.len();
-        side.tag = descriptor.entries.first().map_or("", |entry| entry.value);
+        if let Some(first) = descriptor.entries.first() {
+            escape(first.value, &mut self.text);
+        }
+        side.tag = (side.text.end, self.text.len());
         let source = LimitSource::Request(limit);
-        let standing = Standing::Live;
-        let together = domain.charging() == Charging::Together;
+        let standing = match domain.mode() {
+            Some(Mode::Off) => Standing::Off,
+            Some(Mode::Shadow) => Standing::Shadow,
+            Some(Mode::Enforce) | None => Standing::Live,
+        };
+        let together = domain.charging() == Charging::Together && standing == Standing::Live;
         parts.push(Part {
             descriptor: side.descriptor,
             source,
             standing,
             numbers: Some(numbers),
             decision: None,
+            left: None,
         });
+        if standing == Standing::Off {
+            return;
+        }
         let scope = Scope::new("request", &numbers);
         self.pick(side, (numbers, scope), op(side.hits, 1, side.intent), parts.len() - 1, together);
     }
@@ -146,7 +169,7 @@ impl<'a> Picks<'a> {
         &mut self,
         domain: &Domain,
         found: &Match<'_, '_>,
-        side: &Side<'a>,
+        side: &Side,
         parts: &mut Vec<Part>,
     ) {
         for (number, limit) in found.rule.limits().iter().enumerate() {
@@ -167,6 +190,7 @@ impl<'a> Picks<'a> {
                 standing,
                 numbers: numbers.map(|(numbers, _)| numbers),
                 decision: None,
+                left: None,
             };
             parts.push(part);
             let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
@@ -186,22 +210,21 @@ impl<'a> Picks<'a> {
         }
     }
 
-    fn is_enforced(&self, limit: &PolicyLimit, side: &Side<'_>) -> bool {
+    fn is_enforced(&self, limit: &PolicyLimit, side: &Side) -> bool {
         limit.enforce().holds(limit.id(), &self.text[side.text.clone()])
     }
 
     fn pick(
         &mut self,
-        side: &Side<'a>,
+        side: &Side,
         (numbers, scope): (Limit, Scope),
         op: Op,
         part: usize,
         together: bool,
     ) {
-        let tag = self.tags.len();
-        self.tags.push(side.tag);
+        let tag = side.tag;
         // Only what can be denied is decided together.
-        let together = together && matches!(op, Op::Take(1..) | Op::Read(_));
+        let together = together && matches!(op, Op::Take(1..));
         self.picks.push(Pick { part, numbers, op, scope, text: side.text.clone(), tag, together });
     }
 
@@ -236,12 +259,10 @@ impl<'a> Picks<'a> {
 
 fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
     match (intent, hits) {
-        (Intent::Take, Some(Hits::Return(units))) => Op::Return(units),
-        (Intent::Take, Some(Hits::Take(units))) => Op::Take(units),
-        (Intent::Take, None) => Op::Take(cost),
-        (Intent::Read, Some(Hits::Return(_))) => Op::Read(0),
-        (Intent::Read, Some(Hits::Take(units))) => Op::Read(units),
-        (Intent::Read, None) => Op::Read(cost),
+        // What is only read is read as what would be charged.
+        (Intent::Take | Intent::Read, Some(Hits::Return(units))) => Op::Return(units),
+        (Intent::Take | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
+        (Intent::Take | Intent::Read, None) => Op::Take(cost),
         (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
         (Intent::Return, None) => Op::Return(cost),
         (Intent::Reset, _) => Op::Reset,

@@ -17,8 +17,8 @@ pub struct Match<'p, 'a> {
     pub value: &'a str,
     /// The plan of whoever asks.
     pub plan: Option<&'a str>,
-    /// Which entry's value keeps the keys of one tenant together.
-    pub(super) tag: usize,
+    /// Which part of the text keeps the keys of one tenant together, from and to.
+    pub(super) tag: (usize, usize),
 }
 
 impl Domain {
@@ -34,7 +34,7 @@ impl Domain {
     ) -> Option<Match<'p, 'a>> {
         let (mut level, mut found) = (&self.first, None::<Match<'p, 'a>>);
         let (mut plan, mut tag) = (None, None);
-        for (place, entry) in entries.iter().enumerate() {
+        for entry in entries {
             if self.plans.entry.as_deref() == Some(entry.key) {
                 plan = Some(entry.value);
                 continue;
@@ -44,15 +44,18 @@ impl Domain {
             if found.is_some() {
                 text.push(b',');
             }
+            let start = text.len();
             match &rule.shared_as {
                 Some(shared) => escape(shared, text),
                 None if rule.prefixes.write(entry.value, text) => {}
                 None => escape(entry.value, text),
             }
+            // What is kept of a value, for values that share a state must share its place as well.
+            let kept = (start, text.len());
             if tag.is_none() && self.tag.as_deref().is_none_or(|key| key == entry.key) {
-                tag = Some(place);
+                tag = Some(kept);
             }
-            let first = found.map_or(place, |found| found.tag);
+            let first = found.map_or(kept, |found| found.tag);
             found = Some(Match { id, rule, value: entry.value, plan: None, tag: first });
             level = &rule.next;
         }
@@ -88,7 +91,7 @@ pub(super) fn whole_text(entries: &[Entry<'_>], text: &mut Vec<u8>) {
     }
 }
 
-fn escape(value: &str, text: &mut Vec<u8>) {
+pub(super) fn escape(value: &str, text: &mut Vec<u8>) {
     if !value.bytes().any(|byte| matches!(byte, b',' | b'\\')) {
         text.extend_from_slice(value.as_bytes());
         return;
