@@ -146,7 +146,7 @@ fn decide<S: Store>(
                 let answer = ask(limiter, question.action, request).await;
                 let allowed = answer.as_ref().map(Answer::is_allowed).map_err(Clone::clone);
                 if question.action == Action::Check && peeked != allowed {
-                    return Reply::Failed(format!("peeked {peeked:?}, then {answer:?}"));
+                    return Reply::Failed(format!("peeked {peeked:?}, then {allowed:?}"));
                 }
                 reply(question, answer)
             })
@@ -189,7 +189,8 @@ fn in_one_line(metadata: &Metadata) -> String {
         Metadata::Scalar(text) => (&**text).into(),
         Metadata::List(items) => format!("[{}]", joined(items.iter().map(in_one_line).collect())),
         Metadata::Map(pairs) => {
-            let pair = |(key, value): &(Box<str>, Metadata)| format!("{key}: {}", in_one_line(value));
+            let pair =
+                |(key, value): &(Box<str>, Metadata)| format!("{key}: {}", in_one_line(value));
             format!("{{{}}}", joined(pairs.iter().map(pair).collect()))
         }
     }
