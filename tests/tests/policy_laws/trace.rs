@@ -114,20 +114,32 @@ pub(crate) fn pause(rng: &mut Rng) -> Span {
 
 /// Keys, values, and what each costs.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked(Vec<(&'static str, &'static str, Option<u64>)>);
+pub(crate) struct Asked(Vec<(&'static str, &'static str, Option<Hits>)>);
 
 impl Asked {
-    pub(crate) fn random(rng: &mut Rng) -> Self {
+    /// One to three descriptors, some of which may be the same.
+    pub(crate) fn taking(rng: &mut Rng) -> Self {
         let one = |rng: &mut Rng| {
-            let hits = rng.bool().then(|| rng.u64(0..=MOST + 2));
+            let hits = rng.bool().then(|| Hits::Take(rng.u64(0..=MOST + 2)));
             (KEYS[rng.usize(0..KEYS.len())], VALUES[rng.usize(0..VALUES.len())], hits)
         };
         Self((0..rng.usize(1..4)).map(|_| one(rng)).collect())
     }
 
+    /// The same, some of which give units back.
+    pub(crate) fn anything(rng: &mut Rng) -> Self {
+        let mut asked = Self::taking(rng);
+        for (.., hits) in &mut asked.0 {
+            if rng.u8(..) < 32 {
+                *hits = Some(Hits::Return(rng.u64(0..=MOST)));
+            }
+        }
+        asked
+    }
+
     /// One value of each of the first two keys.
     pub(crate) fn of_both(rng: &mut Rng) -> Self {
-        let hits = rng.bool().then(|| rng.u64(0..=MOST + 2));
+        let hits = rng.bool().then(|| Hits::Take(rng.u64(0..=MOST + 2)));
         let value = VALUES[rng.usize(0..VALUES.len())];
         Self(vec![("a", value, hits), ("b", "x", None)])
     }
@@ -138,6 +150,10 @@ impl Asked {
 
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(crate) fn gives_back(&self) -> bool {
+        self.0.iter().any(|(.., hits)| matches!(hits, Some(Hits::Return(_))))
     }
 
     pub(crate) fn meets_a_state_twice(&self) -> bool {
@@ -177,7 +193,11 @@ impl Bench {
     /// What every state there may be means.
     pub(crate) fn states(&self) -> Vec<Option<Explanation>> {
         let all = KEYS.iter().flat_map(|key| VALUES.iter().map(move |value| (*key, *value, None)));
-        all.flat_map(|one| self.explain(&Asked(vec![one])).states).collect()
+        let now = self.clock.now();
+        // Whatever is idle now is as good as never seen, whenever it was.
+        let since = |state: Explanation| Explanation { idle_at: state.idle_at.max(now), ..state };
+        let states = all.flat_map(|one| self.explain(&Asked(vec![one])).states);
+        states.map(|state| state.map(since)).collect()
     }
 
     /// What was counted beside the limit of a key.
@@ -196,11 +216,7 @@ fn with_request<T>(asked: &Asked, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         .0
         .iter()
         .zip(&entries)
-        .map(|((.., hits), entries)| Descriptor {
-            entries,
-            hits: hits.map(Hits::Take),
-            limit: None,
-        })
+        .map(|((.., hits), entries)| Descriptor { entries, hits: *hits, limit: None })
         .collect();
     ask(&Request { domain: "api", descriptors: &descriptors, hits: None })
 }
