@@ -5,6 +5,7 @@ pub mod comparison;
 pub mod conformance;
 pub mod history;
 pub mod model;
+pub mod mutation;
 pub mod oracle;
 pub mod servers;
 pub mod shared_comparison;

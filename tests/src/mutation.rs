@@ -1,0 +1,161 @@
+//! Policies as nobody would write them: pieces of good ones, torn, repeated and mixed.
+
+use fastrand::Rng;
+use tidegate::policy::{Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request};
+
+/// The longest text that is made.
+const MAX_BYTES: usize = 16 << 10;
+
+/// What breaks parsers and numbers.
+const PIECES: &[&str] = &[
+    "\t",
+    "\n",
+    " ",
+    "  - ",
+    ": ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "&a ",
+    "*a",
+    "!!binary ",
+    "|",
+    ">",
+    "'",
+    "\"",
+    "\\",
+    "#",
+    "---\n",
+    "...\n",
+    "%",
+    "~",
+    "null",
+    "true",
+    "-1",
+    "0",
+    "1e9",
+    "0x7fffffffffffffff",
+    "18446744073709551616",
+    "0/s",
+    "1/0s",
+    "999999999999999/us",
+    "1/year",
+    "..",
+    "*",
+    "**",
+    "é",
+    "\u{feff}",
+    "\u{0}",
+    "? ",
+    "<<: ",
+    "100.01%",
+    "-0%",
+    "9999-12-31",
+    "0000-00-00",
+    "/{a",
+    "/{a}/{a}",
+    "{rest...}",
+    "::/129",
+    "10.0.0.0/33",
+    "Europe/Nowhere",
+];
+
+/// Makes texts from texts.
+#[derive(Debug)]
+pub struct Mutator {
+    rng: Rng,
+    seeds: Vec<String>,
+}
+
+impl Mutator {
+    /// Starts from these texts; the same seed makes the same ones.
+    pub fn new(seed: u64, seeds: Vec<String>) -> Self {
+        Self { rng: Rng::with_seed(seed), seeds }
+    }
+
+    /// Another text.
+    pub fn next_text(&mut self) -> String {
+        let mut text = self.rng.choice(&self.seeds).cloned().unwrap_or_default();
+        for _ in 0..self.rng.usize(1..8) {
+            text = self.changed(text);
+            let end = (0..=MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+            text.truncate(end.unwrap_or(0));
+        }
+        text
+    }
+
+    fn changed(&mut self, text: String) -> String {
+        let (from, to) = (self.place(&text), self.place(&text));
+        let (from, to) = (from.min(to), from.max(to));
+        let piece = self.rng.choice(PIECES).copied().unwrap_or_default();
+        match self.rng.u8(0..7) {
+            // Something that does not belong there.
+            0 | 1 => format!("{}{piece}{}", &text[..from], &text[from..]),
+            // Something else instead.
+            2 => format!("{}{piece}{}", &text[..from], &text[to..]),
+            // A gap.
+            3 => format!("{}{}", &text[..from], &text[to..]),
+            // Twice the same.
+            4 => format!("{}{}{}", &text[..to], &text[from..to], &text[to..]),
+            // Lines of another policy.
+            5 => {
+                let other = self.rng.choice(&self.seeds).cloned().unwrap_or_default();
+                let at = self.place(&other);
+                let lines: String =
+                    other[at..].lines().take(5).map(|line| format!("{line}\n")).collect();
+                format!("{}{lines}{}", &text[..from], &text[from..])
+            }
+            // Deeper and deeper.
+            _ => format!(
+                "{}{}{}",
+                &text[..from],
+                piece.repeat(self.rng.usize(1..300)),
+                &text[from..]
+            ),
+        }
+    }
+
+    /// Somewhere between two characters.
+    fn place(&mut self, text: &str) -> usize {
+        let at = self.rng.usize(0..=text.len());
+        (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+    }
+}
+
+/// Loads a text, and if it is a policy decides a few requests by it; whether it is one.
+pub fn try_policy(text: &str) -> bool {
+    let loaded = Policy::load(&[("mutant.yaml", text)], Merging::Allow);
+    assert_eq!(loaded.policy.is_none(), loaded.errors > 0, "{}", loaded.findings);
+    let Some(policy) = loaded.policy else {
+        assert!(!loaded.findings.is_empty(), "refused without a word");
+        return false;
+    };
+    let domains: Vec<String> = policy.domains().map(|domain| domain.name().to_owned()).collect();
+    let headers = [("x-api-key", "k"), ("x-forwarded-for", "1.2.3.4, ::1"), ("cookie", "a=b; c")];
+    for domain in policy.domains() {
+        let request = HttpRequest {
+            method: "GET",
+            path: "/v1/users/7?x=%2",
+            host: Some("api.example.com:80"),
+            headers: &headers,
+            peer: None,
+        };
+        let described = domain.requests().describe(&request);
+        assert!(described.descriptors().len() <= tidegate::policy::MAX_DESCRIBED);
+    }
+    let store = tidegate::store::memory::MemoryStore::new(64 << 10, tidegate::Hashing::Fast);
+    let store = store.expect("a small store");
+    let limiter = PolicyLimiter::new(policy, store, tidegate::Clock::default());
+    for domain in &domains {
+        for key in ["user", "api_key", "client", "path", "key"] {
+            let entries = [Entry { key, value: "x" }, Entry { key: "path", value: "/v1/x" }];
+            let descriptors = [Descriptor::new(&entries[..1]), Descriptor::new(&entries)];
+            let request = Request { domain, descriptors: &descriptors, hits: Some(3) };
+            // More limits together than there may be is an answer, too.
+            let _ = limiter.check_now(&request);
+            let _ = limiter.explain_now(&request);
+        }
+    }
+    true
+}
