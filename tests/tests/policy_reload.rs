@@ -119,7 +119,34 @@ fn a_storm_of_changes_disturbs_nobody() {
     assert!((500..=501).contains(&steady), "what was used is kept: {steady}");
 }
 
-/// A policy from nowhere but the caller, changed as fast as can be.
+/// Every version is in force for a moment, which the watch would not let happen.
+#[test]
+fn a_thousand_policies_in_a_row_are_never_mixed() {
+    let policy = |number| {
+        let text = version(number);
+        Policy::load(&[("p.yaml", &text)], Merging::Refuse).policy.expect("it is right")
+    };
+    let limiter = PolicyLimiter::in_memory(policy(0)).expect("memory for a store");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asker = scope.spawn(|| {
+            let mut versions = 0;
+            let mut last = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let limits = limits(&check(&limiter, "pair"));
+                assert!(limits.len() == 2 && limits[0] == limits[1], "a mixture: {limits:?}");
+                versions += u64::from(limits[0] != last);
+                last = limits[0];
+            }
+            versions
+        });
+        (1..=1_000).for_each(|number| limiter.replace(policy(number)));
+        stop.store(true, Ordering::Relaxed);
+        let versions = asker.join().expect("the asker found no mixture");
+        assert!(versions > 100, "many versions were asked: {versions}");
+    });
+}
+
 #[test]
 fn replacing_keeps_the_counts_of_shadows() {
     let policy = |rate: u64| {

@@ -10,6 +10,8 @@ const MUTANTS: &str = "target/mutants/mutants.out";
 /// A decision in Redis takes about five times as long as one by the oracle.
 const REDIS_SHARE: u64 = 5;
 
+const POLICY_MINUTES: u32 = 10;
+
 /// The exit status of `timeout` when it had to stop the command.
 const TIMED_OUT: i32 = 124;
 
@@ -28,6 +30,12 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         ))
         .run()?;
         tally.passed(format!("{decisions} decisions per algorithm in Redis equal to the model's"));
+        Step::cargo(&format!(
+            "run --release --package tidegate-tests --bin policy_campaign -- --minutes {POLICY_MINUTES}"
+        ))
+        .with(&policies()?)
+        .run()?;
+        tally.passed(format!("{POLICY_MINUTES} minutes of nonsense for the loader of policies"));
     }
     if plan.mutants {
         tally.passed(mutants()?);
@@ -64,6 +72,15 @@ impl Plan {
         }
         Ok(plan)
     }
+}
+
+/// The examples, from which odd policies are made.
+fn policies() -> Result<Vec<String>, Failure> {
+    let folder = root().join("examples/policies");
+    let files = fs::read_dir(&folder).map_err(|error| Failure::new(error.to_string()))?;
+    let paths = files.filter_map(Result::ok).map(|file| file.path());
+    let yaml = paths.filter(|path| path.extension().is_some_and(|end| end == "yaml"));
+    Ok(yaml.map(|path| path.display().to_string()).collect())
 }
 
 fn decisions(text: Option<&String>) -> Result<u64, Failure> {

@@ -25,6 +25,7 @@
 //! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
 //! | to limit what runs at once | [`Limiter::acquire`] |
 //! | the same limits on every node | `RedisStore` and `SharedLimiter` (feature `redis`) |
+//! | every limit in one file | `policy` (features `policy`, `watch`) |
 //! | other numbers while running | [`Limiter::set_limit`] |
 //! | to know why | [`Limiter::explain`], [`Limiter::check_report`] |
 //! | to test without waiting | [`ManualClock`] |
@@ -86,3 +87,8 @@ struct EmbedGuide;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../docs/guide/share-limits.md")]
 struct ShareLimitsGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "policy"))]
+#[doc = include_str!("../../../docs/guide/write-a-policy.md")]
+struct WriteAPolicyGuide;
