@@ -49,6 +49,33 @@ struct Range {
     port: u16,
 }
 
+/// Maps that nodes have told, and how many told each.
+struct Votes {
+    voters: usize,
+    told: Vec<(Vec<Range>, usize)>,
+}
+
+impl Votes {
+    const fn of(voters: usize) -> Self {
+        Self { voters, told: Vec::new() }
+    }
+
+    /// Counts one; true if those that have not answered yet cannot change the outcome.
+    fn settle(&mut self, ranges: Vec<Range>) -> bool {
+        let place = self.told.iter().position(|(known, _)| *known == ranges);
+        let place = place.unwrap_or_else(|| {
+            self.told.push((ranges, 0));
+            self.told.len() - 1
+        });
+        self.told[place].1 += 1;
+        self.told[place].1 * 2 > self.voters
+    }
+
+    fn most(self) -> Option<Vec<Range>> {
+        self.told.into_iter().max_by_key(|(_, votes)| *votes).map(|(ranges, _)| ranges)
+    }
+}
+
 impl Cluster {
     /// Finds the nodes, and follows them from then on.
     pub(super) async fn start(
@@ -149,30 +176,20 @@ impl Cluster {
     /// the others tells how things were.
     async fn look(self: &Arc<Self>) -> Result<(), StoreError> {
         let nodes = self.whom_to_ask();
-        let (mut asked, most) = (JoinSet::new(), nodes.len());
+        let (mut asked, mut votes) = (JoinSet::new(), Votes::of(nodes.len()));
         for node in nodes {
             let (tls, patience) = (self.config.tls.clone(), self.config.connect_timeout);
             asked.spawn(async move { ask(&node, &tls, patience).await });
         }
         let mut trouble = StoreError::unavailable("no node of the cluster answers");
-        let mut told: Vec<(Vec<Range>, usize)> = Vec::new();
         while let Some(answer) = asked.join_next().await {
             match answer {
                 Ok(Ok(ranges)) if ranges.is_empty() => {
                     trouble = StoreError::unavailable("the cluster serves no slot yet");
                 }
                 Ok(Ok(ranges)) => {
-                    let known = told.iter_mut().find(|(known, _)| *known == ranges);
-                    let votes = known.map_or(1, |(_, votes)| {
-                        *votes += 1;
-                        *votes
-                    });
-                    if votes * 2 > most {
-                        self.draw(ranges);
-                        return Ok(());
-                    }
-                    if votes == 1 {
-                        told.push((ranges, votes));
+                    if votes.settle(ranges) {
+                        break;
                     }
                 }
                 Ok(Err(error @ StoreError::Misconfigured(..))) => trouble = error,
@@ -180,8 +197,7 @@ impl Cluster {
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        let (ranges, _) = told.into_iter().max_by_key(|(_, votes)| *votes).ok_or(trouble)?;
-        self.draw(ranges);
+        self.draw(votes.most().ok_or(trouble)?);
         Ok(())
     }
 
@@ -276,4 +292,46 @@ fn ranges(slots: &Value, asked: &str) -> Option<Vec<Range>> {
     // Nodes tell them in an order of their own.
     ranges.sort_unstable();
     Some(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(host: &str) -> Vec<Range> {
+        vec![Range { first: 0, last: SLOTS - 1, host: host.into(), port: 1 }]
+    }
+
+    /// Whichever answers first.
+    #[test]
+    fn a_node_that_was_cut_off_is_outvoted() {
+        for (answers, settled_after) in
+            [(["old", "new", "new"], 3), (["new", "old", "new"], 3), (["new", "new", "old"], 2)]
+        {
+            let mut votes = Votes::of(3);
+            let settled = answers.iter().position(|host| votes.settle(map(host)));
+            assert_eq!(settled, Some(settled_after - 1), "{answers:?}");
+            assert_eq!(votes.most(), Some(map("new")), "{answers:?}");
+        }
+    }
+
+    /// A map that may be old is better than none.
+    #[test]
+    fn one_that_answers_alone_has_it_its_way() {
+        let mut votes = Votes::of(3);
+        assert!(!votes.settle(map("old")));
+        assert_eq!(votes.most(), Some(map("old")));
+        assert_eq!(Votes::of(3).most(), None);
+    }
+
+    #[test]
+    fn nodes_that_tell_the_same_in_another_order_agree() {
+        let node = |port| Value::Array(vec![Value::BulkString(b"a".to_vec()), Value::Int(port)]);
+        let slots =
+            |first, last, port| Value::Array(vec![Value::Int(first), Value::Int(last), node(port)]);
+        let [one, other] = [slots(0, 99, 1), slots(100, 16_383, 2)];
+        let told = ranges(&Value::Array(vec![one.clone(), other.clone()]), "a");
+        assert_eq!(told, ranges(&Value::Array(vec![other, one]), "a"));
+        assert_eq!(told.map(|told| told.len()), Some(2));
+    }
 }
