@@ -240,6 +240,8 @@ async fn a_shorter_lease_time_takes_no_place_from_who_holds_it() {
     let holder = limiter(&server, &[("places", long)]).await;
     let permit = holder.acquire("job").await.expect("the server is up").permit();
     let permit = permit.expect("a free place");
+    // Meanwhile the permit has begun to wait for its next renewal, twenty minutes from now.
+    assert!(holder.peek("job", 1).await.expect("the server is up").is_denied());
     holder.set_limit("places", short).expect("a known limit");
     let config = RedisConfig::new(&server.url()).expect("a valid address");
     let config = config.deadline(PATIENCE).settles_after(Duration::ZERO);
