@@ -79,7 +79,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
 
     for suite in ["memory", "redis", "policy"] {
         Step::cargo(
-            "run --release --manifest-path bench/Cargo.toml --no-default-features \
+            "run --profile smoke --manifest-path bench/Cargo.toml --no-default-features \
              --target-dir target/bench-build --",
         )
         .with(&[suite, "--quick"].map(Into::into))
