@@ -152,6 +152,7 @@ impl Trail {
 
     fn into(&self, number: usize, key: &str, value: &str) -> Self {
         let path = format!("{}[{number}]", self.at("descriptors"));
+        let escaped = |text| escaped(text, ".=#");
         let step = if value.is_empty() {
             escaped(key)
         } else {
@@ -309,10 +310,11 @@ fn metadata(node: &Node) -> Metadata {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// The text with a backslash before every backslash and every mark that separates.
+fn escaped(text: &str, marks: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if matches!(c, '.' | '=' | '\\') {
+        if c == '\\' || marks.contains(c) {
             escaped.push('\\');
         }
         escaped.push(c);

@@ -106,10 +106,11 @@ pub(super) fn escape(value: &str, text: &mut Vec<u8>) {
 
 impl super::network::Prefixes {
     /// Appends the network of an address; false, and nothing, if the value is none or all of it
-    /// counts.
+    /// counts. A backslash, which before a digit no escaped value has, keeps it apart from values
+    /// that only look like a network.
     fn write(self, value: &str, text: &mut Vec<u8>) -> bool {
         match self.of(value) {
-            Some(network) => write!(text, "{network}").is_ok(),
+            Some(network) => write!(text, "\\{network}").is_ok(),
             None => false,
         }
     }

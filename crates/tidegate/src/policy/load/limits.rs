@@ -6,12 +6,12 @@ use std::sync::Arc;
 use foldhash::quality::RandomState;
 use tidegate_core::AlgorithmName;
 
-use super::Trail;
 use super::advice::advise;
 use super::fields::Fields;
 use super::numbers::{self, Numbers};
 use super::theirs;
 use super::variants::{overrides, plans, shadow};
+use super::{Trail, escaped};
 use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
@@ -155,8 +155,10 @@ pub(super) struct Written<'a> {
 
 impl Written<'_> {
     fn id(&self) -> Arc<str> {
-        let (trail, name) = (self.trail, self.name.unwrap_or_default());
-        format!("{}/{}#{name}", trail.domain, trail.name).into()
+        let (domain, name) = (&self.trail.domain, self.name.unwrap_or_default());
+        // No two limits share an id, whatever marks their names hold.
+        let (domain, name) = (escaped(domain, "/"), escaped(name, "~"));
+        format!("{domain}/{}#{name}", self.trail.name).into()
     }
 
     /// A limit that allows everything.
