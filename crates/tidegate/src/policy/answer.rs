@@ -138,21 +138,17 @@ impl Answer {
 
     /// Settles who speaks, and whether the request may go ahead.
     pub(super) fn fold(&mut self) {
-        let over = |standing| {
-            move |part: &&Part| {
-                part.standing == standing && part.decision.is_some() && part.denies()
-            }
-        };
-        let live_denies = self.parts.iter().any(|part| over(Standing::Live)(&part));
+        let live_denies = |part: &Part| part.standing == Standing::Live && part.denies();
+        let live_denies = self.parts.iter().any(live_denies);
         // A quota that is only a shadow is not over, so it saves the others.
         let is_quota = |part: &&Part| match part.standing {
             Standing::Quota => true,
             Standing::Shadow => self.limit(part).is_some_and(|(rule, _)| rule.is_quota()),
             _ => false,
         };
-        let quotas = self.parts.iter().filter(is_quota).count();
-        let over_quota = self.parts.iter().filter(over(Standing::Quota)).count();
-        self.allowed = !live_denies && (quotas == 0 || over_quota < quotas);
+        let mut quotas = self.parts.iter().filter(is_quota).map(|part| part.descriptor).peekable();
+        let has_quotas = quotas.peek().is_some();
+        self.allowed = !live_denies && !(has_quotas && quotas.all(|it| self.is_over(it)));
         let speaks = |part: &Part| {
             // A quota that is over binds nobody as long as another is not.
             let beaten = part.standing == Standing::Quota && part.denies() && self.allowed;

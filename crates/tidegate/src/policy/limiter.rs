@@ -7,7 +7,8 @@
 //!
 //! # What is decided together
 //! Limits in our form are taken all or nothing, those of envoyproxy/ratelimit each alone, unless
-//! the domain says otherwise (`charge`). Shadows are always alone, whatever the others said.
+//! the domain says otherwise (`charge`). Shadows and quotas are always alone, whatever the others
+//! said.
 
 use std::sync::Arc;
 

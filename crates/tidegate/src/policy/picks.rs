@@ -200,8 +200,9 @@ impl Picks {
                 Charging::Each => false,
                 Charging::AsWritten => limit.form() == Form::Native,
             };
-            let counts = matches!(standing, Standing::Live | Standing::Quota);
-            self.pick(side, numbers, op, parts.len() - 1, together && counts);
+            // A quota that is over may deny nobody, so it must not keep others from being charged.
+            let together = together && standing == Standing::Live;
+            self.pick(side, numbers, op, parts.len() - 1, together);
             let beside = limit.shadow().and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
                 parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
