@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 use tidegate_core::Timestamp;
+use tidegate_core::algorithm::fixed_window::Denied;
 
 use super::Trail;
 use super::fields::Fields;
@@ -79,9 +80,20 @@ pub(super) fn shadow(
     let path = limit.at("shadow");
     let fields = Fields::of(node, &path, &language::VARIANT, findings)?;
     let varied = numbers.varied(&fields, node, &path, findings)?;
-    let algorithm = algorithm(&fields, findings).unwrap_or(varied.algorithm);
+    let varied = match algorithm(&fields, findings) {
+        Some(algorithm) if algorithm != varied.algorithm => Numbers {
+            algorithm,
+            // What only the other algorithm knows is not handed on.
+            burst: varied.burst.filter(|_| fields.node("burst").is_some()),
+            queue: varied.queue.filter(|_| fields.node("queue").is_some()),
+            denied: Denied::Ignored,
+            calendar: None,
+            ..varied
+        },
+        _ => varied,
+    };
     let id: Arc<str> = format!("{id}~shadow").into();
-    let allowance = Numbers { algorithm, ..varied }.build(&id, &fields, findings)?;
+    let allowance = varied.build(&id, &fields, findings)?;
     Some(Arc::new(Variant { allowance, counts: Arc::default() }))
 }
 
