@@ -113,7 +113,11 @@ impl Values {
                     |value: &&String| self.exact.insert(value.as_str().into(), rule).is_some();
                 values.iter().filter(known).count() == 0
             }
-            Matcher::Stars(text) => self.stars.add(text, rule),
+            Matcher::Stars(text) => {
+                // Whoever asks for the stars as they are written asks for an exact value.
+                self.exact.entry(text.as_str().into()).or_insert(rule);
+                self.stars.add(text, rule)
+            }
             Matcher::Prefix(prefix) => {
                 if !self.lengths.contains(&prefix.len()) {
                     self.lengths.push(prefix.len());
