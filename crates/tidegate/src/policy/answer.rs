@@ -140,22 +140,39 @@ impl Answer {
     pub(super) fn fold(&mut self) {
         let live_denies = |part: &Part| part.standing == Standing::Live && part.denies();
         let live_denies = self.parts.iter().any(live_denies);
+        let quota = self.quota_that_denies();
+        self.allowed = !live_denies && quota.is_none();
+        let speaks = |(number, part): &(usize, &Part)| match part.standing {
+            // A quota that is over binds nobody as long as another is not, or will not be sooner.
+            Standing::Quota if part.denies() => quota == Some(*number),
+            Standing::Live | Standing::Quota => part.decision.is_some(),
+            _ => false,
+        };
+        let speakers = self.parts.iter().enumerate().filter(speaks);
+        self.binding = speakers.max_by_key(|(_, part)| part.rank()).map(|(number, _)| number);
+    }
+
+    /// If every quota is over: the part that keeps the one from being free which will be so first.
+    fn quota_that_denies(&self) -> Option<usize> {
         // A quota that is only a shadow is not over, so it saves the others.
         let is_quota = |part: &&Part| match part.standing {
             Standing::Quota => true,
             Standing::Shadow => self.limit(part).is_some_and(|(rule, _)| rule.is_quota()),
             _ => false,
         };
-        let mut quotas = self.parts.iter().filter(is_quota).map(|part| part.descriptor).peekable();
-        let has_quotas = quotas.peek().is_some();
-        self.allowed = !live_denies && !(has_quotas && quotas.all(|it| self.is_over(it)));
-        let speaks = |part: &Part| {
-            // A quota that is over binds nobody as long as another is not.
-            let beaten = part.standing == Standing::Quota && part.denies() && self.allowed;
-            part.counts() && part.decision.is_some() && !beaten
-        };
-        let speakers = self.parts.iter().enumerate().filter(|(_, part)| speaks(part));
-        self.binding = speakers.max_by_key(|(_, part)| part.rank()).map(|(number, _)| number);
+        let quotas = self.parts.iter().filter(is_quota).map(|part| part.descriptor);
+        let mut first: Option<(usize, &Part)> = None;
+        for descriptor in quotas {
+            let parts = self.parts.iter().enumerate();
+            let over = parts.filter(|(_, part)| {
+                part.descriptor == descriptor && part.counts() && part.denies()
+            });
+            let over = over.max_by_key(|(_, part)| part.rank())?;
+            if first.is_none_or(|(_, first)| over.1.rank() < first.rank()) {
+                first = Some(over);
+            }
+        }
+        first.map(|(number, _)| number)
     }
 }
 
