@@ -17,7 +17,7 @@ use std::path::Path;
 use tidegate::policy::{Merging, Unit};
 use tidegate_core::{Span, Timestamp};
 
-pub use self::reading::{Case, Code, Expected, Overall, Rejected, Told};
+pub use self::reading::{Case, Code, Expected, Overall, Rejected, Step, Told};
 pub use self::spelling::{instant, span};
 
 /// What is done with a request.
@@ -70,6 +70,8 @@ pub enum Reply {
         allowed: bool,
         /// One for each descriptor, in order; `None` where the door does not tell.
         statuses: Option<Vec<Status>>,
+        /// How long to wait before asking again, if the request is denied and the door tells.
+        retry_after: Option<Wait>,
     },
     /// None, and why.
     Failed(String),
@@ -180,8 +182,7 @@ pub fn run_case(case: &Case, ask: &mut dyn FnMut(&Question) -> Reply) -> Result<
         for time in 1..=times {
             let reply = ask(&question);
             // The statuses of a step that is asked often are those of its last time.
-            let statuses = if time == times { step.statuses.as_deref() } else { None };
-            compare(step.expect.as_ref(), statuses, &question, &reply).map_err(|why| {
+            compare(step, time == times, &reply).map_err(|why| {
                 format!("{}, step {}, time {time}: {why}\n  {reply:?}", case.name, number + 1)
             })?;
         }
@@ -189,13 +190,8 @@ pub fn run_case(case: &Case, ask: &mut dyn FnMut(&Question) -> Reply) -> Result<
     Ok(())
 }
 
-fn compare(
-    expected: Option<&Overall>,
-    statuses: Option<&[Expected]>,
-    question: &Question,
-    reply: &Reply,
-) -> Result<(), String> {
-    let (allowed, told) = match (reply, expected) {
+fn compare(step: &Step, is_last: bool, reply: &Reply) -> Result<(), String> {
+    let (allowed, told, retry_after) = match (reply, &step.expect) {
         (Reply::Failed(text), Some(Overall::Error { error })) if text.contains(&**error) => {
             return Ok(());
         }
@@ -203,18 +199,19 @@ fn compare(
         (Reply::Decided { .. }, Some(Overall::Error { error })) => {
             return Err(format!("expected the error {error:?}"));
         }
-        (Reply::Decided { allowed, statuses }, _) => (*allowed, statuses),
+        (Reply::Decided { allowed, statuses, retry_after }, _) => (*allowed, statuses, retry_after),
     };
-    if let Some(Overall::Code(code)) = expected
+    if let Some(Overall::Code(code)) = &step.expect
         && allowed != (*code == Code::Ok)
     {
         return Err(format!("expected {code:?}"));
     }
+    differs_in_words("retry_after", step.retry_after.as_ref(), retry_after.as_ref())?;
     let Some(told) = told else { return Ok(()) };
-    if told.len() != question.descriptors.len() {
+    if told.len() != step.descriptors() {
         return Err(format!("{} statuses", told.len()));
     }
-    let Some(statuses) = statuses else { return Ok(()) };
+    let Some(statuses) = step.statuses.as_ref().filter(|_| is_last) else { return Ok(()) };
     if statuses.len() != told.len() {
         return Err(format!("the case has {} statuses, not {}", statuses.len(), told.len()));
     }
@@ -237,8 +234,8 @@ impl Expected {
         }
         differs("remaining", self.remaining, told.remaining)?;
         differs("reset", self.reset, told.reset)?;
-        let retry_after = self.retry_after.as_ref().map(ToString::to_string);
-        differs("retry_after", retry_after, told.retry_after.map(|wait| wait.to_string()))?;
+        let retry_after = (self.retry_after.as_ref(), told.retry_after.as_ref());
+        differs_in_words("retry_after", retry_after.0, retry_after.1)?;
         differs("delay", self.delay.as_deref().map(span), told.delay)
     }
 }
@@ -255,4 +252,12 @@ fn differs<T: PartialEq + fmt::Debug>(
         }
         _ => Ok(()),
     }
+}
+
+fn differs_in_words(
+    what: &str,
+    expected: Option<&impl ToString>,
+    told: Option<&impl ToString>,
+) -> Result<(), String> {
+    differs(what, expected.map(ToString::to_string), told.map(ToString::to_string))
 }

@@ -10,7 +10,7 @@ use tidegate::policy::{
 use tidegate::store::Store;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::{Clock, Hashing, ManualClock};
+use tidegate::{Clock, Hashing, ManualClock, Span};
 use tidegate_tests::conformance::{
     Action, Case, Limiting, Question, Reply, Side, Status, Told, Wait, cases, run_case,
     whole_seconds,
@@ -86,7 +86,12 @@ fn reply(question: &Question, answer: Result<Answer, CheckError>) -> Reply {
     };
     let status = |descriptor: usize| status(&answer, descriptor);
     let statuses = (0..question.descriptors.len()).map(status).collect();
-    Reply::Decided { allowed: answer.is_allowed(), statuses: Some(statuses) }
+    let retry_after = (!answer.is_allowed()).then(|| wait(answer.retry_after()));
+    Reply::Decided { allowed: answer.is_allowed(), statuses: Some(statuses), retry_after }
+}
+
+fn wait(span: Option<Span>) -> Wait {
+    span.map_or(Wait::Never, |span| Wait::Seconds(whole_seconds(span)))
 }
 
 /// What the answer tells of one descriptor.
@@ -107,10 +112,7 @@ fn status(answer: &Answer, descriptor: usize) -> Status {
         Some(Form::Native) => None,
         None => part.request_limit().map(|limit| limit.unit),
     };
-    let retry_after = (!decision.is_allowed()).then(|| match decision.retry_after() {
-        Some(wait) => Wait::Seconds(whole_seconds(wait)),
-        None => Wait::Never,
-    });
+    let retry_after = (!decision.is_allowed()).then(|| wait(decision.retry_after()));
     Status {
         over,
         limit: Some(Limiting::Numbers { name, capacity: decision.limit, unit }),
@@ -290,9 +292,10 @@ fn cases_in_which_time_stands_still_hold_by_the_servers_clock() {
 
 /// A reply that tells nothing that depends on when within a window it was asked.
 fn without_times(reply: Reply) -> Reply {
-    let Reply::Decided { allowed, statuses: Some(statuses) } = reply else { return reply };
+    let Reply::Decided { allowed, statuses: Some(statuses), .. } = reply else { return reply };
     let timeless = |status| Status { reset: None, retry_after: None, delay: None, ..status };
-    Reply::Decided { allowed, statuses: Some(statuses.into_iter().map(timeless).collect()) }
+    let statuses = Some(statuses.into_iter().map(timeless).collect());
+    Reply::Decided { allowed, statuses, retry_after: None }
 }
 
 #[test]

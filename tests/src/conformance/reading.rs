@@ -63,6 +63,7 @@ pub struct Step {
     hits: u64,
     pub(super) times: Option<u32>,
     pub(super) expect: Option<Overall>,
+    pub(super) retry_after: Option<Seconds>,
     pub(super) statuses: Option<Vec<Expected>>,
 }
 
@@ -248,6 +249,10 @@ pub(super) fn file(path: &Path) -> Vec<Case> {
 }
 
 impl Step {
+    pub(super) const fn descriptors(&self) -> usize {
+        self.ask.len()
+    }
+
     pub(super) fn question(&self, case: &Case, now: Timestamp) -> Question {
         let domain = self.domain.as_ref().or(case.domain.as_ref());
         Question {
