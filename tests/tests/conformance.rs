@@ -12,8 +12,7 @@ use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::{Clock, Hashing, ManualClock, Span};
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Question, Reply, Side, Status, Told, Wait, cases, run_case,
-    whole_seconds,
+    Action, Case, Limiting, Question, Reply, Status, Told, Wait, cases, run_case, whole_seconds,
 };
 use tidegate_tests::servers::RedisServer;
 use tidegate_tests::shared_comparison::store;
@@ -60,20 +59,18 @@ fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> 
         .iter()
         .map(|side| side.entries.iter().map(|(key, value)| Entry { key, value }).collect())
         .collect();
-    let descriptor = |(side, entries): (&Side, &'_ Vec<_>)| {
-        let hits = side.hits.map(|hits| match hits {
-            0.. => Hits::Take(hits.unsigned_abs()),
-            _ => Hits::Return(hits.unsigned_abs()),
-        });
-        let limit =
-            side.limit.map(|(requests_per_unit, unit)| RequestLimit { requests_per_unit, unit });
-        (hits, limit, entries.len())
+    let hits = |hits: i64| match hits {
+        0.. => Hits::Take(hits.unsigned_abs()),
+        _ => Hits::Return(hits.unsigned_abs()),
     };
-    let said: Vec<_> = question.descriptors.iter().zip(&entries).map(descriptor).collect();
-    let descriptors: Vec<Descriptor<'_>> = said
-        .iter()
-        .zip(&entries)
-        .map(|((hits, limit, _), entries)| Descriptor { entries, hits: *hits, limit: *limit })
+    let limit = |(requests_per_unit, unit)| RequestLimit { requests_per_unit, unit };
+    let sides = question.descriptors.iter().zip(&entries);
+    let descriptors: Vec<Descriptor<'_>> = sides
+        .map(|(side, entries)| Descriptor {
+            entries,
+            hits: side.hits.map(hits),
+            limit: side.limit.map(limit),
+        })
         .collect();
     let hits = (question.hits > 0).then_some(question.hits);
     ask(&Request { domain: &question.domain, descriptors: &descriptors, hits })
