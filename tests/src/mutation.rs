@@ -78,15 +78,15 @@ impl Mutator {
     pub fn next_text(&mut self) -> String {
         let mut text = self.rng.choice(&self.seeds).cloned().unwrap_or_default();
         for _ in 0..self.rng.usize(1..8) {
-            text = self.changed(text);
+            text = self.changed(&text);
             let end = (0..=MAX_BYTES.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
             text.truncate(end.unwrap_or(0));
         }
         text
     }
 
-    fn changed(&mut self, text: String) -> String {
-        let (from, to) = (self.place(&text), self.place(&text));
+    fn changed(&mut self, text: &str) -> String {
+        let (from, to) = (self.place(text), self.place(text));
         let (from, to) = (from.min(to), from.max(to));
         let piece = self.rng.choice(PIECES).copied().unwrap_or_default();
         match self.rng.u8(0..7) {

@@ -19,7 +19,7 @@ use super::Policy;
 use super::answer::{Answer, Standing};
 use super::descriptor::{MAX_DESCRIPTORS, Request};
 use super::foresight::foresee;
-use super::picks::{Intent, Picks};
+use super::picks::{Asked, Intent, Picks};
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::store::memory::MemoryStore;
@@ -172,7 +172,8 @@ impl<S: Store> PolicyLimiter<S> {
         };
         let now = store.clock(local);
         let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited() };
-        picks.resolve(&domain, request, intent, now, &mut answer.parts);
+        let parts = &mut answer.parts;
+        picks.resolve(Asked { domain: &domain, request, intent, now, parts });
         picks.order();
         let (together, each) = picks.split();
         if together.len() > MAX_TOGETHER {

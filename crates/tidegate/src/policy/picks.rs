@@ -5,7 +5,7 @@ use std::ops::Range;
 use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
 
 use super::answer::{LimitSource, Part, Standing};
-use super::descriptor::{Descriptor, Hits, Request, RequestLimit};
+use super::descriptor::{Entry, Hits, Request, RequestLimit};
 use super::limit::{Form, Mode, PolicyLimit};
 use super::resolve::{Match, escape, whole_text};
 use super::rule::{Charging, Domain};
@@ -46,6 +46,15 @@ pub(super) struct Pick {
     together: bool,
 }
 
+/// What is asked of a domain, and what its limits are told in.
+pub(super) struct Asked<'r> {
+    pub(super) domain: &'r Domain,
+    pub(super) request: &'r Request<'r>,
+    pub(super) intent: Intent,
+    pub(super) now: Timestamp,
+    pub(super) parts: &'r mut Vec<Part>,
+}
+
 /// What one descriptor adds.
 struct Side {
     descriptor: usize,
@@ -56,16 +65,19 @@ struct Side {
     now: Timestamp,
 }
 
+impl Side {
+    fn pick(&self, numbers: (Limit, Scope), op: Op, part: usize, together: bool) -> Pick {
+        let (numbers, scope) = numbers;
+        // Only what can be denied is decided together.
+        let together = together && matches!(op, Op::Take(1..));
+        Pick { part, numbers, op, scope, text: self.text.clone(), tag: self.tag, together }
+    }
+}
+
 impl Picks {
     /// Finds every limit that the request meets; tells them in `parts`.
-    pub(super) fn resolve(
-        &mut self,
-        domain: &Domain,
-        request: &Request<'_>,
-        intent: Intent,
-        now: Timestamp,
-        parts: &mut Vec<Part>,
-    ) {
+    pub(super) fn resolve(&mut self, asked: Asked<'_>) {
+        let Asked { domain, request, intent, now, parts } = asked;
         for (number, descriptor) in request.descriptors.iter().enumerate() {
             let hits = descriptor.hits.or(request.hits.map(Hits::Take));
             let start = self.text.len();
@@ -78,7 +90,14 @@ impl Picks {
                 now,
             };
             if let Some(limit) = descriptor.limit {
-                self.request_limit(domain, descriptor, limit, &mut side, parts);
+                whole_text(&[Entry { key: "domain", value: domain.name() }], &mut self.text);
+                whole_text(descriptor.entries, &mut self.text);
+                side.text.end = self.text.len();
+                if let Some(first) = descriptor.entries.first() {
+                    escape(first.value, &mut self.text);
+                }
+                side.tag = (side.text.end, self.text.len());
+                self.request_limit(domain, limit, &side, parts);
                 continue;
             }
             let found = domain.resolve(descriptor.entries, &mut self.text);
@@ -129,20 +148,12 @@ impl Picks {
     fn request_limit(
         &mut self,
         domain: &Domain,
-        descriptor: &Descriptor<'_>,
         limit: RequestLimit,
-        side: &mut Side,
+        side: &Side,
         parts: &mut Vec<Part>,
     ) {
         let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
         let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
-        whole_text(&[super::Entry { key: "domain", value: domain.name() }], &mut self.text);
-        whole_text(descriptor.entries, &mut self.text);
-        side.text.end = self.text.len();
-        if let Some(first) = descriptor.entries.first() {
-            escape(first.value, &mut self.text);
-        }
-        side.tag = (side.text.end, self.text.len());
         let source = LimitSource::Request(limit);
         let standing = match domain.mode() {
             Some(Mode::Off) => Standing::Off,
@@ -162,7 +173,9 @@ impl Picks {
             return;
         }
         let scope = Scope::new("request", &numbers);
-        self.pick(side, (numbers, scope), op(side.hits, 1, side.intent), parts.len() - 1, together);
+        let op = op(side.hits, 1, side.intent);
+        let part = parts.len() - 1;
+        self.picks.push(side.pick((numbers, scope), op, part, together));
     }
 
     fn rule_limits(
@@ -202,31 +215,17 @@ impl Picks {
             };
             // A quota that is over may deny nobody, so it must not keep others from being charged.
             let together = together && standing == Standing::Live;
-            self.pick(side, numbers, op, parts.len() - 1, together);
+            self.picks.push(side.pick(numbers, op, parts.len() - 1, together));
             let beside = limit.shadow().and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
                 parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
-                self.pick(side, numbers, op, parts.len() - 1, false);
+                self.picks.push(side.pick(numbers, op, parts.len() - 1, false));
             }
         }
     }
 
     fn is_enforced(&self, limit: &PolicyLimit, side: &Side) -> bool {
         limit.enforce().holds(limit.id(), &self.text[side.text.clone()])
-    }
-
-    fn pick(
-        &mut self,
-        side: &Side,
-        (numbers, scope): (Limit, Scope),
-        op: Op,
-        part: usize,
-        together: bool,
-    ) {
-        let tag = side.tag;
-        // Only what can be denied is decided together.
-        let together = together && matches!(op, Op::Take(1..));
-        self.picks.push(Pick { part, numbers, op, scope, text: side.text.clone(), tag, together });
     }
 
     /// Takes out the limits that others replace, wherever in the request they stand.

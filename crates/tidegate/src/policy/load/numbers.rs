@@ -71,8 +71,8 @@ impl Numbers {
         findings: &mut Findings,
     ) -> Option<Self> {
         let says = |field: &&str| fields.node(field).is_some();
-        let says_rate = ["rate", "requests", "per"].iter().any(|field| says(&field));
-        let says_more = ["burst", "queue", "algorithm"].iter().any(|field| says(&field));
+        let says_rate = ["rate", "requests", "per"].iter().any(says);
+        let says_more = ["burst", "queue", "algorithm"].iter().any(says);
         if !says_rate && !says_more {
             findings.push(node.error("expected a `rate` or a `burst`").at(path));
             return None;
