@@ -188,7 +188,8 @@ fn in_one_line(metadata: &Metadata) -> String {
     let joined = |texts: Vec<String>| texts.join(", ");
     match metadata {
         Metadata::Null => "null".into(),
-        Metadata::Scalar(text) => (&**text).into(),
+        Metadata::Bool(flag) => flag.to_string(),
+        Metadata::Number(text) | Metadata::Text(text) => (&**text).into(),
         Metadata::List(items) => format!("[{}]", joined(items.iter().map(in_one_line).collect())),
         Metadata::Map(pairs) => {
             let pair =

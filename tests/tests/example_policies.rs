@@ -5,6 +5,8 @@
 mod decisions;
 #[path = "example_policies/fields.rs"]
 mod fields;
+#[path = "example_policies/requests.rs"]
+mod requests;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -64,3 +64,63 @@ fn a_file_that_cannot_be_read_is_another_matter() {
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("cannot read missing.yaml"), "{text}");
 }
+
+/// Ten different mistakes, ten messages, each with its line and column.
+#[test]
+fn ten_mistakes_are_told_in_one_run() {
+    let text = "\
+domain: api
+colour: red
+descriptors:
+  - value: x
+  - {key: a, rate: fast}
+  - {key: b, rate_limit: {unit: fortnight, requests_per_unit: 1}}
+  - {key: c, burst: 5}
+  - {key: d, rate: 1/s, algorithm: token_buckt}
+  - {key: e, rate: 1/s, enforce: half}
+  - {key: f, rate: 1/s, overrides: [{value: x, rate: 2/s, until: tomorrow}]}
+  - {key: g, rate: 1/day, calendar: {tz: Europe/Atlantis}}
+  - {key: h, match: {cidr: 10.0.0.1/8}, rate: 1/s}
+";
+    let (status, printed) = lint("ten", &[("a.yaml", text)], &[]);
+    assert_eq!(status, 1);
+    let lines: Vec<&str> = printed.lines().collect();
+    let places = [
+        "2:1: unknown field",
+        "4:5: expected a key",
+        "5:20: expected a rate such as",
+        "6:33: expected one of second",
+        "7:21: `burst` without a `rate`",
+        "8:36: expected one of fixed_window",
+        "9:34: expected a share such as",
+        "10:66: expected a date such as",
+        "11:42: expected the IANA name",
+        "12:28: expected an address whose bits",
+    ];
+    assert_eq!(lines.len(), places.len(), "{printed}");
+    for (line, place) in lines.iter().zip(places) {
+        assert!(line.starts_with(&format!("./a.yaml:{place}")), "{line}");
+    }
+}
+
+/// Neither memory nor patience is taken by what is no policy.
+#[test]
+fn files_that_are_no_policies_are_refused_quickly() {
+    let folder = std::env::temp_dir().join(format!("tidegate-lint-{}-huge", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let huge = std::fs::File::create(folder.join("huge.yaml")).unwrap();
+    huge.set_len(100 << 20).unwrap();
+    let deep = "[".repeat(100_000);
+    std::fs::write(folder.join("deep.yaml"), deep).unwrap();
+    for (file, status, says) in
+        [("huge.yaml", 2, "has 104857600 bytes"), ("deep.yaml", 1, "inside one another")]
+    {
+        let mut command = Command::cargo_bin("tidegate").unwrap();
+        let command = command.current_dir(&folder).args(["lint", file]);
+        let output = command.timeout(std::time::Duration::from_secs(10)).output().unwrap();
+        assert_eq!(output.status.code(), Some(status));
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains(says), "{text}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

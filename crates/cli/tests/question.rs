@@ -7,7 +7,7 @@ use serde_json::Value;
 
 const POLICY: &str = "
 domain: api
-plans: {members: {pro: [paying]}}
+plans: {key: api_key, members: {pro: [paying]}}
 requests:
   rules:
     - path: /v1/users/{id}

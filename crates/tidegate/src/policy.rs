@@ -31,7 +31,7 @@ use foldhash::quality::RandomState;
 use tidegate_core::Timestamp;
 
 use self::document::Document;
-use self::finding::Findings;
+use self::finding::{Finding, Findings, Place};
 use crate::clock::Clock;
 
 pub use self::allowance::{Allowance, CalendarQuota, in_words};
@@ -75,10 +75,15 @@ impl Policy {
     /// The same as of some other time, which is for what ends some day.
     pub fn load_at(files: &[(&str, &str)], merging: Merging, now: Timestamp) -> Loaded {
         let mut findings = Findings::default();
-        let documents: Vec<Document> = files
-            .iter()
-            .flat_map(|(file, text)| Document::parse(file, text, &mut findings))
-            .collect();
+        let mut documents: Vec<Document> = Vec::new();
+        for (file, text) in files {
+            let (known, errors) = (documents.len(), findings.errors());
+            documents.extend(Document::parse(file, text, &mut findings));
+            if documents.len() == known && findings.errors() == errors {
+                let why = "expected a `domain`, found nothing";
+                findings.push(Finding::error(&Arc::from(*file), Place::START, why));
+            }
+        }
         let policy = load::load(&documents, merging, now, &mut findings);
         let policy = (findings.errors() == 0).then_some(policy);
         let errors = findings.errors();

@@ -7,6 +7,7 @@ use tidegate_core::{Decision, Limit, Outcome, Span};
 use super::descriptor::RequestLimit;
 use super::level::RuleId;
 use super::limit::PolicyLimit;
+use super::picks::Pick;
 use super::rule::{Domain, Rule};
 use crate::verdict::rank;
 
@@ -136,6 +137,13 @@ impl Answer {
         self.parts.iter().filter(|part| part.counts())
     }
 
+    /// Takes note of what was decided.
+    pub(super) fn tell(&mut self, picks: &[Pick], decisions: impl Iterator<Item = Decision>) {
+        for (pick, decision) in picks.iter().zip(decisions) {
+            self.parts[pick.part].decision = Some(decision);
+        }
+    }
+
     /// Settles who speaks, and whether the request may go ahead.
     pub(super) fn fold(&mut self) {
         let live_denies = |part: &Part| part.standing == Standing::Live && part.denies();
@@ -153,7 +161,7 @@ impl Answer {
     }
 
     /// If every quota is over: the part that keeps the one from being free which will be so first.
-    fn quota_that_denies(&self) -> Option<usize> {
+    pub(super) fn quota_that_denies(&self) -> Option<usize> {
         // A quota that is only a shadow is not over, so it saves the others.
         let is_quota = |part: &&Part| match part.standing {
             Standing::Quota => true,

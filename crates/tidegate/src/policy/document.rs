@@ -136,7 +136,7 @@ impl Node {
         }
     }
 
-    fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         let Some(text) = self.plain_text() else { return false };
         // Not `inf`, nor `nan`, which Rust takes for numbers.
         let starts_so = text.trim_start_matches(['+', '-', '.']);

@@ -28,7 +28,8 @@ pub(super) async fn foresee<S: Store>(
             keep_nothing(&mut booked, &all, &decisions);
         }
         let same = |other: &usize| picks.share_a_state(all[*other], pick);
-        let before: u64 = (0..number).filter(same).map(|other| booked[other]).sum();
+        let before = (0..number).filter(same).map(|other| booked[other]);
+        let before = before.fold(0, u64::saturating_add);
         if before > 0 {
             let mut again = Vec::with_capacity(1);
             store.decide_each(local, &[read(picks, pick, before)], &mut again).await?;

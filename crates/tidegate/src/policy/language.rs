@@ -134,8 +134,8 @@ pub static FILE: Table = Table {
             "mode",
             Kind::Choice(MODES),
             "mode: shadow",
-            "Overrules the mode of every limit of the domain: `shadow` decides and counts but holds \
-             nobody back, `off` is the kill switch.",
+            "Loosens every limit of the domain: `shadow` decides and counts but holds nobody back, \
+             `off` is the kill switch.",
         ),
         field(
             "charge",
@@ -191,14 +191,20 @@ pub(super) static PLANS: Table = Table {
             Kind::Text,
             "entry: plan",
             "The key of an entry that names the plan. It takes no part in matching, wherever it \
-             stands in a descriptor, nor in what state is kept under: whoever changes the plan \
-             keeps what was used.",
+             stands in a descriptor. Whoever may choose it chooses the limits: let it come from \
+             somebody you trust.",
+        ),
+        field(
+            "key",
+            Kind::Text,
+            "key: customer",
+            "The key of the entry whose value is looked up in `members`, wherever it stands.",
         ),
         field(
             "members",
             Kind::NamedTexts,
             "members: {enterprise: [acme, globex]}",
-            "Which values, of the last entry of a descriptor, are on which plan.",
+            "Which values of `key` are on which plan.",
         ),
     ],
 };

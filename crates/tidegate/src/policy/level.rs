@@ -2,8 +2,8 @@
 //!
 //! # Order
 //! 1. The exact value, alone or in a list.
-//! 2. Our matchers, the most specific first: the longest network, the longest prefix, the glob with
-//!    most characters that are not stars.
+//! 2. Our matchers, the most specific first: the longest network; then the prefix or glob with most
+//!    characters that are not stars.
 //! 3. Values with stars as envoyproxy/ratelimit has them: the first in the file.
 //! 4. The key without a value.
 
@@ -64,7 +64,7 @@ struct Values {
     /// Of the prefixes, longest first.
     lengths: Vec<usize>,
     /// Added by how specific they are, so the first that matches is the one.
-    globs: Patterns<RuleId>,
+    globs: Patterns<(usize, RuleId)>,
     stars: Patterns<RuleId>,
     any: Option<RuleId>,
 }
@@ -84,15 +84,19 @@ impl Level {
         let literal = |glob: &str| glob.chars().filter(|c| *c != '*').count();
         let mut globs: Vec<_> = rules
             .iter()
-            .filter_map(|(key, matcher, rule)| match matcher {
-                Matcher::Glob(glob) => Some((std::cmp::Reverse(literal(glob)), glob, key, *rule)),
+            .enumerate()
+            .filter_map(|(place, (key, matcher, rule))| match matcher {
+                Matcher::Glob(glob) => {
+                    Some((std::cmp::Reverse(literal(glob)), glob, key, *rule, place))
+                }
                 _ => None,
             })
             .collect();
         globs.sort_by_key(|(specific, ..)| *specific);
-        for (_, glob, key, rule) in globs {
-            if !level.keys.entry(key.as_str().into()).or_default().globs.add(glob, rule) {
-                twice.extend(rules.iter().position(|(.., other)| *other == rule));
+        for (specific, glob, key, rule, place) in globs {
+            let globs = &mut level.keys.entry(key.as_str().into()).or_default().globs;
+            if !globs.add(glob, (specific.0, rule)) {
+                twice.push(place);
             }
         }
         (level, twice)
@@ -142,11 +146,17 @@ impl Values {
             true => None,
             false => address(value).and_then(|address| self.networks.longest(address)),
         };
-        let prefix = || {
+        network.or_else(|| {
             let prefixes = self.lengths.iter().filter_map(|length| value.get(..*length));
-            prefixes.filter_map(|prefix| self.prefixes.get(prefix).copied()).next()
-        };
-        network.or_else(prefix).or_else(|| self.globs.first(value))
+            let found = |prefix: &str| {
+                self.prefixes.get(prefix).map(|rule| (prefix.chars().count(), *rule))
+            };
+            let prefix = prefixes.filter_map(found).next();
+            match (prefix, self.globs.first(value)) {
+                (Some((longer, rule)), Some((shorter, _))) if longer >= shorter => Some(rule),
+                (prefix, glob) => glob.or(prefix).map(|(_, rule)| rule),
+            }
+        })
     }
 }
 

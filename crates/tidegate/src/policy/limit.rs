@@ -225,7 +225,7 @@ impl fmt::Display for Unit {
 }
 
 /// Whether a limit's verdict counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// It does.
     #[default]

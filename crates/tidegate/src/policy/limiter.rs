@@ -181,20 +181,25 @@ impl<S: Store> PolicyLimiter<S> {
         }
         if intent == Intent::Read {
             foresee(store, local, &picks, &mut answer).await?;
+            if answer.quota_that_denies().is_some() {
+                together.iter().for_each(|pick| answer.parts[pick.part].left = None);
+            }
             answer.fold();
             return Ok((answer, picks, now));
         }
         let mut decisions: Vec<Decision> = Vec::with_capacity(picks.len());
-        if !together.is_empty() {
-            let charges: Vec<Charge<'_>> = together.iter().map(|pick| picks.charge(pick)).collect();
-            store.decide(local, &charges, &mut decisions).await?;
-        }
         if !each.is_empty() {
             let charges: Vec<Charge<'_>> = each.iter().map(|pick| picks.charge(pick)).collect();
             store.decide_each(local, &charges, &mut decisions).await?;
+            answer.tell(each, decisions.drain(..));
         }
-        for (pick, decision) in picks.iter().zip(decisions) {
-            answer.parts[pick.part].decision = Some(decision);
+        if !together.is_empty() {
+            // What quotas deny is not charged.
+            let is_denied = answer.quota_that_denies().is_some();
+            let charge = |pick| if is_denied { picks.read(pick) } else { picks.charge(pick) };
+            let charges: Vec<Charge<'_>> = together.iter().map(charge).collect();
+            store.decide(local, &charges, &mut decisions).await?;
+            answer.tell(together, decisions.drain(..));
         }
         answer.fold();
         if intent == Intent::Take {

@@ -9,6 +9,7 @@ mod requests;
 mod theirs;
 mod variants;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate_core::Timestamp;
@@ -26,6 +27,9 @@ use super::request::RequestRules;
 use super::rule::{Charging, Domain, Metadata, MetricDetail, Plans, Rule};
 use super::{Merging, Policy};
 
+/// The longest name of a limit: each is kept, so without a bound a small file could fill memory.
+const MAX_NAME: usize = 2_048;
+
 /// Puts the documents of all files together into one policy.
 pub(super) fn load(
     documents: &[Document],
@@ -34,9 +38,15 @@ pub(super) fn load(
     findings: &mut Findings,
 ) -> Policy {
     let mut drafts: Vec<Draft<'_>> = Vec::new();
-    for document in documents {
+    let mut names: HashMap<String, usize> = HashMap::new();
+    for (place, document) in documents.iter().enumerate() {
+        // A `---` at the end begins a document that nobody wrote.
+        let before = place.checked_sub(1).map(|before| &documents[before]);
+        if document.root.is_null() && before.is_some_and(|it| it.file == document.file) {
+            continue;
+        }
         let Some(head) = Head::read(document, findings) else { continue };
-        let known = drafts.iter().position(|draft| draft.name == head.name);
+        let known = names.get(&head.name).copied();
         let number = match (known, merging) {
             (Some(number), Merging::Refuse) => {
                 let why = format!("{} has this domain already", drafts[number].file);
@@ -45,13 +55,17 @@ pub(super) fn load(
             }
             (Some(number), Merging::Allow) => number,
             (None, _) => {
+                names.insert(head.name.clone(), drafts.len());
                 drafts.push(Draft::new(&head, document));
                 drafts.len() - 1
             }
         };
         let draft = &mut drafts[number];
-        let has_plans = head.fields.node("plans").is_some();
-        let trail = Trail { domain: head.name.clone(), now, has_plans, ..Trail::default() };
+        // Another file may say who is on which plan.
+        let has_plans = head.fields.node("plans").is_some() || merging == Merging::Allow;
+        let plan_entry = head.plans.entry.as_deref().map(Into::into);
+        let domain = head.name.clone();
+        let trail = Trail { domain, now, has_plans, plan_entry, ..Trail::default() };
         let mut loader = Loader { findings, rules: &mut draft.rules };
         let level = loader.descriptors(&head.fields, &trail, &head.defaults);
         draft.level.extend(level);
@@ -70,6 +84,8 @@ struct Draft<'d> {
     mode: Option<Mode>,
     plans: Plans,
     requests: RequestRules,
+    /// Where the last of them were written.
+    requests_node: Option<&'d Node>,
     rules: Vec<Rule>,
     level: Vec<Drafted<'d>>,
 }
@@ -93,23 +109,31 @@ impl<'d> Draft<'d> {
             mode: None,
             plans: Plans::default(),
             requests: RequestRules::default(),
+            requests_node: None,
             rules: Vec::new(),
             level: Vec::new(),
         }
     }
 
     /// Adds what the top of another file says; the last word counts.
-    fn take(&mut self, head: Head<'_>) {
+    fn take(&mut self, head: Head<'d>) {
         self.charging = head.charging.unwrap_or(self.charging);
         self.tag = head.tag.map(Into::into).or(self.tag.take());
         self.mode = head.mode.or(self.mode);
         self.plans.entry = head.plans.entry.or(self.plans.entry.take());
+        self.plans.key = head.plans.key.or(self.plans.key.take());
         self.plans.members.extend(head.plans.members);
+        self.requests_node = head.fields.node("requests").or(self.requests_node);
         self.requests.extend(head.requests);
     }
 
     fn build(self, findings: &mut Findings) -> Domain {
         let first = complete(&self.level, findings);
+        if let Some(node) = self.requests_node
+            && findings.errors() == 0
+        {
+            requests::check_crowd(&self.requests, node, findings);
+        }
         let Self { name, charging, tag, mode, plans, requests, rules, .. } = self;
         Domain { name: name.into(), charging, tag, mode, plans, requests, first, rules }
     }
@@ -143,6 +167,10 @@ struct Trail {
     now: Timestamp,
     /// Whether the file says who is on which plan.
     has_plans: bool,
+    /// The key of the entry that names the plan.
+    plan_entry: Option<Arc<str>>,
+    /// Whether several values of the descriptor share one budget.
+    shares_state: bool,
 }
 
 impl Trail {
@@ -192,15 +220,26 @@ impl Loader<'_> {
             let at = fields.node("key").unwrap_or(node);
             self.findings.push(at.error("expected a key").at(format!("{path}.key")));
         }
+        if Some(&*key) == trail.plan_entry.as_deref() {
+            let at = fields.node("key").unwrap_or(node);
+            let why = "`plans.entry` takes this key out of descriptors: no request gets here";
+            self.findings.push(at.error(why).at(format!("{path}.key")));
+        }
         let (matcher, written) = self.matcher(&fields);
-        let trail = trail.into(number, &key, &written);
+        let mut trail = trail.into(number, &key, &written);
+        if trail.name.len() > MAX_NAME {
+            let why = format!("keys and values down to here are longer than {MAX_NAME} bytes");
+            self.findings.push(node.error(why).at(&*path));
+            return None;
+        }
         let shares = fields.flag("share_threshold", self.findings);
         if shares && !matches!(matcher, Matcher::Stars(_)) {
             let at = fields.node("share_threshold").unwrap_or(node);
             let why = "only values with a * can share a threshold";
             self.findings.push(at.error(why).at(format!("{path}.share_threshold")));
         }
-        let prefixes = self.prefixes(&fields);
+        let prefixes = self.prefixes(&fields, &matcher);
+        trail.shares_state = shares || prefixes.is_some_and(|it| it != Prefixes::WHOLE);
         let limits = limits::read(&fields, &trail, defaults, self.findings);
         let below = self.descriptors(&fields, &trail, defaults);
         let next = complete(&below, self.findings);
@@ -216,7 +255,10 @@ impl Loader<'_> {
             (false, false) => MetricDetail::Names,
         };
         let quota = fields.flag("quota_mode", self.findings);
-        let metadata = fields.node("metadata").map(metadata);
+        let metadata = fields.node("metadata").and_then(|node| {
+            let map = node.as_map().map_err(|it| self.findings.push(it.at(fields.at("metadata"))));
+            map.ok().map(|_| metadata(node))
+        });
         let (path_name, limits) = (trail.name.into(), limits.into());
         self.rules.push(Rule {
             path: path_name,
@@ -232,16 +274,16 @@ impl Loader<'_> {
         Some(Drafted { key, matcher, rule, node, path })
     }
 
-    fn prefixes(&mut self, fields: &Fields<'_>) -> Prefixes {
+    /// What of an address counts; `None` if values are not taken for addresses.
+    fn prefixes(&mut self, fields: &Fields<'_>, matcher: &Matcher) -> Option<Prefixes> {
         let mut read = |field| fields.number(field, self.findings);
         let bits = |bits: Option<u64>, all: u8| {
             bits.and_then(|bits| u8::try_from(bits).ok()).unwrap_or(all)
         };
         let whole = Prefixes::WHOLE;
-        Prefixes {
-            v4: bits(read("ipv4_prefix"), whole.v4),
-            v6: bits(read("ipv6_prefix"), whole.v6),
-        }
+        let (v4, v6) = (read("ipv4_prefix"), read("ipv6_prefix"));
+        let counts = v4.is_some() || v6.is_some() || matches!(matcher, Matcher::Within(_));
+        counts.then(|| Prefixes { v4: bits(v4, whole.v4), v6: bits(v6, whole.v6) })
     }
 
     /// What a descriptor applies to, and how that was written.
@@ -274,14 +316,31 @@ impl Loader<'_> {
         };
         if way == "one_of" {
             let texts = fields.texts(way, self.findings);
-            let texts: Vec<String> = texts.into_iter().map(str::to_owned).collect();
+            let mut texts: Vec<String> = texts.into_iter().map(str::to_owned).collect();
+            texts.sort_unstable();
+            let count = texts.len();
+            texts.dedup();
+            if texts.is_empty() || texts.len() < count {
+                let why = "expected at least one value, and each once";
+                self.findings.push(node.error(why).at(fields.at(way)));
+                return None;
+            }
             let written = format!("one_of:{}", texts.join("|"));
             return Some((Matcher::OneOf(texts), written));
         }
         let text = fields.text(way, self.findings)?.to_owned();
         let written = format!("{way}:{text}");
         let matcher = match way {
+            "prefix" if text.is_empty() => {
+                self.findings.push(node.error("every value begins with nothing").at(path));
+                return None;
+            }
             "prefix" => Matcher::Prefix(text),
+            "glob" if !text.contains('*') => {
+                let why = "a glob holds a `*`; one value is written as `value`";
+                self.findings.push(node.error(why).at(fields.at(way)));
+                return None;
+            }
             "glob" => Matcher::Glob(text),
             _ => match Network::parse(&text) {
                 Ok(network) => Matcher::Within(network),
@@ -299,7 +358,11 @@ impl Loader<'_> {
 fn metadata(node: &Node) -> Metadata {
     match &node.kind {
         Kind::Null => Metadata::Null,
-        Kind::Scalar { text, .. } => Metadata::Scalar((&**text).into()),
+        Kind::Scalar { text, .. } => match node.as_bool() {
+            Ok(flag) => Metadata::Bool(flag),
+            Err(_) if node.is_number() => Metadata::Number((&**text).into()),
+            Err(_) => Metadata::Text((&**text).into()),
+        },
         Kind::List(items) => Metadata::List(items.iter().map(metadata).collect()),
         Kind::Map(pairs) => {
             let pair = |(key, value): &(Node, Node)| {

@@ -173,7 +173,8 @@ descriptors:
   - {key: a, rate: 5/s, cost: 6}
   - {key: path, value: /Login, rate: 5/min, algorithm: fixed_window}
   - {key: b, rate: 9000/day, algorithm: sliding_log}
-  - {key: path, value: /token, rate_limit: {unit: day, requests_per_unit: 0}}
+  - {key: path, value: /token, rate_limit: {unit: day, requests_per_unit: 5}}
+  - {key: author, rate_limit: {unit: day, requests_per_unit: 5}}
 ",
     );
     assert!(loaded.policy.is_some() && loaded.errors == 0);
@@ -181,10 +182,52 @@ descriptors:
         "p.yaml:3:31: warning: a request costs 6, more than the 5",
         "p.yaml:4:56: warning: a fixed window lets twice",
         "p.yaml:5:20: warning: a log keeps every admission: up to 140 KiB",
+        "p.yaml:6:44: warning: a fixed window lets twice",
     ];
     let lines: Vec<&str> = loaded.findings.lines().collect();
     assert_eq!(lines.len(), starts.len(), "{}", loaded.findings);
     for (line, start) in lines.iter().zip(starts) {
         assert!(line.starts_with(start), "{line}");
     }
+}
+
+/// Small files that would take much memory or long if nothing were bounded.
+#[test]
+fn what_a_file_may_cost_is_bounded() {
+    let refused = |text: &str, why: &str| {
+        let loaded = load(text);
+        assert!(loaded.policy.is_none() && loaded.findings.contains(why), "{}", loaded.findings);
+    };
+    let long = "x".repeat(60_000);
+    let leaves = "      - {key: a, rate: 1/s}\n".repeat(20_000);
+    refused(
+        &format!("domain: api\ndescriptors:\n  - key: {long}\n    descriptors:\n{leaves}"),
+        "longer than 1024 bytes",
+    );
+    let deep: String = (0..5)
+        .map(|depth| {
+            let indent = "  ".repeat(2 * depth);
+            let key = "k".repeat(1_000);
+            format!("{indent}descriptors:\n{indent}  - key: {key}\n")
+        })
+        .collect();
+    refused(&format!("domain: api\n{deep}"), "longer than 2048 bytes");
+    let limits: String =
+        (0..100_000).map(|number| format!("      - {{name: n{number}, rate: 1/s}}\n")).collect();
+    refused(
+        &format!("domain: api\ndescriptors:\n  - key: a\n    limits:\n{limits}"),
+        "at most 16 limits",
+    );
+    let documents: String = (0..20_000).map(|number| format!("---\ndomain: d{number}\n")).collect();
+    assert_eq!(policy(&documents).domains().count(), 20_000);
+    let globs: String =
+        (0..20_000).map(|_| "  - {key: a, match: {glob: 'x*'}, rate: 1/s}\n").collect();
+    refused(&format!("domain: api\ndescriptors:\n{globs}"), "the same key and value");
+}
+
+/// As in envoyproxy/ratelimit, whose files may end so.
+#[test]
+fn an_empty_document_at_the_end_is_none() {
+    assert!(load("domain: api\ndescriptors: []\n---\n").policy.is_some());
+    assert!(load("").policy.is_none());
 }

@@ -30,6 +30,9 @@ impl Network {
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
         let address: IpAddr = address.parse().map_err(|_| "an address such as 10.0.0.0/8")?;
+        if address.to_canonical() != address {
+            return Err("an IPv4 network as such, because addresses within IPv6 count as IPv4");
+        }
         let most = if address.is_ipv4() { 32 } else { 128 };
         let length = match length {
             None => most,
@@ -64,12 +67,9 @@ impl Prefixes {
     /// All of them.
     pub(super) const WHOLE: Self = Self { v4: 32, v6: 128 };
 
-    /// The network that an address counts as; `None` if the value is no address, or all of it
-    /// counts.
+    /// The network that an address counts as, however it is spelled; `None` if the value is no
+    /// address.
     pub(super) fn of(self, value: &str) -> Option<Network> {
-        if self == Self::WHOLE {
-            return None;
-        }
         let address = address(value)?;
         let length = if address.is_ipv4() { self.v4 } else { self.v6 };
         Network::of(address, length)

@@ -143,6 +143,14 @@ impl Picks {
         Charge { key: self.key(pick), limit: &pick.numbers, op: pick.op }
     }
 
+    /// The same without taking anything.
+    pub(super) fn read<'s>(&'s self, pick: &'s Pick) -> Charge<'s> {
+        match self.charge(pick) {
+            Charge { op: Op::Take(cost), key, limit } => Charge { op: Op::Read(cost), key, limit },
+            other => other,
+        }
+    }
+
     /// A limit that came with the request goes before those of the policy, and is never a shadow
     /// unless the whole domain is.
     fn request_limit(
@@ -189,7 +197,9 @@ impl Picks {
             let source = LimitSource::Policy { rule: found.id, limit: number };
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let numbers = allowance.at(side.now);
-            let standing = match (domain.mode().unwrap_or(limit.mode()), numbers) {
+            // A domain's mode only loosens.
+            let mode = domain.mode().unwrap_or_default().max(limit.mode());
+            let standing = match (mode, numbers) {
                 (Mode::Off, _) => Standing::Off,
                 (_, None) => Standing::Unlimited,
                 (Mode::Shadow, _) => Standing::Shadow,
@@ -216,7 +226,9 @@ impl Picks {
             // A quota that is over may deny nobody, so it must not keep others from being charged.
             let together = together && standing == Standing::Live;
             self.picks.push(side.pick(numbers, op, parts.len() - 1, together));
-            let beside = limit.shadow().and_then(|shadow| shadow.allowance().at(side.now));
+            // Whoever has other numbers would be compared with what was not meant for them.
+            let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
+            let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
                 parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
                 self.picks.push(side.pick(numbers, op, parts.len() - 1, false));

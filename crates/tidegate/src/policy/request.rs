@@ -161,10 +161,10 @@ impl RequestRules {
     }
 
     /// A rule such that a request can be made for which it and others ask for more than
-    /// [`MAX_DESCRIBED`], and how many. Not every such request is thought of: of the rules that a
-    /// path leads to, only those that the paths of the file lead to.
-    pub(crate) fn crowded(&self) -> Option<(usize, usize)> {
-        let crowd = |rule: &RequestRule| {
+    /// [`MAX_DESCRIBED`]. Not every such request is thought of: of the rules that a path leads to,
+    /// only those that the paths of the file lead to.
+    pub(crate) fn crowded(&self) -> Option<usize> {
+        self.rules.iter().position(|rule| {
             // No literal segment has braces, so a template is a path that only parameters match.
             let path = rule.template.as_ref().map_or("/", Template::text);
             let hosts: Vec<Option<&str>> = match rule.hosts.is_empty() {
@@ -175,15 +175,14 @@ impl RequestRules {
                 true => METHODS.to_vec(),
                 false => rule.methods.iter().map(|method| &**method).collect(),
             };
-            let requests =
+            let mut requests =
                 hosts.iter().flat_map(|host| methods.iter().map(|method| (*host, *method)));
-            let counts = requests.map(|(host, method)| {
-                self.matching(host, path, method).map(|rule| rule.descriptors.len()).sum()
-            });
-            counts.max().unwrap_or(0)
-        };
-        let counts = self.rules.iter().map(crowd).enumerate();
-        counts.into_iter().find(|(_, count)| *count > MAX_DESCRIBED)
+            requests.any(|(host, method)| {
+                let rules = self.matching(host, path, method);
+                let descriptors = rules.flat_map(|rule| &rule.descriptors);
+                descriptors.take(MAX_DESCRIBED + 1).count() > MAX_DESCRIBED
+            })
+        })
     }
 
     fn matching(

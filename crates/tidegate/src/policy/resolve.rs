@@ -33,11 +33,14 @@ impl Domain {
         text: &mut Vec<u8>,
     ) -> Option<Match<'p, 'a>> {
         let (mut level, mut found) = (&self.first, None::<Match<'p, 'a>>);
-        let (mut plan, mut tag) = (None, None);
+        let (mut plan, mut member, mut tag) = (None, None, None);
         for entry in entries {
             if self.plans.entry.as_deref() == Some(entry.key) {
                 plan = Some(entry.value);
                 continue;
+            }
+            if self.plans.key.as_deref() == Some(entry.key) {
+                member = self.plans.members.get(entry.value).map(|plan| &**plan);
             }
             let id = level.find(entry.key, entry.value)?;
             let rule = self.rule(id);
@@ -47,7 +50,7 @@ impl Domain {
             let start = text.len();
             match &rule.shared_as {
                 Some(shared) => escape(shared, text),
-                None if rule.prefixes.write(entry.value, text) => {}
+                None if rule.prefixes.is_some_and(|it| it.write(entry.value, text)) => {}
                 None => escape(entry.value, text),
             }
             // What is kept of a value, for values that share a state must share its place as well.
@@ -60,24 +63,23 @@ impl Domain {
             level = &rule.next;
         }
         let found = found?;
-        let plan = plan.or_else(|| self.plans.members.get(found.value).map(|plan| &**plan));
-        Some(Match { plan, tag: tag.unwrap_or(found.tag), ..found })
+        Some(Match { plan: plan.or(member), tag: tag.unwrap_or(found.tag), ..found })
     }
 
     /// How many entries lead somewhere, for whoever wonders why no rule applies.
     pub fn depth(&self, entries: &[Entry<'_>]) -> usize {
         let mut level = &self.first;
-        let is_plan = |entry: &&Entry<'_>| self.plans.entry.as_deref() == Some(entry.key);
-        let entries = entries.iter().filter(|entry| !is_plan(entry));
-        entries
-            .take_while(|entry| match level.find(entry.key, entry.value) {
-                Some(id) => {
-                    level = &self.rule(id).next;
-                    true
-                }
-                None => false,
-            })
-            .count()
+        let leads = |entry: &&Entry<'_>| {
+            if self.plans.entry.as_deref() == Some(entry.key) {
+                return true;
+            }
+            let found = level.find(entry.key, entry.value);
+            if let Some(id) = found {
+                level = &self.rule(id).next;
+            }
+            found.is_some()
+        };
+        entries.iter().take_while(leads).count()
     }
 }
 
@@ -105,8 +107,7 @@ pub(super) fn escape(value: &str, text: &mut Vec<u8>) {
 }
 
 impl super::network::Prefixes {
-    /// Appends the network of an address; false, and nothing, if the value is none or all of it
-    /// counts. A backslash, which before a digit no escaped value has, keeps it apart from values
+    /// Appends the network of an address; false, and nothing, if the value is none. A backslash, which before a digit no escaped value has, keeps it apart from values
     /// that only look like a network.
     fn write(self, value: &str, text: &mut Vec<u8>) -> bool {
         match self.of(value) {

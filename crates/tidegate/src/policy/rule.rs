@@ -48,8 +48,8 @@ pub struct Rule {
     pub(super) next: Level,
     /// What is kept instead of the value, where all values that match share one budget.
     pub(super) shared_as: Option<Box<str>>,
-    /// What is kept of an address.
-    pub(super) prefixes: Prefixes,
+    /// What is kept of an address; `None` if values are kept as they are.
+    pub(super) prefixes: Option<Prefixes>,
     pub(super) quota: bool,
     pub(super) metric: MetricDetail,
     pub(super) metadata: Option<Metadata>,
@@ -72,8 +72,12 @@ pub enum MetricDetail {
 pub enum Metadata {
     /// Nothing.
     Null,
-    /// A text or a number.
-    Scalar(Box<str>),
+    /// Yes or no.
+    Bool(bool),
+    /// As it was written.
+    Number(Box<str>),
+    /// Words.
+    Text(Box<str>),
     /// Several.
     List(Vec<Self>),
     /// Several, by name.
@@ -153,6 +157,8 @@ impl Domain {
 pub(super) struct Plans {
     /// The key of the entry that names the plan.
     pub(super) entry: Option<Box<str>>,
+    /// The key of the entry whose value may be a member.
+    pub(super) key: Option<Box<str>>,
     /// The plan of a value.
     pub(super) members: HashMap<Box<str>, Box<str>, RandomState>,
 }

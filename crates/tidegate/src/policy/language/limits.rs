@@ -117,7 +117,8 @@ pub(in crate::policy) static LIMIT: Table = Table {
             Kind::Map(&VARIANT),
             "shadow: {rate: 50/s}",
             "Another limit that is tried on the same requests, with its own state: how often the \
-             two agree is counted, and nobody is held back by it.",
+             two agree is counted, and nobody is held back by it. Only for those who have the \
+             limit's own numbers, not those of a plan or an override.",
         ),
         field(
             "plans",
@@ -140,8 +141,8 @@ pub(in crate::policy) static LIMIT: Table = Table {
 /// Other numbers for the same limit.
 pub(in crate::policy) static NUMBERS: Table = Table {
     name: "numbers of a plan",
-    about: "What replaces the numbers of the limit. The algorithm stays, and so does what was used. \
-            With another `rate`, a `burst` that is not said is the rate's count again.",
+    about: "What replaces the numbers of the limit; the algorithm stays. Each plan counts for \
+            itself, an override goes on with what was used. With another `rate`, a `burst` that is not said is the rate's count again.",
     also: None,
     fields: &[RATE, REQUESTS, PER, BURST, QUEUE, UNLIMITED],
 };

@@ -1,6 +1,5 @@
 //! What can be used but is hardly meant.
 
-use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Limit, Rate};
 
 use super::Trail;
@@ -38,7 +37,10 @@ pub(super) fn advise(
         }
     };
     let path = trail.name.to_ascii_lowercase();
-    let speaks_of = |words: &[&str]| words.iter().any(|word| path.contains(word));
+    let speaks_of = |words: &[&str]| {
+        let mut spoken = path.split(|c: char| !c.is_ascii_alphanumeric());
+        spoken.any(|word| words.contains(&word) || words.contains(&word.trim_end_matches('s')))
+    };
     let (cost, capacity) = (choices.cost.unwrap_or(1), capacity(&limit));
     // A limit of nought is meant to deny.
     if capacity > 0 && cost > capacity {
@@ -57,37 +59,52 @@ pub(super) fn advise(
             let why = format!("a log keeps every admission: up to {kib} KiB for each key");
             warn("rate", why);
         }
-        // In their form it is what the form means; in ours it was chosen.
-        Limit::FixedWindow(_) if numbers.denied == Denied::Ignored && speaks_of(ENTRANCES) => {
+        Limit::FixedWindow(_) if speaks_of(ENTRANCES) => {
             let why = "a fixed window lets twice its limit through across a boundary, which \
                        whoever guesses passwords will use: take sliding_window or token_bucket";
             warn("algorithm", why.to_owned());
         }
         _ => {}
     }
-    if choices.tier == Tier::Leased
-        && let Some(why) = lease_advice(numbers, capacity)
-    {
-        warn("tier", why);
+    if choices.tier == Tier::Leased {
+        if let Some(why) = lease_advice(numbers) {
+            warn("tier", why);
+        }
+        refuse_small_leases(numbers, capacity, fields, findings);
     }
 }
 
 /// What speaks against leases.
-fn lease_advice(numbers: &Numbers, capacity: u64) -> Option<String> {
+fn lease_advice(numbers: &Numbers) -> Option<String> {
     let Rate { count, per } = numbers.rate;
     if matches!(numbers.algorithm, AlgorithmName::SlidingLog | AlgorithmName::LeakyBucket) {
         return Some(format!("{} is always decided in the store", numbers.algorithm));
     }
     let (count, per) = (u128::from(count), u128::from(per.as_micros()));
-    if count * MICROS < LEAST_LEASED_PER_SECOND * per {
-        return Some("below 20 per second leases save no calls to the store".into());
-    }
+    (count * MICROS < LEAST_LEASED_PER_SECOND * per)
+        .then(|| "below 20 per second leases save no calls to the store".into())
+}
+
+/// A bucket gives up what leases may hold, so it has to be a good deal larger.
+fn refuse_small_leases(
+    numbers: &Numbers,
+    capacity: u64,
+    fields: &Fields<'_>,
+    findings: &mut Findings,
+) {
+    let Rate { count, per } = numbers.rate;
+    let (count, per) = (u128::from(count), u128::from(per.as_micros()));
     // Four times what the rate gives in the 100 ms of a lease.
     let is_bucket = matches!(numbers.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
     let least = (4 * count * (MICROS / 10)).div_ceil(per);
-    (is_bucket && u128::from(capacity) < least).then(|| {
-        format!("leases need a burst of at least {least} at this rate, four times what 100 ms give")
-    })
+    if is_bucket && u128::from(capacity) < least {
+        let why = format!(
+            "leases need a burst of at least {least} at this rate, four times what 100 ms give"
+        );
+        if let Some((field, node)) = fields.first(&["tier", "burst", "rate", "requests"]) {
+            findings.push(node.error(why).at(fields.at(field)));
+        }
+    }
 }
 
 fn capacity(limit: &Limit) -> u64 {

@@ -53,8 +53,15 @@ fn plans(node: &Node, findings: &mut Findings) -> Plans {
     let Some(fields) = Fields::of(node, "plans", &language::PLANS, findings) else {
         return Plans::default();
     };
-    let mut plans =
-        Plans { entry: fields.text("entry", findings).map(Into::into), ..Plans::default() };
+    let mut plans = Plans {
+        entry: fields.text("entry", findings).map(Into::into),
+        key: fields.text("key", findings).map(Into::into),
+        ..Plans::default()
+    };
+    if let (Some(node), None) = (fields.node("members"), &plans.key) {
+        let why = "whose values are these? `key` has to say";
+        findings.push(node.error(why).at("plans.members"));
+    }
     for (plan, node) in fields.named("members", findings) {
         let path = format!("plans.members.{plan}");
         let Ok(values) = node.as_list().map_err(|finding| findings.push(finding.at(&*path))) else {

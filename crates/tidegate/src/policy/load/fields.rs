@@ -2,7 +2,29 @@
 
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
-use crate::policy::language::{Kind, Table};
+use crate::policy::language::{self, Kind, Table};
+
+/// Keys of envoyproxy/ratelimit, which it takes anywhere and ignores where they mean nothing.
+const THEIRS: &[&str] = &[
+    "descriptors",
+    "detailed_metric",
+    "domain",
+    "key",
+    "metadata",
+    "name",
+    "quota_mode",
+    "rate_limit",
+    "replaces",
+    "requests_per_unit",
+    "shadow_mode",
+    "share_threshold",
+    "unit",
+    "unlimited",
+    "value",
+    "value_to_metric",
+];
+/// The longest text of a field: keys, values and names are kept many times over.
+const MAX_TEXT: usize = 1_024;
 
 /// A map whose keys are all known.
 pub(super) struct Fields<'d> {
@@ -28,6 +50,9 @@ impl<'d> Fields<'d> {
             };
             if table.field(name).is_some() {
                 fields.pairs.push((name, value));
+            } else if THEIRS.contains(&name) && is_theirs(table) {
+                let why = format!("`{name}` means nothing here and is ignored");
+                findings.push(key.warning(why).at(fields.at(name)));
             } else {
                 let known: Vec<&str> = table.all().map(|field| field.name).collect();
                 let advice = match nearest(name, &known) {
@@ -57,8 +82,15 @@ impl<'d> Fields<'d> {
     }
 
     pub(super) fn text(&self, field: &str, findings: &mut Findings) -> Option<&'d str> {
-        let read = self.node(field)?.as_text();
-        read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()
+        let node = self.node(field)?;
+        let read = node.as_text();
+        let text = read.map_err(|finding| findings.push(finding.at(self.at(field)))).ok()?;
+        if text.len() > MAX_TEXT {
+            let why = format!("longer than {MAX_TEXT} bytes");
+            findings.push(node.error(why).at(self.at(field)));
+            return None;
+        }
+        Some(text)
     }
 
     /// False unless it is there and true.
@@ -134,6 +166,13 @@ impl<'d> Fields<'d> {
         }
         word
     }
+}
+
+/// Whether files of envoyproxy/ratelimit have such maps.
+fn is_theirs(table: &'static Table) -> bool {
+    let tables =
+        [&language::FILE, &language::DESCRIPTOR, &language::RATE_LIMIT, &language::REPLACES];
+    tables.iter().any(|theirs| std::ptr::eq(*theirs, table))
 }
 
 /// The word that somebody who wrote `name` most likely meant.

@@ -18,6 +18,7 @@ use crate::policy::finding::{Findings, quoted};
 use crate::policy::language;
 use crate::policy::limit::{Form, Mode, OnStoreFailure, PolicyLimit, Tier};
 use crate::policy::share::Share;
+use crate::store::MAX_TOGETHER;
 
 /// What makes a descriptor's own fields a limit.
 const QUANTITIES: &[&str] = &["rate", "requests", "per"];
@@ -78,6 +79,10 @@ pub(super) fn read(
         findings.push(node.error(why).at(trail.path.clone()));
         return Vec::new();
     }
+    if let (Some(node), true) = (fields.node("shadow_mode"), theirs.is_none() && given > 0) {
+        let why = "`shadow_mode` goes with `rate_limit`; here it is `mode: shadow`";
+        findings.push(node.error(why).at(fields.at("shadow_mode")));
+    }
     if let Some(node) = theirs {
         return theirs::read(node, fields, trail, defaults, findings).into_iter().collect();
     }
@@ -107,6 +112,11 @@ fn several(
 ) -> Vec<PolicyLimit> {
     let mut limits: Vec<PolicyLimit> = Vec::new();
     let list = fields.list("limits", findings);
+    if let Some(node) = list.get(MAX_TOGETHER) {
+        let why = format!("a descriptor has at most {MAX_TOGETHER} limits");
+        findings.push(node.error(why).at(fields.at("limits")));
+        return limits;
+    }
     for (number, node) in list.iter().enumerate() {
         let path = format!("{}[{number}]", fields.at("limits"));
         let Some(fields) = Fields::of(node, &path, &language::LIMIT, findings) else { continue };

@@ -203,7 +203,18 @@ fn calendar(
     };
     const DAY: u64 = 86_400;
     let hours = |hours: u64| Span::from_secs(hours * 3_600);
+    // `30d` is so many days, wherever they lie.
+    let (field, node) = limit.first(&["rate", "per"]).unwrap_or(("rate", node));
+    let written = limit.text(field, findings).unwrap_or_default();
+    let period = written.rsplit('/').next().unwrap_or_default().trim();
+    let number = period.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim();
+    let is_one = matches!(number, "" | "1");
     let unit = match rate.per {
+        _ if !is_one => {
+            let why = "a calendar counts whole periods, such as a `month`";
+            findings.push(node.error(why).at(limit.at(field)));
+            return None;
+        }
         per if per == hours(1) => CalendarUnit::Hour,
         per if per == Span::from_secs(DAY) => CalendarUnit::Day,
         per if per == Span::from_secs(7 * DAY) => CalendarUnit::Week(week_starts),
@@ -211,7 +222,7 @@ fn calendar(
         per if per == Span::from_secs(365 * DAY) => CalendarUnit::Year,
         _ => {
             let why = "a calendar needs a rate per hour, day, week, month or year";
-            findings.push(node.error(why).at(path));
+            findings.push(node.error(why).at(limit.at(field)));
             return None;
         }
     };

@@ -34,15 +34,25 @@ pub(super) fn read(node: &Node, path: &str, findings: &mut Findings) -> RequestR
     let rules = RequestRules::new(proxies, rules);
     // A rule whose path or host could not be read seems to be for all of them.
     let is_whole = findings.errors() == errors;
-    if let Some((number, count)) = is_whole.then(|| rules.crowded()).flatten() {
+    if let Some(number) = is_whole.then(|| rules.crowded()).flatten() {
         let (node, path) = &places[number];
-        let why = format!(
-            "with all other rules that match, a request for this one asks for {count} descriptors; \
-             at most {MAX_DESCRIBED} are looked at"
-        );
-        findings.push(node.error(why).at(&**path));
+        findings.push(node.error(crowd("this one")).at(&**path));
     }
     rules
+}
+
+/// The same for the rules of several files together.
+pub(super) fn check_crowd(rules: &RequestRules, node: &Node, findings: &mut Findings) {
+    if rules.crowded().is_some() {
+        findings.push(node.error(crowd("some of all files' rules")).at("requests"));
+    }
+}
+
+fn crowd(which: &str) -> String {
+    format!(
+        "with all other rules that match, a request for {which} asks for more than {MAX_DESCRIBED} \
+         descriptors, which are all that is looked at"
+    )
 }
 
 fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule> {

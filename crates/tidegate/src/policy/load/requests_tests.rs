@@ -288,7 +288,7 @@ fn a_request_yields_a_bounded_number_of_descriptors() {
         list(15),
         list(2)
     ));
-    let start = "p.yaml:3:5: with all other rules that match, a request for this one asks for 17";
+    let start = "p.yaml:3:5: with all other rules that match, a request for this one asks for more";
     assert!(findings.to_string().starts_with(start) && findings.errors() == 1, "{findings}");
     let (_, findings) = load(&format!("rules: [{{path: x, descriptors: [{}]}}]", list(17)));
     assert_eq!(findings.errors(), 1, "only that the path cannot be read: {findings}");

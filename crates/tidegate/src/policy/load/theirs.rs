@@ -26,6 +26,29 @@ pub(super) fn read(
     let choices = if shadow { Defaults { mode: Mode::Shadow, ..choices } } else { choices };
     let (name, replaces) = (fields.text("name", findings), replaces(&fields, findings));
     let unlimited = fields.flag("unlimited", findings);
+    let meaningless: &[&str] = match unlimited {
+        false => &["calendar", "count_denied", "name"],
+        true => &[
+            "burst",
+            "calendar",
+            "count_denied",
+            "enforce",
+            "name",
+            "overrides",
+            "plans",
+            "queue",
+            "shadow",
+        ],
+    };
+    if let Some((field, node)) = descriptor.first(meaningless) {
+        let why = format!("`{field}` means nothing beside this `rate_limit`");
+        let finding = match field {
+            // They take it anywhere.
+            "name" => node.warning(why),
+            _ => node.error(why),
+        };
+        findings.push(finding.at(descriptor.at(field)));
+    }
     let unit = unit(&fields, node, unlimited, findings)?;
     let requests_per_unit = fields.number("requests_per_unit", findings).unwrap_or(0);
     // The number was read within bounds.
@@ -35,9 +58,10 @@ pub(super) fn read(
     let limit = if unlimited {
         written.unlimited(choices)
     } else {
-        let (algorithm, denied) = match choices.algorithm {
-            Some(algorithm) => (algorithm, Denied::Ignored),
-            None => (AlgorithmName::FixedWindow, Denied::Counted),
+        let algorithm = choices.algorithm.unwrap_or(AlgorithmName::FixedWindow);
+        let denied = match algorithm {
+            AlgorithmName::FixedWindow => Denied::Counted,
+            _ => Denied::Ignored,
         };
         let numbers = Numbers {
             algorithm,

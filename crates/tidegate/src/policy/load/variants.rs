@@ -7,10 +7,10 @@ use foldhash::quality::RandomState;
 use tidegate_core::Timestamp;
 use tidegate_core::algorithm::fixed_window::Denied;
 
-use super::Trail;
 use super::fields::Fields;
 use super::limits::algorithm;
 use super::numbers::Numbers;
+use super::{Trail, escaped};
 use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
@@ -34,7 +34,10 @@ pub(super) fn plans(
     let read = named.into_iter().filter_map(|(plan, node)| {
         let path = format!("{}.{plan}", limit.at("plans"));
         let fields = Fields::of(node, &path, &language::NUMBERS, findings)?;
-        let allowance = other(numbers, id, &fields, (node, &path), findings)?;
+        // A state of its own: were it shared, a request on a small plan would find the debt of a
+        // large one impossible, and forgive it.
+        let id = format!("{id}~{}", escaped(plan, "~")).into();
+        let allowance = other(numbers, &id, &fields, (node, &path), findings)?;
         Some((plan.into(), allowance))
     });
     read.collect()
@@ -49,6 +52,12 @@ pub(super) fn overrides(
     findings: &mut Findings,
 ) -> HashMap<Box<str>, Override, RandomState> {
     let mut overrides = HashMap::with_hasher(RandomState::default());
+    if let (Some(node), true) = (limit.node("overrides"), trail.shares_state) {
+        let why = "overrides are for single values, but here many values share one budget: give \
+                   those a descriptor of their own";
+        findings.push(node.error(why).at(limit.at("overrides")));
+        return overrides;
+    }
     for (number, node) in limit.list("overrides", findings).iter().enumerate() {
         let path = format!("{}[{number}]", limit.at("overrides"));
         let Some(fields) = Fields::of(node, &path, &language::OVERRIDE, findings) else { continue };
