@@ -1,5 +1,4 @@
-//! Measures Tidegate beside its peers and beside what the machine could do at best.
-//! `README.md` says how to run it and how to read it.
+//! Measures Tidegate beside its peers and what the machine could do at best; see `README.md`.
 
 mod allocations;
 mod attack;

