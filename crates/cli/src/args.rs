@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Explain(Explain),
     Lint(Lint),
     Schema(Schema),
+    Serve(Serve),
 }
 
 /// Decide one request by a policy, and charge it
@@ -93,6 +95,35 @@ pub(crate) struct Question {
     /// For machines: one JSON document, times in milliseconds
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Answer rate limit checks over the Redis protocol
+///
+/// Needs no configuration: `CL.THROTTLE` and `THROTTLE` bring their limit with them. With a policy,
+/// `TG.CHECK` asks it; the policy is read again when its files change, and on SIGHUP. SIGTERM and
+/// SIGINT let connections finish first.
+#[derive(Debug, Args)]
+#[command(after_help = SERVING)]
+pub(crate) struct Serve {
+    /// Policy files, or folders of which every .yaml and .yml file is read; may be repeated
+    #[arg(long, short, value_name = "FILE|DIR")]
+    pub(crate) config: Vec<PathBuf>,
+
+    /// Let several files describe one domain
+    #[arg(long)]
+    pub(crate) merge: bool,
+
+    /// Where to speak the Redis protocol
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
+    pub(crate) resp: SocketAddr,
+
+    /// A file whose first line is the password that Redis clients have to give
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+
+    /// How many threads answer [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
 }
 
 /// Print a JSON Schema of policy files, for editors
@@ -204,8 +235,16 @@ const FIRST_STEPS: &str = "\
 Start here:
   tidegate compare                     all algorithms, all traffic, 100 requests per 60 s
   tidegate compare --help              what the figures mean
+  tidegate serve                       answer Redis clients on 127.0.0.1:6380
   tidegate lint policy.yaml            what is wrong with a policy, and where
   tidegate explain --help              which limits a request meets, and why";
+
+const SERVING: &str = "\
+Examples:
+  tidegate serve
+  redis-cli -p 6380 CL.THROTTLE user:17 15 30 60
+  tidegate serve --config policy.yaml --resp 0.0.0.0:6380 --password-file secret
+  redis-cli -p 6380 TG.CHECK api user bob";
 
 const CHECKS: &str = "\
 Examples:

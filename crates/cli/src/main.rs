@@ -8,6 +8,7 @@ mod explain;
 mod lint;
 mod question;
 mod schema;
+mod serve;
 mod terminal;
 
 use std::io::{self, Write};
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         Some(Command::Check(args)) => return check::check(&args),
         Some(Command::Explain(args)) => return explain::explain(&args, terminal),
         Some(Command::Schema(args)) => Ok(schema::schema(&args)),
+        Some(Command::Serve(args)) => return serve::serve(&args),
     };
     match text {
         Ok(text) => print(&text),

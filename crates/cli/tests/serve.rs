@@ -1,0 +1,119 @@
+//! The real program, started and stopped as a service is.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A daemon that ends with the test.
+struct Daemon {
+    child: Child,
+    address: String,
+    notes: BufReader<ChildStderr>,
+}
+
+impl Daemon {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .args(["serve", "--resp", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program is built");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+        let address = line.trim().strip_prefix("listening for RESP on ").expect(&line).to_owned();
+        let notes = BufReader::new(child.stderr.take().expect("piped"));
+        Self { child, address, notes }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    fn ask(&self, command: &str) -> String {
+        let mut socket = TcpStream::connect(&self.address).expect("it listens");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("not zero");
+        write!(socket, "{command}\r\nQUIT\r\n").expect("it reads");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        answer.strip_suffix("+OK\r\n").expect("the farewell").replace("\r\n", " ")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn answers_and_ends_well_when_told_to() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut daemon = Daemon::start(&["--threads", "1"]);
+        assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
+        daemon.signal(signal);
+        assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let daemon = Daemon::start(&[]);
+    let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--resp", &daemon.address])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let told = String::from_utf8(second.stderr).unwrap();
+    let address = &daemon.address;
+    let expected =
+        format!("error: cannot listen on {address} for RESP: another program does already\n");
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn the_policy_is_read_again_when_asked_for() {
+    let folder = std::env::temp_dir().join(format!("tidegate-serve-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("policy.yaml");
+    let policy = |burst: u32| {
+        format!("domain: api\ndescriptors:\n  - key: user\n    rate: 1/min\n    burst: {burst}\n")
+    };
+    fs::write(&file, policy(5)).unwrap();
+    let mut daemon = Daemon::start(&["--config", file.to_str().unwrap()]);
+    assert!(daemon.ask("TG.CHECK api user bob").starts_with("*6 :0 :5 :4 "));
+    let fresh = folder.join("fresh");
+    fs::write(&fresh, policy(9)).unwrap();
+    fs::rename(&fresh, &file).unwrap();
+    daemon.signal(Signal::HUP);
+    let mut note = String::new();
+    daemon.notes.read_line(&mut note).unwrap();
+    assert_eq!(note, "policy reloaded\n");
+    assert!(daemon.ask("TG.CHECK api user ann").starts_with("*6 :0 :9 :8 "));
+    fs::write(&file, "domain: api\ndescriptors: 7\n").unwrap();
+    daemon.signal(Signal::HUP);
+    note.clear();
+    while !note.starts_with("policy not reloaded") {
+        note.clear();
+        assert_ne!(daemon.notes.read_line(&mut note).unwrap(), 0);
+    }
+    assert!(daemon.ask("TG.CHECK api user ann").starts_with("*6 :0 :9 :7 "));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_policy_that_cannot_be_used_does_not_start() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--config", "no/such/policy.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no/such/policy.yaml"));
+}

@@ -1,0 +1,26 @@
+//! The Tidegate daemon, as a library: threads, listeners and doors.
+//!
+//! ```text
+//!   listener ──socket──▶ worker (one per core) ──bytes──▶ door ──▶ gate ──▶ the store of the process
+//!   server.rs            worker.rs                        transport/  gate.rs
+//! ```
+//!
+//! ```
+//! use tidegate_server::{Gate, Settings, serve};
+//!
+//! let settings = Settings { resp: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+//! let server = serve(&settings, &Gate::new()?)?;
+//! println!("redis-cli -p {}", server.resp().expect("asked for").port());
+//! server.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod gate;
+mod server;
+mod settings;
+mod transport;
+mod worker;
+
+pub use gate::Gate;
+pub use server::{ServeError, Server, serve};
+pub use settings::Settings;

@@ -1,0 +1,273 @@
+//! The Redis protocol.
+//!
+//! ```text
+//!   bytes ──frame.rs──▶ words ──command.rs──▶ throttle.rs, policy.rs ──reply.rs──▶ bytes
+//! ```
+//!
+//! # What it costs
+//! What is read goes into one buffer per thread and is taken apart there; the answers of everything
+//! that was read together leave in one write. A connection owns memory only while a request has come
+//! in part, or while its peer does not read.
+//!
+//! # Bounds
+//! A request as in `frame.rs`. While answers wait for the peer, nothing is read; they are at most
+//! [`MAX_ANSWERS`] bytes and those of one more request.
+
+mod command;
+mod connection;
+mod frame;
+mod policy;
+mod reply;
+mod throttle;
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+
+use self::command::{After, Session};
+use self::frame::{Frame, Places, Words};
+use crate::worker::House;
+
+/// How much is read at once.
+const MAX_READ: usize = 64 << 10;
+
+/// No further request is carried out while more bytes of answers than this have not been sent.
+const MAX_ANSWERS: usize = 256 << 10;
+
+/// How long a peer has to close its side after we have closed ours. Closing while it still sends
+/// could cost it the answers that are on their way.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// Memory that a thread's connections take turns with: none is held across a wait.
+struct Desk {
+    read: Box<[u8]>,
+    answers: Vec<u8>,
+    places: Places,
+}
+
+thread_local! {
+    static DESK: RefCell<Desk> = RefCell::new(Desk {
+        read: vec![0; MAX_READ].into(),
+        answers: Vec::with_capacity(MAX_READ),
+        places: Places::default(),
+    });
+}
+
+/// One connection.
+struct Conversation {
+    socket: TcpStream,
+    session: Session,
+    /// What came and is not yet carried out: part of a request, or what has to wait for the peer.
+    pending: Vec<u8>,
+    /// Answers that the peer has not taken yet.
+    unsent: Vec<u8>,
+    /// Whether something was completed since the last tick.
+    was_active: bool,
+    ticks: Interval,
+    after: After,
+    /// Whether something pending is whole, and waits for the peer to take answers.
+    is_held_back: bool,
+    /// Whether to end as soon as nothing more comes.
+    is_stopping: bool,
+}
+
+/// Talks until either side has had enough.
+pub(crate) async fn converse(socket: TcpStream, house: House, password: Option<Arc<str>>) {
+    static NEXT: AtomicI64 = AtomicI64::new(1);
+    let House { gate, idle_after, mut stopped } = house;
+    let mut ticks = interval(idle_after);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut conversation = Conversation {
+        socket,
+        session: Session::new(gate, password, NEXT.fetch_add(1, Ordering::Relaxed)),
+        pending: Vec::new(),
+        unsent: Vec::new(),
+        // The first tick comes at once.
+        was_active: true,
+        ticks,
+        after: After::Stay,
+        is_held_back: false,
+        is_stopping: false,
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = conversation.run() => Some(ended),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    conversation.is_stopping = ended.is_none();
+    let ended = match ended {
+        Some(ended) => ended,
+        // What has come is answered before anybody is asked to leave.
+        None => conversation.run().await,
+    };
+    if ended.is_ok() {
+        conversation.say_farewell().await;
+    }
+}
+
+impl Conversation {
+    /// Reads and answers until the peer closes, asks to leave, or does nothing for too long.
+    async fn run(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        DESK.with_borrow_mut(|desk| {
+            loop {
+                let step = match self.unsent.is_empty() {
+                    false => self.poll_send(context).map_ok(|()| true),
+                    true if self.after == After::Leave => return Poll::Ready(Ok(())),
+                    true => self.poll_receive(context, desk),
+                };
+                match step {
+                    Poll::Ready(Ok(true)) => {}
+                    Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending if self.is_stopping && self.unsent.is_empty() => {
+                        return Poll::Ready(Ok(()));
+                    }
+                    Poll::Pending => return self.poll_idle(context),
+                }
+            }
+        })
+    }
+
+    /// Reads once, carries out what has become whole, and sends the answers. False at the end.
+    fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        desk: &mut Desk,
+    ) -> Poll<io::Result<bool>> {
+        let Desk { read, answers, places } = desk;
+        answers.clear();
+        let mut pending = std::mem::take(&mut self.pending);
+        // What had to wait for the peer goes first.
+        if self.is_held_back {
+            let done = self.carry_out(&pending, answers, places);
+            pending.drain(..done);
+        }
+        if answers.is_empty() && self.after == After::Stay {
+            let mut buffer = ReadBuf::new(read);
+            match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) => {}
+                other => {
+                    self.pending = pending;
+                    return other.map_ok(|()| true);
+                }
+            }
+            let came = buffer.filled();
+            if came.is_empty() {
+                return Poll::Ready(Ok(false));
+            }
+            if pending.is_empty() {
+                let done = self.carry_out(came, answers, places);
+                pending.extend_from_slice(&came[done..]);
+            } else {
+                pending.extend_from_slice(came);
+                let done = self.carry_out(&pending, answers, places);
+                pending.drain(..done);
+            }
+        }
+        if pending.is_empty() {
+            // Gives the memory back: most clients never send a request in parts again.
+            pending = Vec::new();
+        }
+        self.pending = pending;
+        self.send(context, answers).map(|sent| sent.map(|()| true))
+    }
+
+    /// Carries out whole requests, and tells how many bytes they were.
+    fn carry_out(&mut self, input: &[u8], answers: &mut Vec<u8>, places: &mut Places) -> usize {
+        let now = self.session.gate.now();
+        let mut done = 0;
+        self.is_held_back = false;
+        while self.after == After::Stay {
+            if answers.len() >= MAX_ANSWERS {
+                self.is_held_back = true;
+                break;
+            }
+            let rest = &input[done..];
+            match frame::read(rest, places) {
+                Frame::Whole(length) => {
+                    self.after = self.session.execute(now, &Words::new(rest, places), answers);
+                    self.was_active = true;
+                    done += length;
+                }
+                Frame::Part => break,
+                Frame::Broken(broken) => {
+                    let protocol = self.session.protocol;
+                    let mut replies = reply::Replies { bytes: answers, protocol };
+                    replies.error(format!("ERR Protocol error: {}", broken.message()));
+                    self.after = After::Leave;
+                }
+            }
+        }
+        if self.after == After::Leave { input.len() } else { done }
+    }
+
+    /// Sends as much as the peer takes at once; the rest is kept for later.
+    fn send(&mut self, context: &mut Context<'_>, answers: &[u8]) -> Poll<io::Result<()>> {
+        if answers.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        let sent = match Pin::new(&mut self.socket).poll_write(context, answers) {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => 0,
+        };
+        self.unsent.extend_from_slice(&answers[sent..]);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match Pin::new(&mut self.socket).poll_write(context, &self.unsent[sent..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(more)) => sent += more,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.unsent.drain(..sent);
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.unsent = Vec::new();
+        self.was_active = true;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives up on a peer that has completed nothing since the last tick: neither a byte now and then
+    /// nor a reader that takes one now and then keeps a connection.
+    fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.ticks.poll_tick(context));
+            if !std::mem::take(&mut self.was_active) {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+    }
+
+    /// Sends what is left, closes our side, and gives the peer a moment to close its own.
+    async fn say_farewell(mut self) {
+        let unsent = std::mem::take(&mut self.unsent);
+        let (mut socket, idle_after) = (self.socket, self.ticks.period());
+        let close = async {
+            socket.write_all(&unsent).await?;
+            socket.shutdown().await
+        };
+        if !matches!(timeout(idle_after, close).await, Ok(Ok(()))) {
+            return;
+        }
+        let mut ignored = [0; 512];
+        let read_on = async { while matches!(socket.read(&mut ignored).await, Ok(1..)) {} };
+        let _ = timeout(FAREWELL, read_on).await;
+    }
+}

@@ -1,0 +1,67 @@
+//! A thread that answers, on a runtime of its own.
+
+use std::net::TcpStream as StdStream;
+
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::gate::Gate;
+use crate::settings::Settings;
+use crate::transport::{Door, resp};
+
+/// A connection on its way from the listener to the worker.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    pub(crate) socket: StdStream,
+    /// One of the places behind the door, free again when the connection ends.
+    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) door: Door,
+}
+
+/// Serves whoever is sent, until nobody can be; then lets them finish.
+pub(crate) async fn work(mut visitors: mpsc::Receiver<Visitor>, gate: Gate, settings: Settings) {
+    // The worker's own, so that connections of other threads do not contend for it.
+    let (stop, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            visitor = visitors.recv() => {
+                let Some(visitor) = visitor else { break };
+                let house = House {
+                    gate: gate.clone(),
+                    idle_after: settings.idle_after,
+                    stopped: stopped.clone(),
+                };
+                connections.spawn(receive(visitor, house));
+            }
+            // Without this the set would keep what has ended. A panic ends its connection only.
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    stop.send_replace(true);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    // Whoever has not finished by then is cut off when the set is dropped.
+    let _ = timeout(settings.drain, finished).await;
+}
+
+/// What a connection may use.
+#[derive(Debug)]
+pub(crate) struct House {
+    pub(crate) gate: Gate,
+    pub(crate) idle_after: std::time::Duration,
+    pub(crate) stopped: watch::Receiver<bool>,
+}
+
+async fn receive(visitor: Visitor, house: House) {
+    let Visitor { socket, place, door } = visitor;
+    // What fails here is a peer that has gone already.
+    let Ok(socket) = TcpStream::from_std(socket) else { return };
+    // A batch is one write; waiting for more would only delay the rest of a long one.
+    let _ = socket.set_nodelay(true);
+    match door {
+        Door::Resp { password } => resp::converse(socket, house, password).await,
+    }
+    drop(place);
+}
