@@ -25,9 +25,13 @@ pub(crate) fn serve(args: &Serve) -> ExitCode {
 fn run(args: &Serve) -> Result<(), String> {
     let gate = Gate::new().map_err(|error| format!("cannot reserve memory: {error}"))?;
     let watch = if args.config.is_empty() { None } else { Some(watch(args, &gate)?) };
+    if args.resp.0.is_none() && args.http.0.is_none() {
+        return Err("every listener is off".into());
+    }
     let defaults = Settings::default();
     let settings = Settings {
-        resp: Some(args.resp),
+        resp: args.resp.0,
+        http: args.http.0,
         password: args.password_file.as_deref().map(password).transpose()?,
         threads: args.threads.unwrap_or(defaults.threads),
         ..defaults
@@ -56,9 +60,11 @@ fn run(args: &Serve) -> Result<(), String> {
 /// One line per listener, for people and for those who start it and wait for the line.
 fn announce(server: &Server) {
     let mut out = io::stdout().lock();
-    if let Some(address) = server.resp() {
-        // That nobody reads it is no reason not to serve.
-        let _ = writeln!(out, "listening for RESP on {address}");
+    for (name, address) in [("RESP", server.resp()), ("HTTP", server.http())] {
+        if let Some(address) = address {
+            // That nobody reads it is no reason not to serve.
+            let _ = writeln!(out, "listening for {name} on {address}");
+        }
     }
     let _ = out.flush();
 }

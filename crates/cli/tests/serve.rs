@@ -12,27 +12,42 @@ use rustix::process::{Pid, Signal, kill_process};
 struct Daemon {
     child: Child,
     address: String,
+    http: String,
     notes: BufReader<ChildStderr>,
 }
 
 impl Daemon {
     fn start(arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-            .args(["serve", "--resp", "127.0.0.1:0"])
+            .args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program is built");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("text");
-        let address = line.trim().strip_prefix("listening for RESP on ").expect(&line).to_owned();
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let mut lines = out.lines().map(|line| line.expect("text"));
+        let mut listener = |name: &str| {
+            let line = lines.next().expect("one line for each listener");
+            let start = format!("listening for {name} on ");
+            line.strip_prefix(&start).expect(&line).to_owned()
+        };
+        let (address, http) = (listener("RESP"), listener("HTTP"));
         let notes = BufReader::new(child.stderr.take().expect("piped"));
-        Self { child, address, notes }
+        Self { child, address, http, notes }
     }
 
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    fn health(&self) -> String {
+        let mut socket = TcpStream::connect(&self.http).expect("it listens");
+        let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+        socket.write_all(request).expect("it reads");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        answer
     }
 
     fn ask(&self, command: &str) -> String {
@@ -58,6 +73,7 @@ fn answers_and_ends_well_when_told_to() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = Daemon::start(&["--threads", "1"]);
         assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
+        assert!(daemon.health().starts_with("HTTP/1.1 200 OK"));
         daemon.signal(signal);
         assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
     }
@@ -67,7 +83,7 @@ fn answers_and_ends_well_when_told_to() {
 fn a_port_that_is_taken_is_told() {
     let daemon = Daemon::start(&[]);
     let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["serve", "--resp", &daemon.address])
+        .args(["serve", "--resp", &daemon.address, "--http", "off"])
         .output()
         .unwrap();
     assert_eq!(second.status.code(), Some(1));

@@ -1,6 +1,7 @@
 //! What every door asks: one store, one clock and one policy for the whole process.
 
 use std::io;
+use std::sync::Arc;
 
 use tidegate::policy::{Answer, CheckError, Policy, PolicyLimiter, Request};
 use tidegate::store::Charge;
@@ -53,6 +54,17 @@ impl Gate {
     pub(crate) fn charge(&self, now: Timestamp, key: &[u8], limit: &Limit, op: Op) -> Decision {
         let charge = Charge { key: Key::new(self.buckets, key), limit, op };
         self.limiter.store().decide(now, &charge)
+    }
+
+    /// The same for a limit of any algorithm, now.
+    pub(crate) fn charge_any(&self, key: &[u8], limit: &Limit, op: Op) -> Decision {
+        let charge = Charge { key: Key::new(Scope::new(GIVEN, limit), key), limit, op };
+        self.limiter.store().decide(self.clock.now(), &charge)
+    }
+
+    /// The policy in force.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.limiter.policy()
     }
 
     /// Forgets a key of a bucket that came with a request, and says whether there was something.

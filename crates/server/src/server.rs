@@ -27,6 +27,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Server {
     resp: Option<SocketAddr>,
+    http: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -35,6 +36,11 @@ impl Server {
     /// Where it speaks the Redis protocol.
     pub const fn resp(&self) -> Option<SocketAddr> {
         self.resp
+    }
+
+    /// Where it speaks HTTP.
+    pub const fn http(&self) -> Option<SocketAddr> {
+        self.http
     }
 
     /// Takes no more connections, answers what has been read, closes, and waits for all of it, at
@@ -58,10 +64,12 @@ impl Drop for Server {
 pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let password = settings.password.as_deref().map(Arc::from);
     let resp = settings.resp.map(|address| bind(address, Door::Resp { password })).transpose()?;
-    let bound = resp.as_ref().map(|(_, address, _)| *address);
+    let http = settings.http.map(|address| bind(address, Door::Http)).transpose()?;
+    let bound = |open: &Option<Listening>| open.as_ref().map(|listening| listening.address);
+    let (resp_address, http_address) = (bound(&resp), bound(&http));
     let (stop, stopped) = watch::channel(false);
     // From here on, dropping it ends the threads that are there already.
-    let mut server = Server { resp: bound, stop, threads: Vec::new() };
+    let mut server = Server { resp: resp_address, http: http_address, stop, threads: Vec::new() };
     let mut workers = Vec::new();
     for number in 0..settings.threads.get() {
         let (sender, visitors) = mpsc::channel(MAX_WAITING);
@@ -73,11 +81,10 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     }
     let runtime = runtime().map_err(ServeError::Start)?;
     let max_connections = settings.max_connections;
-    let doors: Vec<_> = resp.into_iter().map(|(listener, _, door)| (listener, door)).collect();
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = tokio::task::JoinSet::new();
-            for (listener, door) in doors {
+            for Listening { listener, door, .. } in resp.into_iter().chain(http) {
                 let places = Arc::new(Semaphore::new(max_connections));
                 let reception = Reception { door, places, workers: workers.clone() };
                 accepting.spawn(reception.accept(listener, stopped.clone()));
@@ -91,13 +98,20 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     Ok(server)
 }
 
-fn bind(address: SocketAddr, door: Door) -> Result<(StdListener, SocketAddr, Door), ServeError> {
+/// An open listener that nobody is accepted from yet.
+struct Listening {
+    listener: StdListener,
+    address: SocketAddr,
+    door: Door,
+}
+
+fn bind(address: SocketAddr, door: Door) -> Result<Listening, ServeError> {
     let name = door.name();
     let refused = |error| ServeError::Bind { name, address, error };
     let listener = StdListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
-    Ok((listener, address, door))
+    Ok(Listening { listener, address, door })
 }
 
 fn runtime() -> io::Result<runtime::Runtime> {

@@ -10,6 +10,8 @@ use std::time::Duration;
 pub struct Settings {
     /// Where to speak the Redis protocol; nowhere if `None`. Port 0 is any that is free.
     pub resp: Option<SocketAddr>,
+    /// Where to speak HTTP; nowhere if `None`.
+    pub http: Option<SocketAddr>,
     /// What clients of the Redis protocol have to say first; nothing if `None`.
     pub password: Option<String>,
     /// How many threads answer.
@@ -27,6 +29,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             resp: None,
+            http: None,
             password: None,
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             max_connections: 10_000,

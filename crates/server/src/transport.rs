@@ -1,5 +1,6 @@
 //! Doors: each turns bytes of a protocol into questions, and answers into bytes.
 
+pub(crate) mod http;
 pub(crate) mod resp;
 
 use std::sync::Arc;
@@ -12,12 +13,15 @@ pub(crate) enum Door {
         /// What clients have to say first.
         password: Option<Arc<str>>,
     },
+    /// HTTP/1.1.
+    Http,
 }
 
 impl Door {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Resp { .. } => "RESP",
+            Self::Http => "HTTP",
         }
     }
 }

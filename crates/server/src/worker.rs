@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::gate::Gate;
 use crate::settings::Settings;
-use crate::transport::{Door, resp};
+use crate::transport::{Door, http, resp};
 
 /// A connection on its way from the listener to the worker.
 #[derive(Debug)]
@@ -62,6 +62,7 @@ async fn receive(visitor: Visitor, house: House) {
     let _ = socket.set_nodelay(true);
     match door {
         Door::Resp { password } => resp::converse(socket, house, password).await,
+        Door::Http => http::converse(socket, house).await,
     }
     drop(place);
 }
