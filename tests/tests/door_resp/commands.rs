@@ -13,87 +13,86 @@ fn the_example_of_redis_cell_is_answered_as_documented() {
     assert_eq!(door.cli(&["cl.throttle", "another", "15", "30", "60", "1"]), answer);
 }
 
-/// Steps of one story each: seconds to wait in milliseconds, the words after the key, the answer.
+/// Milliseconds to wait, the words after the key, the answer.
+type Step = (u64, &'static str, [i64; 5]);
+
+const STORIES: [(&str, &[Step]); 9] = [
+    (
+        "a burst of one is one and one more",
+        &[
+            (0, "1 1 10", [0, 2, 1, -1, 10]),
+            (0, "1 1 10", [0, 2, 0, -1, 20]),
+            (0, "1 1 10", [1, 2, 0, 10, 20]),
+            (9_999, "1 1 10", [1, 2, 0, 1, 11]),
+            (1, "1 1 10", [0, 2, 0, -1, 20]),
+        ],
+    ),
+    (
+        "a burst of none spaces strictly",
+        &[
+            (0, "0 1 2", [0, 1, 0, -1, 2]),
+            (0, "0 1 2", [1, 1, 0, 2, 2]),
+            (2_000, "0 1 2", [0, 1, 0, -1, 2]),
+        ],
+    ),
+    (
+        "a quantity of none asks only",
+        &[
+            (0, "1 1 1 0", [0, 2, 2, -1, 0]),
+            (0, "1 1 1 2", [0, 2, 0, -1, 2]),
+            (0, "1 1 1 0", [0, 2, 0, -1, 2]),
+            (0, "1 1 1", [1, 2, 0, 1, 2]),
+        ],
+    ),
+    (
+        "what never fits has no time to retry, and shows what is there",
+        &[
+            (0, "15 30 60 17", [1, 16, 16, -1, 0]),
+            (0, "15 30 60 6", [0, 16, 10, -1, 12]),
+            (0, "15 30 60 17", [1, 16, 10, -1, 12]),
+            (0, "15 30 60 9223372036854775807", [1, 16, 10, -1, 12]),
+        ],
+    ),
+    (
+        "a negative quantity gives back, never above full",
+        &[
+            (0, "15 30 60 10", [0, 16, 6, -1, 20]),
+            (0, "15 30 60 -4", [0, 16, 10, -1, 12]),
+            (0, "15 30 60 -100", [0, 16, 16, -1, 0]),
+            (0, "15 30 60 -9223372036854775808", [0, 16, 16, -1, 0]),
+            (0, "15 30 60 16", [0, 16, 0, -1, 32]),
+            (0, "15 30 60", [1, 16, 0, 2, 32]),
+        ],
+    ),
+    (
+        "a denial changes nothing",
+        &[
+            (0, "4 1 1 5", [0, 5, 0, -1, 5]),
+            (0, "4 1 1 5", [1, 5, 0, 5, 5]),
+            (1_500, "4 1 1 5", [1, 5, 1, 4, 4]),
+            (0, "4 1 1", [0, 5, 0, -1, 5]),
+        ],
+    ),
+    (
+        "other numbers go on from the same state",
+        &[
+            (0, "9 1 1 10", [0, 10, 0, -1, 10]),
+            (0, "19 1 1", [0, 20, 9, -1, 11]),
+            (0, "4 1 1", [1, 5, 0, 1, 5]),
+        ],
+    ),
+    (
+        "a rate too fast for redis-cell is kept exactly",
+        &[(0, "0 1000000000000 1", [0, 1, 0, -1, 1]), (1, "0 1000000000000 1", [0, 1, 0, -1, 1])],
+    ),
+    ("the largest burst", &[(0, "3153599999 1 1", [0, 3_153_600_000, 3_153_599_999, -1, 1])]),
+];
+
 #[test]
 fn redis_cell_is_answered_for_at_its_edges() {
-    type Step = (u64, &'static str, [i64; 5]);
-    let stories: [(&str, &[Step]); 9] = [
-        (
-            "a burst of one is one and one more",
-            &[
-                (0, "1 1 10", [0, 2, 1, -1, 10]),
-                (0, "1 1 10", [0, 2, 0, -1, 20]),
-                (0, "1 1 10", [1, 2, 0, 10, 20]),
-                (9_999, "1 1 10", [1, 2, 0, 1, 11]),
-                (1, "1 1 10", [0, 2, 0, -1, 20]),
-            ],
-        ),
-        (
-            "a burst of none spaces strictly",
-            &[
-                (0, "0 1 2", [0, 1, 0, -1, 2]),
-                (0, "0 1 2", [1, 1, 0, 2, 2]),
-                (2_000, "0 1 2", [0, 1, 0, -1, 2]),
-            ],
-        ),
-        (
-            "a quantity of none asks only",
-            &[
-                (0, "1 1 1 0", [0, 2, 2, -1, 0]),
-                (0, "1 1 1 2", [0, 2, 0, -1, 2]),
-                (0, "1 1 1 0", [0, 2, 0, -1, 2]),
-                (0, "1 1 1", [1, 2, 0, 1, 2]),
-            ],
-        ),
-        (
-            "what never fits has no time to retry, and shows what is there",
-            &[
-                (0, "15 30 60 17", [1, 16, 16, -1, 0]),
-                (0, "15 30 60 6", [0, 16, 10, -1, 12]),
-                (0, "15 30 60 17", [1, 16, 10, -1, 12]),
-                (0, "15 30 60 9223372036854775807", [1, 16, 10, -1, 12]),
-            ],
-        ),
-        (
-            "a negative quantity gives back, never above full",
-            &[
-                (0, "15 30 60 10", [0, 16, 6, -1, 20]),
-                (0, "15 30 60 -4", [0, 16, 10, -1, 12]),
-                (0, "15 30 60 -100", [0, 16, 16, -1, 0]),
-                (0, "15 30 60 -9223372036854775808", [0, 16, 16, -1, 0]),
-                (0, "15 30 60 16", [0, 16, 0, -1, 32]),
-                (0, "15 30 60", [1, 16, 0, 2, 32]),
-            ],
-        ),
-        (
-            "a denial changes nothing",
-            &[
-                (0, "4 1 1 5", [0, 5, 0, -1, 5]),
-                (0, "4 1 1 5", [1, 5, 0, 5, 5]),
-                (1_500, "4 1 1 5", [1, 5, 1, 4, 4]),
-                (0, "4 1 1", [0, 5, 0, -1, 5]),
-            ],
-        ),
-        (
-            "other numbers go on from the same state",
-            &[
-                (0, "9 1 1 10", [0, 10, 0, -1, 10]),
-                (0, "19 1 1", [0, 20, 9, -1, 11]),
-                (0, "4 1 1", [1, 5, 0, 1, 5]),
-            ],
-        ),
-        (
-            "a rate too fast for redis-cell is kept exactly",
-            &[
-                (0, "0 1000000000000 1", [0, 1, 0, -1, 1]),
-                (1, "0 1000000000000 1", [0, 1, 0, -1, 1]),
-            ],
-        ),
-        ("the largest burst", &[(0, "3153599999 1 1", [0, 3_153_600_000, 3_153_599_999, -1, 1])]),
-    ];
     let door = Door::open();
     let mut client = door.client();
-    for (story, steps) in stories {
+    for (story, steps) in STORIES {
         for (number, (wait, words, expected)) in steps.iter().enumerate() {
             door.clock.advance(Span::from_millis(*wait));
             let key = story.replace(' ', "_");
