@@ -181,7 +181,12 @@ impl<S: Store> PolicyLimiter<S> {
         }
         if intent == Intent::Read {
             foresee(store, local, &picks, &mut answer).await?;
-            if answer.quota_that_denies().is_some() {
+            if answer.quota_that_denies().is_some() && !together.is_empty() {
+                // None of them would be charged, so none sees another's charge.
+                let reads: Vec<Charge<'_>> = together.iter().map(|it| picks.read(it)).collect();
+                let mut decisions = Vec::with_capacity(reads.len());
+                store.decide_each(local, &reads, &mut decisions).await?;
+                answer.tell(together, decisions.into_iter());
                 together.iter().for_each(|pick| answer.parts[pick.part].left = None);
             }
             answer.fold();

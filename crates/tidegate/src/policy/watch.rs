@@ -276,14 +276,10 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
     }
 
     fn update(&self, texts: &Texts, revision: Revision) -> Result<Update, Refusal> {
-        let loaded = texts.load();
-        let Some(policy) = loaded.policy else {
-            return Err(Refusal::Wrong { errors: loaded.errors, findings: loaded.findings });
-        };
         if let Some(accepted) = &self.accepted {
             let mut blank = texts.files().filter(|(_, tells)| !tells).map(|(name, _)| name);
             let emptied = blank.find(|name| accepted.telling.contains(*name));
-            if policy.domains().next().is_none() && !accepted.telling.is_empty() {
+            if texts.files().all(|(_, tells)| !tells) && !accepted.telling.is_empty() {
                 let what = emptied.map(|file| format!("{file} is empty"));
                 let what = what.unwrap_or_else(|| "nothing is in the files".into());
                 return Err(Refusal::NoDomainLeft { what });
@@ -292,6 +288,10 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
                 return Err(Refusal::Emptied { file: file.into() });
             }
         }
+        let loaded = texts.load();
+        let Some(policy) = loaded.policy else {
+            return Err(Refusal::Wrong { errors: loaded.errors, findings: loaded.findings });
+        };
         Ok(Update { policy, findings: loaded.findings, revision })
     }
 

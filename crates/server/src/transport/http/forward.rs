@@ -18,9 +18,9 @@ pub(crate) fn check(gate: &Gate, peer: IpAddr, head: &Parts) -> Reply {
         Ok(domain) => domain,
         Err(why) => return refusal(StatusCode::BAD_REQUEST, why),
     };
-    // As everywhere: what no policy knows, nothing limits.
+    // Whoever writes the name into a proxy's configuration should notice a slip at once.
     let Some(rules) = policy.domain(&domain).map(|domain| domain.requests()) else {
-        return plain(StatusCode::OK, "");
+        return refusal(StatusCode::BAD_REQUEST, "the policy has no such domain");
     };
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let method = text("x-forwarded-method").or_else(|| text("x-original-method"));
