@@ -78,7 +78,9 @@ fn what_gives_back_gets_through_when_there_is_no_room() {
             assert!(found.iter().all(|found| matches!(found, Ok(_) | Err(StoreError::Overloaded))));
             found.iter().filter(|found| found.is_err()).count()
         };
-        assert_eq!(refused(&takes), ROOM);
+        // The first lease's answer may be here before its share of the room is free again.
+        let refused_takes = refused(&takes);
+        assert!((ROOM..=ROOM + 1).contains(&refused_takes), "{refused_takes}");
         release.expect("it gives back");
         assert_eq!(refused(&returns), ROOM + 1, "that is bounded too");
     });

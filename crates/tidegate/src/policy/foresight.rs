@@ -17,17 +17,24 @@ pub(super) async fn foresee<S: Store>(
     picks: &Picks,
     answer: &mut Answer,
 ) -> Result<(), StoreError> {
-    let all: Vec<&Pick> = picks.iter().collect();
+    let (together, quotas, others) = picks.split();
+    let all: Vec<&Pick> = quotas.iter().chain(together).chain(others).collect();
+    let group = quotas.len()..quotas.len() + together.len();
     let mut decisions = Vec::with_capacity(all.len());
     let reads: Vec<Charge<'_>> = all.iter().map(|pick| read(picks, pick, 0)).collect();
     store.decide_each(local, &reads, &mut decisions).await?;
-    let (together, _) = picks.split();
     let mut booked: Vec<u64> = Vec::with_capacity(all.len());
+    let mut is_denied = false;
     for (number, pick) in all.iter().enumerate() {
-        if number == together.len() {
-            keep_nothing(&mut booked, &all, &decisions);
+        if number == group.start {
+            is_denied = answer.quota_that_denies().is_some();
         }
-        let same = |other: &usize| picks.share_a_state(all[*other], pick);
+        if number == group.end {
+            keep_nothing(&mut booked[group.clone()], together, &decisions[group.clone()]);
+        }
+        // What quotas deny is not charged.
+        let is_charged = !(is_denied && group.contains(&number));
+        let same = |other: &usize| is_charged && picks.share_a_state(all[*other], pick);
         let before = (0..number).filter(same).map(|other| booked[other]);
         let before = before.fold(0, u64::saturating_add);
         if before > 0 {
@@ -39,19 +46,19 @@ pub(super) async fn foresee<S: Store>(
             // Giving back is never denied.
             decisions[number].outcome = Outcome::Allow;
         }
-        booked.push(units_booked(pick, &decisions[number]));
-        answer.parts[pick.part].left = Some(left(pick, &decisions[number], before));
+        let decision = decisions[number];
+        booked.push(if is_charged { units_booked(pick, &decision) } else { 0 });
+        let part = &mut answer.parts[pick.part];
+        part.left = Some(left(pick, &decision, before));
+        part.decision = Some(decision);
     }
-    if together.len() == all.len() {
-        keep_nothing(&mut booked, &all, &decisions);
+    if group.end == all.len() {
+        keep_nothing(&mut booked[group.clone()], together, &decisions[group.clone()]);
     }
     // Where one of those together is denied, the others keep what they have.
-    for (number, pick) in together.iter().enumerate() {
+    for (number, pick) in group.zip(together) {
         let part = &mut answer.parts[pick.part];
         part.left = part.left.filter(|_| booked[number] > 0);
-    }
-    for (pick, decision) in all.iter().zip(decisions) {
-        answer.parts[pick.part].decision = Some(decision);
     }
     Ok(())
 }
@@ -84,9 +91,8 @@ fn left(pick: &Pick, decision: &Decision, before: u64) -> u64 {
 
 /// Of charges that are taken together, one denied lets none be booked; what a window counts though
 /// it denies, it counts all the same.
-fn keep_nothing(booked: &mut [u64], picks: &[&Pick], decisions: &[Decision]) {
-    let together = booked.len();
-    if decisions[..together].iter().all(Decision::is_allowed) {
+fn keep_nothing(booked: &mut [u64], picks: &[Pick], decisions: &[Decision]) {
+    if decisions.iter().all(Decision::is_allowed) {
         return;
     }
     for ((units, pick), decision) in booked.iter_mut().zip(picks).zip(decisions) {

@@ -174,29 +174,21 @@ impl<S: Store> PolicyLimiter<S> {
         let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited() };
         let parts = &mut answer.parts;
         picks.resolve(Asked { domain: &domain, request, intent, now, parts });
-        picks.order();
-        let (together, each) = picks.split();
+        picks.order(&answer.parts);
+        let (together, quotas, others) = picks.split();
         if together.len() > MAX_TOGETHER {
             return Err(CheckError::TooManyTogether);
         }
         if intent == Intent::Read {
             foresee(store, local, &picks, &mut answer).await?;
-            if answer.quota_that_denies().is_some() && !together.is_empty() {
-                // None of them would be charged, so none sees another's charge.
-                let reads: Vec<Charge<'_>> = together.iter().map(|it| picks.read(it)).collect();
-                let mut decisions = Vec::with_capacity(reads.len());
-                store.decide_each(local, &reads, &mut decisions).await?;
-                answer.tell(together, decisions.into_iter());
-                together.iter().for_each(|pick| answer.parts[pick.part].left = None);
-            }
             answer.fold();
             return Ok((answer, picks, now));
         }
         let mut decisions: Vec<Decision> = Vec::with_capacity(picks.len());
-        if !each.is_empty() {
-            let charges: Vec<Charge<'_>> = each.iter().map(|pick| picks.charge(pick)).collect();
+        if !quotas.is_empty() {
+            let charges: Vec<Charge<'_>> = quotas.iter().map(|pick| picks.charge(pick)).collect();
             store.decide_each(local, &charges, &mut decisions).await?;
-            answer.tell(each, decisions.drain(..));
+            answer.tell(quotas, decisions.drain(..));
         }
         if !together.is_empty() {
             // What quotas deny is not charged.
@@ -205,6 +197,11 @@ impl<S: Store> PolicyLimiter<S> {
             let charges: Vec<Charge<'_>> = together.iter().map(charge).collect();
             store.decide(local, &charges, &mut decisions).await?;
             answer.tell(together, decisions.drain(..));
+        }
+        if !others.is_empty() {
+            let charges: Vec<Charge<'_>> = others.iter().map(|pick| picks.charge(pick)).collect();
+            store.decide_each(local, &charges, &mut decisions).await?;
+            answer.tell(others, decisions.drain(..));
         }
         answer.fold();
         if intent == Intent::Take {

@@ -44,6 +44,7 @@ pub(super) struct Pick {
     text: Range<usize>,
     tag: (usize, usize),
     together: bool,
+    is_quota: bool,
 }
 
 /// What is asked of a domain, and what its limits are told in.
@@ -70,7 +71,8 @@ impl Side {
         let (numbers, scope) = numbers;
         // Only what can be denied is decided together.
         let together = together && matches!(op, Op::Take(1..));
-        Pick { part, numbers, op, scope, text: self.text.clone(), tag: self.tag, together }
+        let (text, tag) = (self.text.clone(), self.tag);
+        Pick { part, numbers, op, scope, text, tag, together, is_quota: false }
     }
 }
 
@@ -110,14 +112,20 @@ impl Picks {
         self.drop_replaced(domain, parts);
     }
 
-    /// Puts what is decided together first.
-    pub(super) fn order(&mut self) {
-        self.picks.sort_by_key(|pick| !pick.together);
+    /// Puts what is decided together first, then quotas.
+    pub(super) fn order(&mut self, parts: &[Part]) {
+        for pick in &mut self.picks {
+            pick.is_quota = parts[pick.part].standing == Standing::Quota;
+        }
+        self.picks.sort_by_key(|pick| (!pick.together, !pick.is_quota));
     }
 
-    /// What is decided together, and what alone.
-    pub(super) fn split(&self) -> (&[Pick], &[Pick]) {
-        self.picks.split_at(self.picks.partition_point(|pick| pick.together))
+    /// What is decided together; quotas; and what else is decided alone.
+    pub(super) fn split(&self) -> (&[Pick], &[Pick], &[Pick]) {
+        let (together, alone) =
+            self.picks.split_at(self.picks.partition_point(|pick| pick.together));
+        let (quotas, others) = alone.split_at(alone.partition_point(|pick| pick.is_quota));
+        (together, quotas, others)
     }
 
     pub(super) fn iter(&self) -> std::slice::Iter<'_, Pick> {
