@@ -128,7 +128,7 @@ mod tests {
             ("sliding_log", sliding_log, "8b12e8cd89835d3c57c218dfda1b16a487d66017"),
             ("inflight", inflight, "47d8fb0ceafa951646e8edb595c97f845d2ff332"),
             ("batch_bucket", batch_bucket, "f618df03fd916aa7b93568e4a4fee72ba0e0d540"),
-            ("batch", batch, "0c2383758650d3806e869b85e18d8edca1e81f51"),
+            ("batch", batch, "9306a60ac35feb9fd2fb7e966ede487a476ce776"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

@@ -119,7 +119,7 @@ local function decide_together(first, last, tariff_of)
       -- 2: it fitted, but the denial of an earlier charge on the same key was counted.
       say(fits and 1 or fitted and 2 or 0)
       family.answer(state, tariff, key)
-      if not fitted and tariff.takes then family.deny(state, tariff) end
+      if not fits and tariff.takes then family.deny(state, tariff) end
     end
   end
 end
