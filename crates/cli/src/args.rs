@@ -39,6 +39,10 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = CHECKS)]
 pub(crate) struct Check {
+    /// Ask a daemon instead, by its policy and with its state: http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "store"])]
+    pub(crate) url: Option<String>,
+
     #[command(flatten)]
     pub(crate) question: Question,
 }
@@ -57,7 +61,7 @@ pub(crate) struct Explain {
 #[derive(Debug, Args)]
 pub(crate) struct Question {
     /// Policy files, or folders of which every .yaml and .yml file is read
-    #[arg(long, short, required = true, value_name = "FILE|DIR")]
+    #[arg(long, short, value_name = "FILE|DIR")]
     pub(crate) config: Vec<PathBuf>,
 
     /// Let several files describe one domain
@@ -267,7 +271,8 @@ const CHECKS: &str = "\
 Examples:
   tidegate check --config policy.yaml --descriptor user=bob
   tidegate check --config policies/ --domain api --descriptor user=bob,path=/login --json
-  tidegate check --config policy.yaml --store redis://127.0.0.1:6379 --descriptor user=bob";
+  tidegate check --config policy.yaml --store redis://127.0.0.1:6379 --descriptor user=bob
+  tidegate check --url http://127.0.0.1:8080 --domain api --descriptor user=bob";
 
 const EXPLANATIONS: &str = "\
 Examples:

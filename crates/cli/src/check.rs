@@ -8,21 +8,35 @@ use tidegate::policy::{Answer, Part, Standing};
 use tidegate::{Decision, Span};
 
 use crate::args::Check;
+use crate::daemon;
 use crate::question::Wish;
 
 /// Says what was decided, and by its exit status whether the request is allowed.
 pub(crate) fn check(args: &Check) -> ExitCode {
-    let findings = match args.question.ask(Wish::Check) {
-        Ok(findings) => findings,
+    match decided(args) {
+        Ok((is_allowed, text)) => {
+            let _ = writeln!(io::stdout(), "{text}");
+            if is_allowed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
         Err(problem) => {
             let _ = writeln!(io::stderr(), "error: {problem}");
-            return ExitCode::from(2);
+            ExitCode::from(2)
         }
-    };
+    }
+}
+
+/// The verdict, and how it is told.
+fn decided(args: &Check) -> Result<(bool, String), String> {
+    let json = args.question.json;
+    if let Some(url) = &args.url {
+        let answered = daemon::check(url, &args.question)?;
+        let text = if json { format!("{answered:#}") } else { daemon::line(&answered) };
+        return Ok((answered["allowed"] == true, text));
+    }
+    let findings = args.question.ask(Wish::Check)?;
     let answer = &findings.explained.answer;
-    let text = if args.question.json { format!("{:#}", document(answer)) } else { line(answer) };
-    let _ = writeln!(io::stdout(), "{text}");
-    if answer.is_allowed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let text = if json { format!("{:#}", document(answer)) } else { line(answer) };
+    Ok((answer.is_allowed(), text))
 }
 
 /// The verdict in one line.

@@ -4,6 +4,7 @@ mod args;
 mod chart;
 mod check;
 mod compare;
+mod daemon;
 mod explain;
 mod lint;
 mod question;

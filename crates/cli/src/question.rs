@@ -144,7 +144,7 @@ fn entries(descriptor: &[(String, String)]) -> Vec<Entry<'_>> {
 }
 
 /// Reads `key=value,key=value`, in which `\,` is a comma.
-fn descriptor(text: &str) -> Result<Vec<(String, String)>, String> {
+pub(crate) fn descriptor(text: &str) -> Result<Vec<(String, String)>, String> {
     let (mut entries, mut entry) = (Vec::new(), String::new());
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {

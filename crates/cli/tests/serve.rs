@@ -133,3 +133,33 @@ fn a_policy_that_cannot_be_used_does_not_start() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("no/such/policy.yaml"));
 }
+
+/// `tidegate check --url` asks the daemon, and charges there.
+#[test]
+fn a_check_can_ask_the_daemon() {
+    let folder = std::env::temp_dir().join(format!("tidegate-url-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("p.yaml");
+    fs::write(&file, "{domain: api, descriptors: [{key: user, rate: 1/h}]}").expect("a file");
+    let daemon = Daemon::start(&["--config", &file.display().to_string()]);
+    let url = format!("http://{}", daemon.http);
+    let check = |descriptor: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["check", "--url", &url, "--domain", "api", "--descriptor", descriptor]);
+        let output = command.output().expect("the program is built");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).expect("text"))
+    };
+    assert_eq!(check("user=bob"), (Some(0), "allowed: 0 of 1 left\n".to_owned()));
+    let (status, text) = check("user=bob");
+    assert!(
+        status == Some(1) && text.starts_with("denied: 0 of 1 left; try again after"),
+        "{text}"
+    );
+    let (status, text) = check("nonsense");
+    assert!(status == Some(2) && text.contains("expected a descriptor"), "{text}");
+    drop(daemon);
+    let (status, text) = check("user=bob");
+    assert!(status == Some(2) && text.contains("cannot ask"), "{text}");
+    fs::remove_dir_all(&folder).expect("the folder is ours");
+}
