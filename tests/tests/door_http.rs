@@ -235,6 +235,8 @@ fn a_proxy_asks_before_it_forwards() {
     // Nothing limits what no rule describes.
     assert_eq!(door.get("/v1/auth", "x-forwarded-uri: /other\r\nx-api-key: k9\r\n").status, 200);
     assert_eq!(door.get("/v1/auth", "x-forwarded-uri: /items/7\r\n").status, 200);
+    // A slip in a proxy's configuration must not pass everything in silence.
+    assert_eq!(door.get("/v1/auth?domain=apo", "x-forwarded-uri: /items/7\r\n").status, 400);
 }
 
 #[test]

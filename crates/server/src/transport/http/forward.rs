@@ -22,6 +22,12 @@ pub(crate) fn check(gate: &Gate, peer: IpAddr, head: &Parts) -> Reply {
     let Some(rules) = policy.domain(&domain).map(|domain| domain.requests()) else {
         return refusal(StatusCode::BAD_REQUEST, "the policy has no such domain");
     };
+    if rules.is_empty() {
+        return refusal(
+            StatusCode::BAD_REQUEST,
+            "the domain has no `requests`, so nothing is limited",
+        );
+    }
     let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
     let method = text("x-forwarded-method").or_else(|| text("x-original-method"));
     let path = text("x-forwarded-uri")

@@ -99,17 +99,7 @@ impl Numbers {
         fields: &Fields<'_>,
         findings: &mut Findings,
     ) -> Option<Allowance> {
-        let mut builder = Builder::new(self.algorithm, self.rate);
-        if let Some(burst) = self.burst {
-            builder = builder.burst(burst);
-        }
-        if let Some(queue) = self.queue {
-            builder = builder.queue(queue);
-        }
-        if self.denied == Denied::Counted {
-            builder = builder.count_denied();
-        }
-        let limit = builder.build().map_err(|error| blame(error, fields, findings)).ok()?;
+        let limit = self.builder().build().map_err(|error| blame(error, fields, findings)).ok()?;
         let allowance = match &self.calendar {
             None => Allowance::Limited { limit, scope: Scope::new(id, &limit) },
             Some(calendar) => Allowance::Calendar(CalendarQuota {
@@ -124,10 +114,17 @@ impl Numbers {
 
     /// The engine's limit, for advice; a calendar's is as long as its usual period.
     pub(super) fn limit(&self) -> Option<Limit> {
+        self.builder().build().ok()
+    }
+
+    fn builder(&self) -> Builder {
         let builder = Builder::new(self.algorithm, self.rate);
         let builder = self.burst.map_or(builder, |burst| builder.burst(burst));
         let builder = self.queue.map_or(builder, |queue| builder.queue(queue));
-        builder.build().ok()
+        match self.denied {
+            Denied::Counted => builder.count_denied(),
+            Denied::Ignored => builder,
+        }
     }
 }
 
