@@ -30,8 +30,8 @@ fn run(args: &Serve) -> Result<(), String> {
     }
     let defaults = Settings::default();
     let settings = Settings {
-        resp: args.resp.0,
-        http: args.http.0,
+        resp: args.resp.0.map(Into::into),
+        http: args.http.0.map(Into::into),
         password: args.password_file.as_deref().map(password).transpose()?,
         threads: args.threads.unwrap_or(defaults.threads),
         ..defaults
@@ -60,11 +60,9 @@ fn run(args: &Serve) -> Result<(), String> {
 /// One line per listener, for people and for those who start it and wait for the line.
 fn announce(server: &Server) {
     let mut out = io::stdout().lock();
-    for (name, address) in [("RESP", server.resp()), ("HTTP", server.http())] {
-        if let Some(address) = address {
-            // That nobody reads it is no reason not to serve.
-            let _ = writeln!(out, "listening for {name} on {address}");
-        }
+    for (protocol, address) in server.listeners() {
+        // That nobody reads it is no reason not to serve.
+        let _ = writeln!(out, "listening for {} on {address}", protocol.name());
     }
     let _ = out.flush();
 }

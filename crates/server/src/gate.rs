@@ -1,12 +1,17 @@
 //! What every door asks: one store, one clock and one policy for the whole process.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use tidegate::policy::{Answer, CheckError, Policy, PolicyLimiter, Request};
-use tidegate::store::Charge;
+use tidegate::policy::{Answer, CheckError, Explained, Policy, PolicyLimiter, Request};
 use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::RedisConfig;
+use tidegate::store::{Charge, Store, StoreError};
 use tidegate::{Clock, Decision, Hashing, Key, Limit, Op, Rate, Scope, Timestamp};
+
+use crate::store::{AnyStore, StoreThread};
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
 const GIVEN: &str = "\0given";
@@ -14,29 +19,58 @@ const GIVEN: &str = "\0given";
 /// Decides for every door. Cheap to share: clones are handles to the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    limiter: PolicyLimiter<MemoryStore>,
+    limiter: PolicyLimiter<AnyStore>,
     clock: Clock,
     /// The keys of all buckets that come with requests.
     buckets: Scope,
     /// The bucket that takes longest to refill: any other's debt fits into it.
     widest: Limit,
+    /// Kept as long as anybody asks.
+    _store_thread: Option<Arc<StoreThread>>,
+}
+
+/// A limit that came with a request, and what is asked of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Given<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) limit: &'a Limit,
+    pub(crate) op: Op,
 }
 
 impl Gate {
     /// A gate with an empty policy, on the machine's clock and a store of the default size.
     pub fn new() -> io::Result<Self> {
-        Self::with_clock(Clock::default())
+        Self::in_memory(MemoryStore::DEFAULT_BYTES, Clock::default())
     }
 
     /// The same, on another clock.
     pub fn with_clock(clock: Clock) -> io::Result<Self> {
-        let store = MemoryStore::new(MemoryStore::DEFAULT_BYTES, Hashing::Fast)?;
-        let store = store.with_clock(clock.clone());
+        Self::in_memory(MemoryStore::DEFAULT_BYTES, clock)
+    }
+
+    /// A gate whose state is in this process and takes at most so many bytes.
+    pub fn in_memory(bytes: u64, clock: Clock) -> io::Result<Self> {
+        let store = MemoryStore::new(bytes, Hashing::Fast)?.with_clock(clock.clone());
+        Self::with_store(AnyStore::Memory(store), clock, None).map_err(io::Error::other)
+    }
+
+    /// A gate whose state is in Redis or Valkey, by the clock of those.
+    pub fn connect(config: RedisConfig) -> Result<Self, StoreError> {
+        let (thread, store) = StoreThread::connect(config)?;
+        Self::with_store(AnyStore::Redis(store), Clock::default(), Some(Arc::new(thread)))
+            .map_err(|wrong| StoreError::Protocol(wrong.to_string().into()))
+    }
+
+    fn with_store(
+        store: AnyStore,
+        clock: Clock,
+        store_thread: Option<Arc<StoreThread>>,
+    ) -> Result<Self, tidegate::InvalidLimit> {
         let limiter = PolicyLimiter::new(Policy::default(), store, clock.clone());
         // A hundred years of one unit each second.
-        let widest = Limit::token_bucket(Rate::per_second(1)).burst(100 * 365 * 86_400);
-        let widest = widest.build().map_err(io::Error::other)?;
-        Ok(Self { limiter, clock, buckets: Scope::new(GIVEN, &widest), widest })
+        let widest = Limit::token_bucket(Rate::per_second(1)).burst(100 * 365 * 86_400).build()?;
+        let buckets = Scope::new(GIVEN, &widest);
+        Ok(Self { limiter, clock, buckets, widest, _store_thread: store_thread })
     }
 
     /// Puts another policy in force; everybody's state is kept.
@@ -44,22 +78,53 @@ impl Gate {
         self.limiter.replace(policy);
     }
 
+    /// Whether the state is in this process, so that no answer keeps anybody waiting.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.limiter.store(), AnyStore::Memory(_))
+    }
+
     /// Now. A door asks once for all the requests that came together.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Decides by a bucket that came with the request. Its numbers are not part of the key: whoever
-    /// asks with others goes on from the same state.
-    pub(crate) fn charge(&self, now: Timestamp, key: &[u8], limit: &Limit, op: Op) -> Decision {
-        let charge = Charge { key: Key::new(self.buckets, key), limit, op };
-        self.limiter.store().decide(now, &charge)
+    /// The numbers of a bucket are not part of its key: whoever asks with others goes on from the
+    /// same state.
+    fn charge_of<'a>(&self, given: &Given<'a>) -> Charge<'a> {
+        let scope = match given.limit {
+            Limit::Bucket(_) => self.buckets,
+            other => Scope::new(GIVEN, other),
+        };
+        Charge { key: Key::new(scope, given.key), limit: given.limit, op: given.op }
     }
 
-    /// The same for a limit of any algorithm, now.
-    pub(crate) fn charge_any(&self, key: &[u8], limit: &Limit, op: Op) -> Decision {
-        let charge = Charge { key: Key::new(Scope::new(GIVEN, limit), key), limit, op };
-        self.limiter.store().decide(self.clock.now(), &charge)
+    /// Decides by a limit that came with the request.
+    pub(crate) async fn charge(
+        &self,
+        now: Timestamp,
+        given: &Given<'_>,
+    ) -> Result<Decision, StoreError> {
+        let charge = self.charge_of(given);
+        match self.limiter.store() {
+            AnyStore::Memory(store) => Ok(store.decide(now, &charge)),
+            AnyStore::Redis(store) => {
+                let mut decisions = Vec::with_capacity(1);
+                store.decide(now, &[charge], &mut decisions).await?;
+                decisions.pop().ok_or_else(|| StoreError::Protocol("no decision".into()))
+            }
+        }
+    }
+
+    /// Decides by several limits that came with one request: all are charged, or none.
+    pub(crate) async fn charge_together(
+        &self,
+        now: Timestamp,
+        given: &[Given<'_>],
+    ) -> Result<Vec<Decision>, StoreError> {
+        let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
+        let mut decisions = Vec::with_capacity(charges.len());
+        self.limiter.store().decide(now, &charges, &mut decisions).await?;
+        Ok(decisions)
     }
 
     /// The policy in force.
@@ -68,14 +133,43 @@ impl Gate {
     }
 
     /// Forgets a key of a bucket that came with a request, and says whether there was something.
-    pub(crate) fn forget(&self, now: Timestamp, key: &[u8]) -> bool {
-        let owed = !self.charge(now, key, &self.widest, Op::Read(0)).reset_after.is_zero();
-        self.charge(now, key, &self.widest, Op::Reset);
-        owed
+    pub(crate) async fn forget(&self, now: Timestamp, key: &[u8]) -> Result<bool, StoreError> {
+        let limit = &self.widest;
+        let state = self.charge(now, &Given { key, limit, op: Op::Read(0) }).await?;
+        self.charge(now, &Given { key, limit, op: Op::Reset }).await?;
+        Ok(!state.reset_after.is_zero())
     }
 
-    /// Decides by the policy.
-    pub(crate) fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
-        self.limiter.check_now(request)
+    /// Decides by the policy, and charges.
+    pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.check(request).await
+    }
+
+    /// What [`Gate::check`] would say.
+    pub(crate) async fn peek(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.peek(request).await
+    }
+
+    /// Gives back what a request was charged.
+    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.refund(request).await
+    }
+
+    /// Lets whoever a request is about start afresh.
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.reset(request).await
+    }
+
+    /// What every limit of the policy would say, and how it stands.
+    pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
+        self.limiter.explain(request).await
+    }
+}
+
+/// The value of a future that waits for nothing, as all are that ask a [local](Gate::is_local) gate.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
     }
 }

@@ -16,11 +16,16 @@
 //! ```
 
 mod gate;
+mod listener;
 mod server;
 mod settings;
+mod store;
+mod tls;
 mod transport;
 mod worker;
 
 pub use gate::Gate;
 pub use server::{ServeError, Server, serve};
-pub use settings::Settings;
+pub use settings::{Address, Answers, Body, EnvoyHeaders, Listen, Settings, TlsFiles};
+pub use tls::TlsError;
+pub use transport::Protocol;

@@ -2,18 +2,21 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::gate::Gate;
-use crate::settings::Settings;
-use crate::transport::Door;
+use crate::listener::Bound;
+use crate::settings::{Address, Listen, Settings};
+use crate::tls::{Tls, TlsError};
+use crate::transport::{Door, Protocol};
 use crate::worker::{self, Visitor};
 
 /// How many sockets wait for a worker to take them up.
@@ -23,24 +26,48 @@ const MAX_WAITING: usize = 1_024;
 /// descriptors: until one is closed, asking again at once would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How often the files of certificates are looked at.
+const CERTIFICATES: Duration = Duration::from_secs(10);
+
 /// A server that runs until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Server {
-    resp: Option<SocketAddr>,
-    http: Option<SocketAddr>,
+    open: Vec<(Protocol, Address)>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Server {
+    /// Where it listens, and what is spoken there.
+    pub fn listeners(&self) -> &[(Protocol, Address)] {
+        &self.open
+    }
+
     /// Where it speaks the Redis protocol.
-    pub const fn resp(&self) -> Option<SocketAddr> {
-        self.resp
+    pub fn resp(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Resp)
     }
 
     /// Where it speaks HTTP.
-    pub const fn http(&self) -> Option<SocketAddr> {
-        self.http
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Http)
+    }
+
+    /// Where it speaks gRPC.
+    pub fn grpc(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Grpc)
+    }
+
+    /// Where it answers those who run it.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Admin)
+    }
+
+    fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
+        self.open.iter().find_map(|(spoken, address)| match address {
+            Address::Tcp(address) if *spoken == protocol => Some(*address),
+            _ => None,
+        })
     }
 
     /// Takes no more connections, answers what has been read, closes, and waits for all of it, at
@@ -62,18 +89,25 @@ impl Drop for Server {
 
 /// Starts a server: its listeners are open once this returns.
 pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
-    let password = settings.password.as_deref().map(Arc::from);
-    let resp = settings.resp.map(|address| bind(address, Door::Resp { password })).transpose()?;
-    let http = settings.http.map(|address| bind(address, Door::Http)).transpose()?;
-    let bound = |open: &Option<Listening>| open.as_ref().map(|listening| listening.address);
-    let (resp_address, http_address) = (bound(&resp), bound(&http));
+    let wanted = [
+        (Protocol::Resp, &settings.resp),
+        (Protocol::Http, &settings.http),
+        (Protocol::Grpc, &settings.grpc),
+        (Protocol::Admin, &settings.admin),
+    ];
+    let mut listening = Vec::new();
+    for (protocol, listen) in wanted {
+        listening.extend(listen.as_ref().map(|listen| open(protocol, listen)).transpose()?);
+    }
+    let open = listening.iter().map(|open| (open.door.protocol, open.address.clone())).collect();
     let (stop, stopped) = watch::channel(false);
     // From here on, dropping it ends the threads that are there already.
-    let mut server = Server { resp: resp_address, http: http_address, stop, threads: Vec::new() };
+    let mut server = Server { open, stop, threads: Vec::new() };
     let mut workers = Vec::new();
+    let settings = Arc::new(settings.clone());
     for number in 0..settings.threads.get() {
         let (sender, visitors) = mpsc::channel(MAX_WAITING);
-        let (gate, settings) = (gate.clone(), settings.clone());
+        let (gate, settings) = (gate.clone(), Arc::clone(&settings));
         let runtime = runtime().map_err(ServeError::Start)?;
         let work = move || runtime.block_on(worker::work(visitors, gate, settings));
         server.threads.push(start(format!("tidegate-{number}"), work)?);
@@ -83,11 +117,14 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let max_connections = settings.max_connections;
     let welcome = move || {
         runtime.block_on(async {
-            let mut accepting = tokio::task::JoinSet::new();
-            for Listening { listener, door, .. } in resp.into_iter().chain(http) {
+            let mut accepting = JoinSet::new();
+            for Listening { bound, door, .. } in listening {
                 let places = Arc::new(Semaphore::new(max_connections));
+                if door.tls.is_some() {
+                    accepting.spawn(renew(Arc::clone(&door), stopped.clone()));
+                }
                 let reception = Reception { door, places, workers: workers.clone() };
-                accepting.spawn(reception.accept(listener, stopped.clone()));
+                accepting.spawn(reception.accept(bound, stopped.clone()));
             }
             // The workers end once nobody can send them anybody.
             drop(workers);
@@ -100,18 +137,19 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
 
 /// An open listener that nobody is accepted from yet.
 struct Listening {
-    listener: StdListener,
-    address: SocketAddr,
-    door: Door,
+    bound: Bound,
+    address: Address,
+    door: Arc<Door>,
 }
 
-fn bind(address: SocketAddr, door: Door) -> Result<Listening, ServeError> {
-    let name = door.name();
-    let refused = |error| ServeError::Bind { name, address, error };
-    let listener = StdListener::bind(address).map_err(refused)?;
-    listener.set_nonblocking(true).map_err(refused)?;
-    let address = listener.local_addr().map_err(refused)?;
-    Ok(Listening { listener, address, door })
+fn open(protocol: Protocol, listen: &Listen) -> Result<Listening, ServeError> {
+    let (name, address) = (protocol.name(), listen.address.clone());
+    let tls = listen.tls.clone().map(|files| Tls::load(files, protocol.in_tls()));
+    let tls = tls.transpose().map_err(|error| ServeError::Tls { name, error })?;
+    let refused = |error| ServeError::Bind { name, address: listen.address.clone(), error };
+    let bound = Bound::open(&address).map_err(refused)?;
+    let address = bound.address().map_err(refused)?;
+    Ok(Listening { bound, address, door: Arc::new(Door { protocol, tls }) })
 }
 
 fn runtime() -> io::Result<runtime::Runtime> {
@@ -122,18 +160,28 @@ fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
     thread::Builder::new().name(name).spawn(work).map_err(ServeError::Start)
 }
 
+/// Takes over certificates that have been renewed.
+async fn renew(door: Arc<Door>, mut stopped: watch::Receiver<bool>) {
+    let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
+    let mut stopping = pin!(stopping);
+    while tokio::time::timeout(CERTIFICATES, stopping.as_mut()).await.is_err() {
+        // What cannot be used yet may be half written: the old ones stay, and it is tried again.
+        let _ = door.tls.as_ref().map(Tls::reload);
+    }
+}
+
 /// Who stands at a door and shows people in.
 struct Reception {
-    door: Door,
+    door: Arc<Door>,
     places: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Visitor>>,
 }
 
 impl Reception {
-    async fn accept(self, listener: StdListener, mut stopped: watch::Receiver<bool>) {
+    async fn accept(self, bound: Bound, mut stopped: watch::Receiver<bool>) {
         // It is registered here, for it has to be in the runtime that waits for it.
-        let Ok(listener) = TcpListener::from_std(listener) else { return };
-        let mut turns = (0..self.workers.len()).cycle();
+        let Ok(listener) = bound.register() else { return };
+        let mut turn = 0;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -141,19 +189,25 @@ impl Reception {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((socket, _)) => {
+                Ok(socket) => {
                     let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { continue };
-                    // Leaves this thread's poller; the worker's will take it up.
-                    let Ok(socket) = socket.into_std() else { continue };
-                    let visitor = Visitor { socket, place, door: self.door.clone() };
-                    let worker = turns.next().and_then(|turn| self.workers.get(turn));
-                    if let Some(worker) = worker {
-                        // Fails only if the worker has panicked: the others go on.
-                        let _ = worker.send(visitor).await;
-                    }
+                    turn += 1;
+                    self.show_in(turn, Visitor { socket, place, door: Arc::clone(&self.door) })
+                        .await;
                 }
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    /// To the worker whose turn it is; to the next if that one has ended, as by a panic.
+    async fn show_in(&self, turn: usize, mut visitor: Visitor) {
+        for next in 0..self.workers.len() {
+            let Some(worker) = self.workers.get((turn + next) % self.workers.len()) else { return };
+            match worker.send(visitor).await {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(back)) => visitor = back,
             }
         }
     }
@@ -174,9 +228,16 @@ pub enum ServeError {
         /// What would have been spoken there.
         name: &'static str,
         /// Where.
-        address: SocketAddr,
+        address: Address,
         /// Why not.
         error: io::Error,
+    },
+    /// A certificate cannot be used.
+    Tls {
+        /// What would have been encrypted by it.
+        name: &'static str,
+        /// Why not.
+        error: TlsError,
     },
     /// A thread or its runtime could not be started.
     Start(io::Error),
@@ -191,6 +252,7 @@ impl fmt::Display for ServeError {
             Self::Bind { name, address, error } => {
                 write!(f, "cannot listen on {address} for {name}: {error}")
             }
+            Self::Tls { name, error } => write!(f, "cannot encrypt {name}: {error}"),
             Self::Start(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -200,6 +262,7 @@ impl std::error::Error for ServeError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Bind { error, .. } | Self::Start(error) => Some(error),
+            Self::Tls { error, .. } => Some(error),
         }
     }
 }

@@ -1,19 +1,27 @@
 //! What a server is told at its start.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 /// What a server is told at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to speak the Redis protocol; nowhere if `None`. Port 0 is any that is free.
-    pub resp: Option<SocketAddr>,
-    /// Where to speak HTTP; nowhere if `None`.
-    pub http: Option<SocketAddr>,
+    /// Where to speak the Redis protocol; nowhere if `None`.
+    pub resp: Option<Listen>,
+    /// Where to speak HTTP.
+    pub http: Option<Listen>,
+    /// Where to speak gRPC.
+    pub grpc: Option<Listen>,
+    /// Where to answer those who run the daemon.
+    pub admin: Option<Listen>,
     /// What clients of the Redis protocol have to say first; nothing if `None`.
     pub password: Option<String>,
+    /// What answers tell beyond the verdict.
+    pub answers: Answers,
     /// How many threads answer.
     pub threads: NonZeroUsize,
     /// How many connections each door holds. One more is closed as soon as it is opened.
@@ -21,6 +29,10 @@ pub struct Settings {
     /// A connection that has completed no request, or taken no answer, for this long is closed, at
     /// the latest after twice the time.
     pub idle_after: Duration,
+    /// A connection of gRPC is asked to end after about so long, so that clients spread anew.
+    pub max_age: Duration,
+    /// How long it may take to do so.
+    pub max_age_grace: Duration,
     /// How long connections may take to finish once the server stops.
     pub drain: Duration,
 }
@@ -30,11 +42,109 @@ impl Default for Settings {
         Self {
             resp: None,
             http: None,
+            grpc: None,
+            admin: None,
             password: None,
+            answers: Answers::default(),
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             max_connections: 10_000,
             idle_after: Duration::from_secs(300),
+            max_age: Duration::from_secs(24 * 3_600),
+            max_age_grace: Duration::from_secs(3_600),
             drain: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where to listen, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Where.
+    pub address: Address,
+    /// Encrypted, if given.
+    pub tls: Option<TlsFiles>,
+}
+
+impl<A: Into<SocketAddr>> From<A> for Listen {
+    fn from(address: A) -> Self {
+        Self { address: Address::Tcp(address.into()), tls: None }
+    }
+}
+
+/// A place to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Port 0 is any that is free.
+    Tcp(SocketAddr),
+    /// A socket in the file system. One that is left over there is replaced, and it is removed in
+    /// the end.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// Files in PEM. They are read again when they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and those that vouch for it.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// Whoever vouches for clients. If given, a client has to show a certificate.
+    pub client_authority: Option<PathBuf>,
+    /// If given, a client's certificate has to bear one of these names.
+    pub client_names: Vec<String>,
+}
+
+/// What answers tell beyond the verdict.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    /// `X-RateLimit-*` beside the fields of the IETF draft.
+    pub x_rate_limit: bool,
+    /// What the body of a denial is.
+    pub body: Body,
+    /// The three headers of envoyproxy/ratelimit instead of those of the IETF draft, in gRPC.
+    pub envoy_headers: Option<EnvoyHeaders>,
+    /// Dynamic metadata as envoyproxy/ratelimit gives them, in gRPC.
+    pub dynamic_metadata: bool,
+}
+
+/// What the body of a denial is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Body {
+    /// The same document as that of an allowed request.
+    #[default]
+    Json,
+    /// `application/problem+json`.
+    Problem,
+    /// Nothing.
+    Empty,
+}
+
+/// What envoyproxy/ratelimit calls its headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvoyHeaders {
+    /// For the limit.
+    pub limit: String,
+    /// For what remains of it.
+    pub remaining: String,
+    /// For the seconds until it is whole again.
+    pub reset: String,
+}
+
+impl Default for EnvoyHeaders {
+    fn default() -> Self {
+        Self {
+            limit: "RateLimit-Limit".into(),
+            remaining: "RateLimit-Remaining".into(),
+            reset: "RateLimit-Reset".into(),
         }
     }
 }

@@ -1,27 +1,52 @@
 //! Doors: each turns bytes of a protocol into questions, and answers into bytes.
 
+pub(crate) mod admin;
+pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;
+mod stream;
 
-use std::sync::Arc;
+use crate::tls::Tls;
+
+pub(crate) use self::stream::Stream;
 
 /// What is spoken on a listener.
-#[derive(Clone, Debug)]
-pub(crate) enum Door {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
     /// The Redis protocol.
-    Resp {
-        /// What clients have to say first.
-        password: Option<Arc<str>>,
-    },
+    Resp,
     /// HTTP/1.1.
     Http,
+    /// gRPC over HTTP/2.
+    Grpc,
+    /// HTTP/1.1, for those who run the daemon.
+    Admin,
 }
 
-impl Door {
-    pub(crate) const fn name(&self) -> &'static str {
+impl Protocol {
+    /// What people call it.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Resp { .. } => "RESP",
+            Self::Resp => "RESP",
             Self::Http => "HTTP",
+            Self::Grpc => "gRPC",
+            Self::Admin => "admin",
         }
     }
+
+    /// What TLS calls it.
+    pub(crate) const fn in_tls(self) -> &'static [&'static str] {
+        match self {
+            Self::Resp => &[],
+            Self::Http | Self::Admin => &["http/1.1"],
+            Self::Grpc => &["h2"],
+        }
+    }
+}
+
+/// A door: what is spoken behind it, and how it is locked.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) protocol: Protocol,
+    pub(crate) tls: Option<Tls>,
 }

@@ -1,27 +1,31 @@
 //! A thread that answers, on a runtime of its own.
 
-use std::net::TcpStream as StdStream;
+use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::gate::Gate;
+use crate::listener::Socket;
 use crate::settings::Settings;
-use crate::transport::{Door, http, resp};
+use crate::transport::{Door, Protocol, admin, grpc, http, resp};
 
 /// A connection on its way from the listener to the worker.
 #[derive(Debug)]
 pub(crate) struct Visitor {
-    pub(crate) socket: StdStream,
+    pub(crate) socket: Socket,
     /// One of the places behind the door, free again when the connection ends.
     pub(crate) place: OwnedSemaphorePermit,
-    pub(crate) door: Door,
+    pub(crate) door: Arc<Door>,
 }
 
 /// Serves whoever is sent, until nobody can be; then lets them finish.
-pub(crate) async fn work(mut visitors: mpsc::Receiver<Visitor>, gate: Gate, settings: Settings) {
+pub(crate) async fn work(
+    mut visitors: mpsc::Receiver<Visitor>,
+    gate: Gate,
+    settings: Arc<Settings>,
+) {
     // The worker's own, so that connections of other threads do not contend for it.
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -31,7 +35,7 @@ pub(crate) async fn work(mut visitors: mpsc::Receiver<Visitor>, gate: Gate, sett
                 let Some(visitor) = visitor else { break };
                 let house = House {
                     gate: gate.clone(),
-                    idle_after: settings.idle_after,
+                    settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
                 };
                 connections.spawn(receive(visitor, house));
@@ -50,19 +54,23 @@ pub(crate) async fn work(mut visitors: mpsc::Receiver<Visitor>, gate: Gate, sett
 #[derive(Debug)]
 pub(crate) struct House {
     pub(crate) gate: Gate,
-    pub(crate) idle_after: std::time::Duration,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
 async fn receive(visitor: Visitor, house: House) {
     let Visitor { socket, place, door } = visitor;
     // What fails here is a peer that has gone already.
-    let Ok(socket) = TcpStream::from_std(socket) else { return };
-    // A batch is one write; waiting for more would only delay the rest of a long one.
-    let _ = socket.set_nodelay(true);
-    match door {
-        Door::Resp { password } => resp::converse(socket, house, password).await,
-        Door::Http => http::converse(socket, house).await,
+    let Ok(mut stream) = socket.register() else { return };
+    if let Some(tls) = &door.tls {
+        let Some(encrypted) = tls.accept(stream).await else { return };
+        stream = encrypted;
+    }
+    match door.protocol {
+        Protocol::Resp => resp::converse(stream, house).await,
+        Protocol::Http => http::converse(stream, house).await,
+        Protocol::Grpc => grpc::converse(stream, house).await,
+        Protocol::Admin => admin::converse(stream, house).await,
     }
     drop(place);
 }

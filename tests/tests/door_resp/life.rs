@@ -57,7 +57,7 @@ fn whoever_completes_nothing_is_closed() {
 #[test]
 fn a_port_that_is_taken_is_told() {
     let door = Door::open();
-    let taken = Settings { resp: Some(door.address()), ..settings() };
+    let taken = Settings { resp: Some(door.address().into()), ..settings() };
     let error = serve(&taken, &door.gate).unwrap_err().to_string();
     let told =
         format!("cannot listen on {} for RESP: another program does already", door.address());

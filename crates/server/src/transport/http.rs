@@ -24,9 +24,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::Stream;
 use crate::gate::Gate;
 use crate::worker::House;
 
@@ -49,9 +49,9 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// Answers until the peer has had enough or the server stops.
-pub(crate) async fn converse(socket: TcpStream, house: House) {
-    let House { gate, idle_after, mut stopped } = house;
-    let Ok(peer) = socket.peer_addr().map(|address| address.ip()) else { return };
+pub(crate) async fn converse(stream: Stream, house: House) {
+    let House { gate, settings, mut stopped } = house;
+    let peer = stream.peer();
     let service = service_fn(|request| {
         let gate = &gate;
         async move { Ok::<_, Infallible>(route(gate, peer, request).await) }
@@ -59,10 +59,10 @@ pub(crate) async fn converse(socket: TcpStream, house: House) {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME.min(idle_after))
+        .header_read_timeout(HEAD_TIME.min(settings.idle_after))
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let is_stopping = tokio::select! {
         biased;
         // That it broke off concerns nobody but the peer, who knows.
@@ -76,10 +76,10 @@ pub(crate) async fn converse(socket: TcpStream, house: House) {
     }
 }
 
-async fn route(gate: &Gate, peer: IpAddr, request: Request<Incoming>) -> Reply {
+async fn route(gate: &Gate, peer: Option<IpAddr>, request: Request<Incoming>) -> Reply {
     match (request.uri().path(), request.method()) {
         ("/v1/check", &Method::POST) => match body(request.into_body()).await {
-            Ok(body) => question::check(gate, &body),
+            Ok(body) => question::check(gate, &body).await,
             Err(refused) => refused,
         },
         ("/v1/check", _) => {
@@ -90,7 +90,7 @@ async fn route(gate: &Gate, peer: IpAddr, request: Request<Incoming>) -> Reply {
         // Some proxies ask with the method of the request that they ask about.
         ("/v1/auth", _) => {
             let (head, _) = request.into_parts();
-            forward::check(gate, peer, &head)
+            forward::check(gate, peer, &head).await
         }
         ("/healthz", _) => plain(StatusCode::OK, "ok\n"),
         _ => refusal(StatusCode::NOT_FOUND, "there is /v1/check, /v1/auth and /healthz"),

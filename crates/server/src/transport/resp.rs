@@ -11,29 +11,36 @@
 //!
 //! # Bounds
 //! A request as in `frame.rs`. While answers wait for the peer, nothing is read; they are at most
-//! [`MAX_ANSWERS`] bytes and those of one more request.
+//! [`MAX_ANSWERS`] bytes and those of one more request. At most [`MAX_ASKED`] requests of a connection
+//! wait for a store that is not in this process.
 
 mod command;
 mod connection;
+mod decision;
 mod frame;
 mod policy;
 mod reply;
 mod throttle;
 
 use std::cell::RefCell;
+use std::future::ready;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use tidegate::Timestamp;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use self::command::{After, Session};
+use self::command::{After, Session, Step};
+use self::decision::Errand;
 use self::frame::{Frame, Places, Words};
+use super::Stream;
 use crate::worker::House;
 
 /// How much is read at once.
@@ -41,6 +48,9 @@ const MAX_READ: usize = 64 << 10;
 
 /// No further request is carried out while more bytes of answers than this have not been sent.
 const MAX_ANSWERS: usize = 256 << 10;
+
+/// How many requests of one connection wait for the store. They go there together.
+const MAX_ASKED: usize = 128;
 
 /// How long a peer has to close its side after we have closed ours. Closing while it still sends
 /// could cost it the answers that are on their way.
@@ -63,8 +73,10 @@ thread_local! {
 
 /// One connection.
 struct Conversation {
-    socket: TcpStream,
+    socket: Stream,
     session: Session,
+    /// Answers that the store still owes, and those that have to wait for them.
+    asked: FuturesOrdered<BoxFuture<'static, Vec<u8>>>,
     /// What came and is not yet carried out: part of a request, or what has to wait for the peer.
     pending: Vec<u8>,
     /// Answers that the peer has not taken yet.
@@ -73,21 +85,22 @@ struct Conversation {
     was_active: bool,
     ticks: Interval,
     after: After,
-    /// Whether something pending is whole, and waits for the peer to take answers.
+    /// Whether something pending is whole, and waits for the peer or the store.
     is_held_back: bool,
     /// Whether to end as soon as nothing more comes.
     is_stopping: bool,
 }
 
 /// Talks until either side has had enough.
-pub(crate) async fn converse(socket: TcpStream, house: House, password: Option<Arc<str>>) {
+pub(crate) async fn converse(socket: Stream, house: House) {
     static NEXT: AtomicI64 = AtomicI64::new(1);
-    let House { gate, idle_after, mut stopped } = house;
-    let mut ticks = interval(idle_after);
+    let House { gate, settings, mut stopped } = house;
+    let mut ticks = interval(settings.idle_after);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut conversation = Conversation {
         socket,
-        session: Session::new(gate, password, NEXT.fetch_add(1, Ordering::Relaxed)),
+        session: Session::new(gate, Arc::clone(&settings), NEXT.fetch_add(1, Ordering::Relaxed)),
+        asked: FuturesOrdered::new(),
         pending: Vec::new(),
         unsent: Vec::new(),
         // The first tick comes at once.
@@ -122,22 +135,52 @@ impl Conversation {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         DESK.with_borrow_mut(|desk| {
             loop {
-                let step = match self.unsent.is_empty() {
-                    false => self.poll_send(context).map_ok(|()| true),
-                    true if self.after == After::Leave => return Poll::Ready(Ok(())),
-                    true => self.poll_receive(context, desk),
-                };
-                match step {
+                match self.step(context, desk) {
                     Poll::Ready(Ok(true)) => {}
                     Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending if self.is_stopping && self.unsent.is_empty() => {
+                    Poll::Pending if self.is_stopping && self.owes_nothing() => {
                         return Poll::Ready(Ok(()));
                     }
                     Poll::Pending => return self.poll_idle(context),
                 }
             }
         })
+    }
+
+    fn owes_nothing(&self) -> bool {
+        self.unsent.is_empty() && self.asked.is_empty()
+    }
+
+    /// Does what comes next; false if nothing does.
+    fn step(&mut self, context: &mut Context<'_>, desk: &mut Desk) -> Poll<io::Result<bool>> {
+        if !self.unsent.is_empty() {
+            return self.poll_send(context).map_ok(|()| true);
+        }
+        if !self.asked.is_empty() {
+            desk.answers.clear();
+            self.collect(context, &mut desk.answers);
+            if !desk.answers.is_empty() || self.asked.is_empty() {
+                return self.send(context, &desk.answers).map_ok(|()| true);
+            }
+        }
+        match self.after {
+            After::Leave if self.asked.is_empty() => Poll::Ready(Ok(false)),
+            After::Leave => Poll::Pending,
+            // The next answer wakes it.
+            After::Stay if self.asked.len() >= MAX_ASKED => Poll::Pending,
+            After::Stay => self.poll_receive(context, desk),
+        }
+    }
+
+    /// Takes the answers that the store has given, in the order of the requests.
+    fn collect(&mut self, context: &mut Context<'_>, answers: &mut Vec<u8>) {
+        while answers.len() < MAX_ANSWERS
+            && let Poll::Ready(Some(answer)) = self.asked.poll_next_unpin(context)
+        {
+            answers.extend_from_slice(&answer);
+            self.was_active = true;
+        }
     }
 
     /// Reads once, carries out what has become whole, and sends the answers. False at the end.
@@ -154,7 +197,7 @@ impl Conversation {
             let done = self.carry_out(&pending, answers, places);
             pending.drain(..done);
         }
-        if answers.is_empty() && self.after == After::Stay {
+        if answers.is_empty() && self.after == After::Stay && !self.is_held_back {
             let mut buffer = ReadBuf::new(read);
             match Pin::new(&mut self.socket).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) => {}
@@ -165,7 +208,9 @@ impl Conversation {
             }
             let came = buffer.filled();
             if came.is_empty() {
-                return Poll::Ready(Ok(false));
+                // It may still want to hear what it asked for.
+                self.after = After::Leave;
+                return Poll::Ready(Ok(true));
             }
             if pending.is_empty() {
                 let done = self.carry_out(came, answers, places);
@@ -190,27 +235,62 @@ impl Conversation {
         let mut done = 0;
         self.is_held_back = false;
         while self.after == After::Stay {
-            if answers.len() >= MAX_ANSWERS {
+            if answers.len() >= MAX_ANSWERS || self.asked.len() >= MAX_ASKED {
                 self.is_held_back = true;
                 break;
             }
             let rest = &input[done..];
             match frame::read(rest, places) {
                 Frame::Whole(length) => {
-                    self.after = self.session.execute(now, &Words::new(rest, places), answers);
+                    let request = &rest[..length];
+                    self.answer(now, &Words::new(request, places), request, answers);
                     self.was_active = true;
                     done += length;
                 }
                 Frame::Part => break,
                 Frame::Broken(broken) => {
+                    let text = format!("ERR Protocol error: {}", broken.message());
                     let protocol = self.session.protocol;
-                    let mut replies = reply::Replies { bytes: answers, protocol };
-                    replies.error(format!("ERR Protocol error: {}", broken.message()));
+                    self.put(answers, |bytes| reply::Replies { bytes, protocol }.error(text));
                     self.after = After::Leave;
                 }
             }
         }
         if self.after == After::Leave { input.len() } else { done }
+    }
+
+    /// Answers a request, or sends for the answer.
+    fn answer(&mut self, now: Timestamp, words: &Words<'_>, request: &[u8], answers: &mut Vec<u8>) {
+        let mut aside = Vec::new();
+        // What the store owes comes first.
+        let bytes = if self.asked.is_empty() { answers } else { &mut aside };
+        let step = self.session.execute(now, words, bytes);
+        let is_silent = self.session.is_silent();
+        match step {
+            Step::Done(after) => self.after = after,
+            Step::Ask(asking) => {
+                let (gate, protocol) = (self.session.gate.clone(), self.session.protocol);
+                let errand = Errand { gate, now, asking, protocol, frame: request.into() };
+                let answer = errand.run();
+                self.asked.push_back(match is_silent {
+                    true => answer.map(|_| Vec::new()).boxed(),
+                    false => answer.boxed(),
+                });
+            }
+        }
+        if !aside.is_empty() {
+            self.asked.push_back(ready(aside).boxed());
+        }
+    }
+
+    /// Writes an answer of our own, behind what the store owes.
+    fn put(&mut self, answers: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.asked.is_empty() {
+            return write(answers);
+        }
+        let mut aside = Vec::new();
+        write(&mut aside);
+        self.asked.push_back(ready(aside).boxed());
     }
 
     /// Sends as much as the peer takes at once; the rest is kept for later.
@@ -248,7 +328,9 @@ impl Conversation {
     /// nor a reader that takes one now and then keeps a connection.
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.ticks.poll_tick(context));
+            if self.ticks.poll_tick(context).is_pending() {
+                return Poll::Pending;
+            }
             if !std::mem::take(&mut self.was_active) {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }

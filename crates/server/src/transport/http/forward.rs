@@ -12,7 +12,7 @@ use super::{Reply, answer, plain, refusal};
 use crate::gate::Gate;
 
 /// Decides by the descriptors that the domain's `requests` make of the request.
-pub(crate) fn check(gate: &Gate, peer: IpAddr, head: &Parts) -> Reply {
+pub(crate) async fn check(gate: &Gate, peer: Option<IpAddr>, head: &Parts) -> Reply {
     let policy = gate.policy();
     let domain = match domain(head).map(Ok).unwrap_or_else(|| only_domain(&policy)) {
         Ok(domain) => domain,
@@ -44,7 +44,7 @@ pub(crate) fn check(gate: &Gate, peer: IpAddr, head: &Parts) -> Reply {
         path: path.unwrap_or("/"),
         host: host.or_else(|| text(HOST.as_str())),
         headers: &headers,
-        peer: Some(peer),
+        peer,
     };
     let described = rules.describe(&request);
     let entries: Vec<Vec<Entry<'_>>> = described
@@ -57,7 +57,7 @@ pub(crate) fn check(gate: &Gate, peer: IpAddr, head: &Parts) -> Reply {
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| Descriptor::new(entries)).collect();
     let request = Request { domain: &domain, descriptors: &descriptors, hits: None };
-    match gate.check(&request) {
+    match gate.check(&request).await {
         Ok(answer) => answer::for_proxy(&answer),
         Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
     }

@@ -10,7 +10,7 @@ use tidegate_core::{Builder, UnknownAlgorithm};
 
 use super::answer::{self, Told};
 use super::{Reply, refusal};
-use crate::gate::Gate;
+use crate::gate::{Gate, Given};
 
 /// Either a key and a limit that comes with it, or a domain of the policy and descriptors.
 #[derive(Debug, Deserialize)]
@@ -51,23 +51,26 @@ impl Side {
 }
 
 /// Decides what a body asks.
-pub(crate) fn check(gate: &Gate, body: &[u8]) -> Reply {
-    match ask(gate, body) {
+pub(crate) async fn check(gate: &Gate, body: &[u8]) -> Reply {
+    match ask(gate, body).await {
         Ok(reply) => reply,
         Err(why) => refusal(StatusCode::BAD_REQUEST, &why),
     }
 }
 
-fn ask(gate: &Gate, body: &[u8]) -> Result<Reply, String> {
+async fn ask(gate: &Gate, body: &[u8]) -> Result<Reply, String> {
     let question: Question = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     match (&question.key, &question.domain) {
         (Some(key), None) => {
             let limit = question.limit()?;
-            let decision = gate.charge_any(key.as_bytes(), &limit, Op::Take(question.cost()));
+            let op = Op::Take(question.cost());
+            let given = Given { key: key.as_bytes(), limit: &limit, op };
+            let decision = gate.charge(gate.now(), &given).await;
+            let decision = decision.map_err(|error| error.to_string())?;
             let algorithm = question.algorithm()?;
             Ok(answer::given(&Told { name: "given", algorithm, limit, decision }))
         }
-        (None, Some(domain)) => question.ask_policy(gate, domain),
+        (None, Some(domain)) => question.ask_policy(gate, domain).await,
         _ => Err("say key and rate, or domain and descriptors".into()),
     }
 }
@@ -93,7 +96,7 @@ impl Question {
         builder.build().map_err(|wrong| wrong.to_string())
     }
 
-    fn ask_policy(&self, gate: &Gate, domain: &str) -> Result<Reply, String> {
+    async fn ask_policy(&self, gate: &Gate, domain: &str) -> Result<Reply, String> {
         if self.rate.is_some() || self.burst.is_some() || self.algorithm.is_some() {
             return Err("the limits of a domain are in its policy".into());
         }
@@ -103,7 +106,7 @@ impl Question {
         let descriptors: Vec<Descriptor<'_>> =
             sides.iter().map(|entries| Descriptor::new(entries)).collect();
         let request = Request { domain, descriptors: &descriptors, hits: self.cost };
-        let answer = gate.check(&request).map_err(|error| error.to_string())?;
+        let answer = gate.check(&request).await.map_err(|error| error.to_string())?;
         Ok(answer::of_policy(&answer))
     }
 }

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use tidegate::{Limit, Rate, Span, Timestamp};
+use tidegate::Timestamp;
 
+use super::connection;
+use super::decision::{Asker, Asking};
 use super::frame::{Words, integer};
 use super::reply::{Protocol, Replies};
-use super::{connection, policy, throttle};
-use crate::gate::Gate;
+use super::throttle::Recent;
+use crate::gate::{Gate, at_once};
+use crate::settings::Settings;
 
 /// The longest name of a command; longer ones are unknown.
 const LONGEST_NAME: usize = 16;
@@ -16,7 +19,7 @@ const LONGEST_NAME: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) gate: Gate,
-    pub(crate) password: Option<Arc<str>>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) is_known: bool,
     pub(crate) protocol: Protocol,
     /// A number that no other client of the process has.
@@ -24,8 +27,7 @@ pub(crate) struct Session {
     /// What the client calls itself.
     pub(crate) name: Vec<u8>,
     pub(crate) silence: Silence,
-    /// The last limit that came with a command: most clients send the same numbers each time.
-    recent: Option<(Numbers, Limit)>,
+    recent: Recent,
 }
 
 /// Which answers a client does not want to see.
@@ -50,68 +52,80 @@ pub(crate) enum After {
     Leave,
 }
 
-/// The numbers of a bucket, as they come with a command.
+/// What came of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Numbers {
-    pub(crate) capacity: u64,
-    pub(crate) count: u64,
-    /// In seconds.
-    pub(crate) period: u64,
+pub(crate) enum Step {
+    /// It is answered.
+    Done(After),
+    /// The store has to be waited for.
+    Ask(Asking),
 }
 
 impl Session {
-    pub(crate) const fn new(gate: Gate, password: Option<Arc<str>>, id: i64) -> Self {
+    pub(crate) fn new(gate: Gate, settings: Arc<Settings>, id: i64) -> Self {
         Self {
             gate,
-            is_known: password.is_none(),
-            password,
+            is_known: settings.password.is_none(),
+            settings,
             protocol: Protocol::Resp2,
             id,
             name: Vec::new(),
             silence: Silence::Off,
-            recent: None,
+            recent: Recent::default(),
         }
     }
 
-    /// Carries out one command and appends its answer.
+    /// Carries out one command and appends its answer, unless the store has to be waited for.
     pub(crate) fn execute(
         &mut self,
         now: Timestamp,
         words: &Words<'_>,
         bytes: &mut Vec<u8>,
-    ) -> After {
+    ) -> Step {
         if words.len() == 0 {
-            return After::Stay;
+            return Step::Done(After::Stay);
         }
         let start = bytes.len();
         let mut replies = Replies { bytes, protocol: self.protocol };
-        let after = self.dispatch(now, words, &mut replies);
+        let step = self.dispatch(now, words, &mut replies);
         // A command that changes the silence is under the new one already, as in Redis.
         if self.silence != Silence::Off {
             bytes.truncate(start);
         }
+        step
+    }
+
+    /// Whether the answer of the present command is not wanted. Asked once for each command, after it.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        let is_silent = self.silence != Silence::Off;
         self.silence = match self.silence {
             Silence::Starts => Silence::Once,
             Silence::Once => Silence::Off,
             lasting => lasting,
         };
-        after
+        is_silent
     }
 
-    fn dispatch(&mut self, now: Timestamp, words: &Words<'_>, replies: &mut Replies<'_>) -> After {
+    fn dispatch(&mut self, now: Timestamp, words: &Words<'_>, replies: &mut Replies<'_>) -> Step {
         let mut name = [0; LONGEST_NAME];
         let name = upper(words.at(0), &mut name);
         if !self.is_known && !matches!(name, b"AUTH" | b"HELLO" | b"QUIT") {
             // A web page that makes a browser send requests here is not worth a second try.
             let is_browser = matches!(name, b"POST" | b"HOST:");
             replies.error("NOAUTH Authentication required.");
-            return if is_browser { After::Leave } else { After::Stay };
+            return Step::Done(if is_browser { After::Leave } else { After::Stay });
+        }
+        if let Some(asking) = Asking::named(name) {
+            if !self.gate.is_local() {
+                return Step::Ask(asking);
+            }
+            let mut asker = Asker { gate: &self.gate, now, recent: &mut self.recent };
+            if at_once(asking.answer(&mut asker, words, replies)).is_none() {
+                replies.error("ERR the store kept waiting");
+            }
+            return Step::Done(After::Stay);
         }
         match name {
-            b"CL.THROTTLE" => throttle::cell(self, now, words, replies),
-            b"THROTTLE" => throttle::crab(self, now, words, replies),
-            b"TG.CHECK" => policy::check(&self.gate, words, replies),
-            b"DEL" | b"UNLINK" => throttle::forget(&self.gate, now, words, replies),
             b"PING" => connection::ping(words, replies),
             b"ECHO" => connection::echo(words, replies),
             b"AUTH" => connection::auth(self, words, replies),
@@ -123,30 +137,15 @@ impl Session {
             b"SELECT" => connection::select(words, replies),
             b"QUIT" => {
                 replies.ok();
-                return After::Leave;
+                return Step::Done(After::Leave);
             }
             b"POST" | b"HOST:" => {
                 replies.error("ERR this is the Redis protocol, not HTTP");
-                return After::Leave;
+                return Step::Done(After::Leave);
             }
             _ => unknown(words, replies),
         }
-        After::Stay
-    }
-
-    /// The limit of these numbers, or what is wrong with them.
-    pub(crate) fn limit(&mut self, numbers: Numbers) -> Result<Limit, String> {
-        if let Some((recent, limit)) = &self.recent
-            && *recent == numbers
-        {
-            return Ok(*limit);
-        }
-        let period = numbers.period.checked_mul(1_000_000).map(Span::from_micros);
-        let period = period.ok_or("period must be between 1us and 10 years")?;
-        let bucket = Limit::token_bucket(Rate::new(numbers.count, period)).burst(numbers.capacity);
-        let limit = bucket.build().map_err(|wrong| wrong.to_string())?;
-        self.recent = Some((numbers, limit));
-        Ok(limit)
+        Step::Done(After::Stay)
     }
 }
 

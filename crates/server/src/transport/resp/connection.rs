@@ -73,7 +73,7 @@ pub(crate) fn auth(session: &mut Session, words: &Words<'_>, replies: &mut Repli
         3 => (words.at(1), words.at(2)),
         _ => return wrong_count("auth", replies),
     };
-    if session.password.is_none() && words.len() == 2 {
+    if session.settings.password.is_none() && words.len() == 2 {
         replies.error(
             "ERR AUTH <password> called without any password configured for the default user. \
              Are you sure your configuration is correct?",
@@ -88,7 +88,7 @@ pub(crate) fn auth(session: &mut Session, words: &Words<'_>, replies: &mut Repli
 
 /// Whether somebody may come in. As in Redis, without a password anyone called `default` may.
 fn admits(session: &Session, user: &[u8], password: &[u8]) -> bool {
-    let Some(expected) = session.password.as_deref() else { return user == b"default" };
+    let Some(expected) = session.settings.password.as_deref() else { return user == b"default" };
     let expected = expected.as_bytes();
     // Looks at every byte, so that the time does not tell how many were right.
     let differ = expected.iter().zip(password).fold(0, |differ, (a, b)| differ | (a ^ b));

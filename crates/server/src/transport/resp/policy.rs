@@ -16,17 +16,17 @@ const MAX_ENTRIES: usize = (MAX_WORDS - 2) / 2;
 /// `TG.CHECK domain key value [key value …] [COST n]`: whether limited, the limit, what remains,
 /// milliseconds until a retry helps (-1 if it need not, or never will) and until all is back, and what
 /// the limit is called that speaks for all. Where no limit counts, limit and remaining are -1.
-pub(crate) fn check(gate: &Gate, words: &Words<'_>, replies: &mut Replies<'_>) {
+pub(crate) async fn check(gate: &Gate, words: &Words<'_>, replies: &mut Replies<'_>) {
     if words.len() < 4 || !words.len().is_multiple_of(2) {
         return wrong_count("tg.check", replies);
     }
-    match ask(gate, words) {
+    match ask(gate, words).await {
         Ok(answer) => tell(&answer, replies),
         Err(text) => replies.error(text),
     }
 }
 
-fn ask(gate: &Gate, words: &Words<'_>) -> Result<Answer, String> {
+async fn ask(gate: &Gate, words: &Words<'_>) -> Result<Answer, String> {
     let text = |at: usize| str::from_utf8(words.at(at)).map_err(|_| "ERR words must be UTF-8");
     // A descriptor has at least one entry, so the first is never a cost.
     let costs = words.len() > 4 && words.at(words.len() - 2).eq_ignore_ascii_case(b"COST");
@@ -40,7 +40,7 @@ fn ask(gate: &Gate, words: &Words<'_>) -> Result<Answer, String> {
     }
     let descriptors = [Descriptor::new(&entries[..length])];
     let request = Request { domain: text(1)?, descriptors: &descriptors, hits };
-    gate.check(&request).map_err(|error| format!("ERR {error}"))
+    gate.check(&request).await.map_err(|error| format!("ERR {error}"))
 }
 
 fn tell(answer: &Answer, replies: &mut Replies<'_>) {

@@ -3,77 +3,161 @@
 //! What either does by mistake is not repeated: a negative quantity gives back at most what was taken,
 //! waits are rounded up to the next second, however little is missing, and no number panics.
 
-use tidegate::{Decision, Op, Span, Timestamp};
+use tidegate::store::{MAX_TOGETHER, StoreError};
+use tidegate::{Decision, Limit, Op, Rate, Span};
 
-use super::command::{Numbers, Session, natural, wrong_count};
+use super::command::{natural, wrong_count};
+use super::decision::Asker;
 use super::frame::{Words, integer};
 use super::reply::Replies;
-use crate::gate::Gate;
+use crate::gate::Given;
+
+/// The numbers of a bucket, as they come with a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Numbers {
+    capacity: u64,
+    count: u64,
+    /// In seconds.
+    period: u64,
+}
+
+impl Numbers {
+    fn limit(self) -> Result<Limit, String> {
+        let period = self.period.checked_mul(1_000_000).map(Span::from_micros);
+        let period = period.ok_or("ERR period must be between 1us and 10 years")?;
+        let bucket = Limit::token_bucket(Rate::new(self.count, period)).burst(self.capacity);
+        bucket.build().map_err(|wrong| format!("ERR {wrong}"))
+    }
+}
+
+/// The last limit that came with a command: most clients send the same numbers each time.
+#[derive(Debug, Default)]
+pub(crate) struct Recent(Option<(Numbers, Limit)>);
+
+impl Recent {
+    /// The limit of these numbers, or what is wrong with them.
+    fn limit(&mut self, numbers: Numbers) -> Result<Limit, String> {
+        if let Some((recent, limit)) = &self.0
+            && *recent == numbers
+        {
+            return Ok(*limit);
+        }
+        let limit = numbers.limit()?;
+        self.0 = Some((numbers, limit));
+        Ok(limit)
+    }
+}
+
+/// Why there is no decision, as Redis itself would say it.
+fn failed(error: StoreError) -> String {
+    format!("ERR {error}")
+}
 
 /// `CL.THROTTLE key max_burst count period [quantity]`, as in redis-cell: whether limited, the limit,
 /// what remains, seconds until a retry helps (-1 if it need not, or never will) and until all is back.
-pub(crate) fn cell(
-    session: &mut Session,
-    now: Timestamp,
-    words: &Words<'_>,
-    replies: &mut Replies<'_>,
-) {
-    match ask_cell(session, now, words) {
-        Ok(decision) => {
-            replies.array(5);
-            replies.integer(i64::from(!decision.is_allowed()));
-            replies.integer(count(decision.limit));
-            replies.integer(count(decision.remaining));
-            replies.integer(decision.retry_after().map_or(-1, seconds));
-            replies.integer(seconds(decision.reset_after));
-        }
+pub(crate) async fn cell(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+    match ask_cell(asker, words).await {
+        Ok(decision) => tell_cell(&decision, replies),
         Err(text) => replies.error(text),
     }
 }
 
-fn ask_cell(session: &mut Session, now: Timestamp, words: &Words<'_>) -> Result<Decision, String> {
-    let cell = |text: &str| format!("Cell error: Store error: {text}");
+fn tell_cell(decision: &Decision, replies: &mut Replies<'_>) {
+    replies.array(5);
+    replies.integer(i64::from(!decision.is_allowed()));
+    replies.integer(count(decision.limit));
+    replies.integer(count(decision.remaining));
+    replies.integer(decision.retry_after().map_or(-1, seconds));
+    replies.integer(seconds(decision.reset_after));
+}
+
+async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, String> {
     if !(5..=6).contains(&words.len()) {
         let usage = "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
-        return Err(cell(usage));
+        return Err(cell_error(usage));
     }
-    let number = |at: usize| {
-        let word = words.at(at);
+    let quantity = if words.len() == 6 { Some(words.at(5)) } else { None };
+    let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
+    let limit = asker.recent.limit(numbers)?;
+    let given = Given { key: words.at(1), limit: &limit, op };
+    asker.gate.charge(asker.now, &given).await.map_err(failed)
+}
+
+/// What redis-cell says of its own accord has no code in front.
+fn cell_error(text: &str) -> String {
+    format!("Cell error: Store error: {text}")
+}
+
+/// Burst, rate and period, and what to do.
+fn read_cell(numbers: [&[u8]; 3], quantity: Option<&[u8]>) -> Result<(Numbers, Op), String> {
+    let number = |word: &[u8]| {
         integer(word).ok_or_else(|| {
-            let shown = &word[..word.len().min(64)];
-            cell(&format!("Couldn't parse as integer: {}", String::from_utf8_lossy(shown)))
+            let shown = String::from_utf8_lossy(&word[..word.len().min(64)]);
+            cell_error(&format!("Couldn't parse as integer: {shown}"))
         })
     };
-    let (burst, rate, period) = (number(2)?, number(3)?, number(4)?);
-    let quantity = if words.len() == 6 { number(5)? } else { 1 };
+    let [burst, rate, period] = numbers;
+    let (burst, rate, period) = (number(burst)?, number(rate)?, number(period)?);
+    let quantity = quantity.map_or(Ok(1), number)?;
     if rate == 0 || period == 0 {
-        return Err(cell("Zero rates are not supported"));
+        return Err(cell_error("Zero rates are not supported"));
     }
     let positive = |name: &str, number: i64| {
         u64::try_from(number).map_err(|_| format!("ERR {name} must not be negative"))
     };
     let capacity = positive("max_burst", burst)?.saturating_add(1);
     let (rate, period) = (positive("count", rate)?, positive("period", period)?);
-    let limit = session.limit(Numbers { capacity, count: rate, period });
-    let limit = limit.map_err(|wrong| format!("ERR {wrong}"))?;
     let units = quantity.unsigned_abs();
     let op = if quantity < 0 { Op::Return(units) } else { Op::Take(units) };
-    Ok(session.gate.charge(now, words.at(1), &limit, op))
+    Ok((Numbers { capacity, count: rate, period }, op))
+}
+
+/// `TG.THROTTLE key max_burst count period quantity [key max_burst count period quantity …]`: as many
+/// limits as that, charged together or not at all. Answers with whether limited, and then with what
+/// `CL.THROTTLE` says of each.
+pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+    if words.len() < 6 || !(words.len() - 1).is_multiple_of(5) {
+        return wrong_count("tg.throttle", replies);
+    }
+    match ask_several(asker, words).await {
+        Ok(decisions) => {
+            replies.array(decisions.len() + 1);
+            let is_denied = decisions.iter().any(|decision| !decision.is_allowed());
+            replies.integer(i64::from(is_denied));
+            for decision in &decisions {
+                tell_cell(decision, replies);
+            }
+        }
+        Err(text) => replies.error(text),
+    }
+}
+
+async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Decision>, String> {
+    if words.len() > 5 * MAX_TOGETHER {
+        return Err(format!("ERR at most {MAX_TOGETHER} limits are decided together"));
+    }
+    let mut limits = Vec::with_capacity(MAX_TOGETHER);
+    for at in (1..words.len()).step_by(5) {
+        let numbers = [words.at(at + 1), words.at(at + 2), words.at(at + 3)];
+        let (numbers, op) = read_cell(numbers, Some(words.at(at + 4)))?;
+        if !matches!(op, Op::Take(_)) {
+            return Err("ERR what is decided together cannot be given back".into());
+        }
+        limits.push((words.at(at), numbers.limit()?, op));
+    }
+    let given: Vec<Given<'_>> =
+        limits.iter().map(|(key, limit, op)| Given { key, limit, op: *op }).collect();
+    asker.gate.charge_together(asker.now, &given).await.map_err(failed)
 }
 
 /// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: whether allowed, the limit,
 /// what remains, seconds until all is back, and until a retry helps (0 if it need not, -1 if it never
 /// will). Here the burst is the limit itself, not one less.
-pub(crate) fn crab(
-    session: &mut Session,
-    now: Timestamp,
-    words: &Words<'_>,
-    replies: &mut Replies<'_>,
-) {
+pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
     if !(5..=6).contains(&words.len()) {
         return wrong_count("throttle", replies);
     }
-    match ask_crab(session, now, words) {
+    match ask_crab(asker, words).await {
         Ok(decision) => {
             replies.array(5);
             replies.integer(i64::from(decision.is_allowed()));
@@ -87,7 +171,7 @@ pub(crate) fn crab(
     }
 }
 
-fn ask_crab(session: &mut Session, now: Timestamp, words: &Words<'_>) -> Result<Decision, String> {
+async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, String> {
     let number =
         |at: usize, name: &str| integer(words.at(at)).ok_or_else(|| format!("ERR invalid {name}"));
     let burst = number(2, "max_burst")?;
@@ -101,19 +185,25 @@ fn ask_crab(session: &mut Session, now: Timestamp, words: &Words<'_>) -> Result<
     let Some(((capacity, rate), period)) = numbers else {
         return Err("ERR invalid rate limit parameters".into());
     };
-    let limit = session.limit(Numbers { capacity, count: rate, period });
-    let limit = limit.map_err(|wrong| format!("ERR {wrong}"))?;
-    Ok(session.gate.charge(now, words.at(1), &limit, Op::Take(units)))
+    let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
+    let given = Given { key: words.at(1), limit: &limit, op: Op::Take(units) };
+    asker.gate.charge(asker.now, &given).await.map_err(failed)
 }
 
 /// `DEL key …`: lets keys of limits that come with the command start afresh, and tells how many of
 /// them owed something.
-pub(crate) fn forget(gate: &Gate, now: Timestamp, words: &Words<'_>, replies: &mut Replies<'_>) {
+pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
     if words.len() < 2 {
         return wrong_count("del", replies);
     }
-    let owed = words.from(1).filter(|key| gate.forget(now, key)).count();
-    replies.integer(owed as i64);
+    let mut owed = 0;
+    for key in words.from(1) {
+        match asker.gate.forget(asker.now, key).await {
+            Ok(was_owed) => owed += i64::from(was_owed),
+            Err(error) => return replies.error(failed(error)),
+        }
+    }
+    replies.integer(owed);
 }
 
 /// What a client may read as a number with a sign.

@@ -1,0 +1,117 @@
+//! Places where connections come in.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener as StdTcp;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener as StdUnix, UnixStream as StdUnixStream};
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::settings::Address;
+use crate::transport::Stream;
+
+/// An open listener that belongs to no runtime yet.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(StdTcp),
+    Unix(StdUnix, SocketFile),
+}
+
+/// An open listener of the runtime that waits for it.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix { listener: UnixListener, _file: SocketFile },
+}
+
+/// A connection that belongs to no runtime.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(std::net::TcpStream),
+    Unix(StdUnixStream),
+}
+
+/// Removes the file of a socket in the end, which the system does not.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Whoever starts next replaces what is left.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Bound {
+    /// Opens a listener.
+    pub(crate) fn open(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => {
+                let listener = StdTcp::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+            Address::Unix(path) => {
+                remove_leftover(path)?;
+                let listener = StdUnix::bind(path)?;
+                let file = SocketFile(path.clone());
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(listener, file))
+            }
+        }
+    }
+
+    /// Where it is: the port is known now.
+    pub(crate) fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+        }
+    }
+
+    /// Hands it to the runtime that this is called in.
+    pub(crate) fn register(self) -> io::Result<Listener> {
+        match self {
+            Self::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
+            Self::Unix(listener, file) => {
+                Ok(Listener::Unix { listener: UnixListener::from_std(listener)?, _file: file })
+            }
+        }
+    }
+}
+
+/// Removes the socket of a process that has ended; if somebody answers there, the place is taken.
+fn remove_leftover(path: &Path) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() || StdUnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    fs::remove_file(path)
+}
+
+impl Listener {
+    /// The next connection, free of this runtime's poller.
+    pub(crate) async fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => Ok(Socket::Tcp(listener.accept().await?.0.into_std()?)),
+            Self::Unix { listener, .. } => Ok(Socket::Unix(listener.accept().await?.0.into_std()?)),
+        }
+    }
+}
+
+impl Socket {
+    /// Hands it to the runtime that this is called in.
+    pub(crate) fn register(self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(socket) => {
+                let socket = TcpStream::from_std(socket)?;
+                // Answers leave in one piece; waiting for more would only delay the rest of a long one.
+                socket.set_nodelay(true)?;
+                Ok(Stream::Tcp(socket))
+            }
+            Self::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
+        }
+    }
+}

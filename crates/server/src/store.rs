@@ -1,0 +1,110 @@
+//! Where the daemon keeps state: in its own memory, or in servers that many daemons share.
+
+use std::sync::Mutex;
+use std::thread::{self, JoinHandle};
+
+use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::store::{Charge, Store, StoreError};
+use tidegate::{Decision, Explanation, Key, Limit, Timestamp};
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+/// One of the stores.
+#[derive(Debug)]
+pub(crate) enum AnyStore {
+    /// In this process; answers at once.
+    Memory(MemoryStore),
+    /// In Redis or Valkey.
+    Redis(RedisStore),
+}
+
+impl Store for AnyStore {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => Store::decide(store, now, charges, decisions).await,
+            Self::Redis(store) => store.decide(now, charges, decisions).await,
+        }
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => Store::decide_each(store, now, charges, decisions).await,
+            Self::Redis(store) => store.decide_each(now, charges, decisions).await,
+        }
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        key: Key<'_>,
+        limit: &Limit,
+    ) -> Result<Explanation, StoreError> {
+        match self {
+            Self::Memory(store) => Store::explain(store, now, key, limit).await,
+            Self::Redis(store) => store.explain(now, key, limit).await,
+        }
+    }
+
+    fn limits_changed(&self) {
+        match self {
+            Self::Memory(store) => store.limits_changed(),
+            Self::Redis(store) => store.limits_changed(),
+        }
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        match self {
+            Self::Memory(store) => store.clock(local),
+            Self::Redis(store) => store.clock(local),
+        }
+    }
+}
+
+/// The thread that the connections to the servers live on, until this is dropped. All workers ask
+/// through it, so that what they ask at the same time leaves in one command.
+#[derive(Debug)]
+pub(crate) struct StoreThread {
+    stop: Option<oneshot::Sender<()>>,
+    // Only to be `Sync`; nobody but `drop` takes it.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl StoreThread {
+    /// Connects, and keeps the connections.
+    pub(crate) fn connect(config: RedisConfig) -> Result<(Self, RedisStore), StoreError> {
+        let failed =
+            |why: std::io::Error| StoreError::Unavailable(format!("cannot start: {why}").into());
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let store = runtime.block_on(RedisStore::connect(config))?;
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {
+            // Ends when the sender is gone, whatever became of it.
+            let _ = runtime.block_on(stopped);
+        });
+        let thread = Mutex::new(Some(thread.map_err(failed)?));
+        Ok((Self { stop: Some(stop), thread }, store))
+    }
+}
+
+impl Drop for StoreThread {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let thread = self.thread.get_mut().map(Option::take);
+        if let Ok(Some(thread)) = thread {
+            // If it panicked, it has said so already.
+            let _ = thread.join();
+        }
+    }
+}

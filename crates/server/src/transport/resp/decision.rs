@@ -1,0 +1,88 @@
+//! Commands that the store decides, wherever it is.
+
+use tidegate::Timestamp;
+
+use super::frame::{self, Places, Words};
+use super::reply::{Protocol, Replies};
+use super::{policy, throttle};
+use crate::gate::Gate;
+
+/// What the store is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asking {
+    /// `CL.THROTTLE`
+    Cell,
+    /// `THROTTLE`
+    Crab,
+    /// `TG.THROTTLE`
+    Several,
+    /// `TG.CHECK`
+    Policy,
+    /// `DEL`, `UNLINK`
+    Forget,
+}
+
+impl Asking {
+    /// By the name of the command, in capitals.
+    pub(crate) const fn named(name: &[u8]) -> Option<Self> {
+        match name {
+            b"CL.THROTTLE" => Some(Self::Cell),
+            b"THROTTLE" => Some(Self::Crab),
+            b"TG.THROTTLE" => Some(Self::Several),
+            b"TG.CHECK" => Some(Self::Policy),
+            b"DEL" | b"UNLINK" => Some(Self::Forget),
+            _ => None,
+        }
+    }
+
+    /// Asks, and writes the answer.
+    pub(crate) async fn answer(
+        self,
+        asker: &mut Asker<'_>,
+        words: &Words<'_>,
+        replies: &mut Replies<'_>,
+    ) {
+        match self {
+            Self::Cell => throttle::cell(asker, words, replies).await,
+            Self::Crab => throttle::crab(asker, words, replies).await,
+            Self::Several => throttle::several(asker, words, replies).await,
+            Self::Policy => policy::check(asker.gate, words, replies).await,
+            Self::Forget => throttle::forget(asker, words, replies).await,
+        }
+    }
+}
+
+/// Who asks, and when.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    pub(crate) gate: &'a Gate,
+    pub(crate) now: Timestamp,
+    pub(crate) recent: &'a mut throttle::Recent,
+}
+
+/// A command on its way to a store that keeps others waiting.
+#[derive(Debug)]
+pub(crate) struct Errand {
+    pub(crate) gate: Gate,
+    pub(crate) now: Timestamp,
+    pub(crate) asking: Asking,
+    pub(crate) protocol: Protocol,
+    /// The command, for the buffer that it came in is soon another's.
+    pub(crate) frame: Box<[u8]>,
+}
+
+impl Errand {
+    /// Runs it, and brings back the answer.
+    pub(crate) async fn run(self) -> Vec<u8> {
+        let mut places = Places::default();
+        // It is whole: it was found so before.
+        frame::read(&self.frame, &mut places);
+        let words = Words::new(&self.frame, &places);
+        let mut bytes = Vec::new();
+        let mut replies = Replies { bytes: &mut bytes, protocol: self.protocol };
+        let mut recent = throttle::Recent::default();
+        let mut asker = Asker { gate: &self.gate, now: self.now, recent: &mut recent };
+        self.asking.answer(&mut asker, &words, &mut replies).await;
+        bytes
+    }
+}
