@@ -4,8 +4,14 @@
 mod bytes;
 #[path = "door_resp/commands.rs"]
 mod commands;
+#[path = "door_resp/conformance.rs"]
+mod conformance;
+#[path = "door_resp/encryption.rs"]
+mod encryption;
 #[path = "door_resp/life.rs"]
 mod life;
+#[path = "door_resp/shared.rs"]
+mod shared;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

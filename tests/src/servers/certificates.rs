@@ -1,6 +1,7 @@
 //! Certificates of one server: an authority, the server's, a client's.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -18,6 +19,8 @@ pub struct Certificates {
     pub server: Identity,
     /// What the server asks clients for.
     pub client: Identity,
+    /// Where the files are, if nobody else keeps the folder.
+    _folder: Option<Arc<Folder>>,
 }
 
 /// A certificate and its private key.
@@ -30,6 +33,13 @@ pub struct Identity {
 }
 
 impl Certificates {
+    /// Certificates of a server that is started some other way.
+    pub fn fresh() -> Self {
+        let folder = Folder::create();
+        let certificates = Self::create(&folder);
+        Self { _folder: Some(Arc::new(folder)), ..certificates }
+    }
+
     pub(crate) fn create(folder: &Folder) -> Self {
         let key = key();
         let mut params = params(&[], "Tidegate test authority");
@@ -42,6 +52,7 @@ impl Certificates {
             authority,
             server: identity(folder, &issuer, "server", ExtendedKeyUsagePurpose::ServerAuth),
             client: identity(folder, &issuer, "client", ExtendedKeyUsagePurpose::ClientAuth),
+            _folder: None,
         }
     }
 }

@@ -3,8 +3,9 @@
 use tidegate::Timestamp;
 
 use super::frame::{self, Places, Words};
+use super::policy::{self, Wish};
 use super::reply::{Protocol, Replies};
-use super::{policy, throttle};
+use super::throttle;
 use crate::gate::Gate;
 
 /// What the store is asked for.
@@ -16,8 +17,8 @@ pub(crate) enum Asking {
     Crab,
     /// `TG.THROTTLE`
     Several,
-    /// `TG.CHECK`
-    Policy,
+    /// `TG.CHECK`, `TG.PEEK`, `TG.REFUND`, `TG.RESET`
+    Policy(Wish),
     /// `DEL`, `UNLINK`
     Forget,
 }
@@ -29,7 +30,10 @@ impl Asking {
             b"CL.THROTTLE" => Some(Self::Cell),
             b"THROTTLE" => Some(Self::Crab),
             b"TG.THROTTLE" => Some(Self::Several),
-            b"TG.CHECK" => Some(Self::Policy),
+            b"TG.CHECK" => Some(Self::Policy(Wish::Check)),
+            b"TG.PEEK" => Some(Self::Policy(Wish::Peek)),
+            b"TG.REFUND" => Some(Self::Policy(Wish::Refund)),
+            b"TG.RESET" => Some(Self::Policy(Wish::Reset)),
             b"DEL" | b"UNLINK" => Some(Self::Forget),
             _ => None,
         }
@@ -46,7 +50,7 @@ impl Asking {
             Self::Cell => throttle::cell(asker, words, replies).await,
             Self::Crab => throttle::crab(asker, words, replies).await,
             Self::Several => throttle::several(asker, words, replies).await,
-            Self::Policy => policy::check(asker.gate, words, replies).await,
+            Self::Policy(wish) => policy::ask(asker.gate, wish, words, replies).await,
             Self::Forget => throttle::forget(asker, words, replies).await,
         }
     }

@@ -1,8 +1,8 @@
-//! `TG.CHECK`: requests that are decided by the policy.
+//! `TG.CHECK` and its like: requests that are decided by the policy.
 
 use std::str;
 
-use tidegate::policy::{Answer, Descriptor, Entry, Request};
+use tidegate::policy::{Answer, Descriptor, Entry, MAX_DESCRIPTORS, Request};
 
 use super::command::wrong_count;
 use super::frame::{MAX_WORDS, Words};
@@ -13,34 +13,108 @@ use crate::gate::Gate;
 /// The most entries that a command has room for.
 const MAX_ENTRIES: usize = (MAX_WORDS - 2) / 2;
 
-/// `TG.CHECK domain key value [key value …] [COST n]`: whether limited, the limit, what remains,
-/// milliseconds until a retry helps (-1 if it need not, or never will) and until all is back, and what
-/// the limit is called that speaks for all. Where no limit counts, limit and remaining are -1.
-pub(crate) async fn check(gate: &Gate, words: &Words<'_>, replies: &mut Replies<'_>) {
-    if words.len() < 4 || !words.len().is_multiple_of(2) {
-        return wrong_count("tg.check", replies);
+/// What is done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// It is decided and charged.
+    Check,
+    /// It is decided only.
+    Peek,
+    /// What it was charged is given back.
+    Refund,
+    /// Whoever it is about starts afresh.
+    Reset,
+}
+
+impl Wish {
+    const fn command(self) -> &'static str {
+        match self {
+            Self::Check => "tg.check",
+            Self::Peek => "tg.peek",
+            Self::Refund => "tg.refund",
+            Self::Reset => "tg.reset",
+        }
     }
-    match ask(gate, words).await {
+}
+
+/// `TG.CHECK domain key value [key value …] [AND key value …] [COST n]`: whether limited, the limit,
+/// what remains, milliseconds until a retry helps (-1 if it need not, or never will) and until all is
+/// back, and what the limit is called that speaks for all. Where no limit counts, limit and remaining
+/// are -1. `AND` begins another descriptor of the same request.
+pub(crate) async fn ask(gate: &Gate, wish: Wish, words: &Words<'_>, replies: &mut Replies<'_>) {
+    let Some(question) = Question::read(words) else {
+        return wrong_count(wish.command(), replies);
+    };
+    match question.ask(gate, wish).await {
         Ok(answer) => tell(&answer, replies),
         Err(text) => replies.error(text),
     }
 }
 
-async fn ask(gate: &Gate, words: &Words<'_>) -> Result<Answer, String> {
-    let text = |at: usize| str::from_utf8(words.at(at)).map_err(|_| "ERR words must be UTF-8");
-    // A descriptor has at least one entry, so the first is never a cost.
-    let costs = words.len() > 4 && words.at(words.len() - 2).eq_ignore_ascii_case(b"COST");
-    let hits = costs.then(|| cost(words.at(words.len() - 1))).transpose()?;
-    let end = if costs { words.len() - 2 } else { words.len() };
-    let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
-    let mut length = 0;
-    for (entry, at) in entries.iter_mut().zip((2..end).step_by(2)) {
-        *entry = Entry { key: text(at)?, value: text(at + 1)? };
-        length += 1;
+/// The words of a command, by what they are.
+struct Question<'a> {
+    domain: &'a [u8],
+    entries: [(&'a [u8], &'a [u8]); MAX_ENTRIES],
+    /// How many entries each descriptor has.
+    lengths: [usize; MAX_DESCRIPTORS],
+    descriptors: usize,
+    cost: Option<&'a [u8]>,
+}
+
+impl<'a> Question<'a> {
+    /// `None` if a word is missing or too much.
+    fn read(words: &Words<'a>) -> Option<Self> {
+        // A descriptor has at least one entry, so the first is never a cost.
+        let costs = words.len() > 4 && words.at(words.len() - 2).eq_ignore_ascii_case(b"COST");
+        let end = if costs { words.len() - 2 } else { words.len() };
+        let mut question = Self {
+            domain: words.at(1),
+            entries: [(&[], &[]); MAX_ENTRIES],
+            lengths: [0; MAX_DESCRIPTORS],
+            descriptors: 0,
+            cost: costs.then(|| words.at(words.len() - 1)),
+        };
+        let (mut at, mut entries) = (2, question.entries.iter_mut());
+        while at < end {
+            let length = question.lengths.get_mut(question.descriptors)?;
+            if *length > 0 && words.at(at).eq_ignore_ascii_case(b"AND") {
+                question.descriptors += 1;
+                at += 1;
+                continue;
+            }
+            *length += 1;
+            *entries.next()? = (words.at(at), words.at(at + 1));
+            at += 2;
+        }
+        question.descriptors += 1;
+        let is_whole = at == end && question.lengths.get(question.descriptors - 1)? > &0;
+        is_whole.then_some(question)
     }
-    let descriptors = [Descriptor::new(&entries[..length])];
-    let request = Request { domain: text(1)?, descriptors: &descriptors, hits };
-    gate.check(&request).await.map_err(|error| format!("ERR {error}"))
+
+    async fn ask(&self, gate: &Gate, wish: Wish) -> Result<Answer, String> {
+        let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
+        let hits = self.cost.map(cost).transpose()?;
+        let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
+        for (entry, (key, value)) in entries.iter_mut().zip(self.entries) {
+            *entry = Entry { key: text(key)?, value: text(value)? };
+        }
+        let mut descriptors = [Descriptor::default(); MAX_DESCRIPTORS];
+        let mut rest = &entries[..];
+        for (descriptor, length) in descriptors.iter_mut().zip(self.lengths) {
+            let (own, others) = rest.split_at_checked(length).unwrap_or_default();
+            *descriptor = Descriptor::new(own);
+            rest = others;
+        }
+        let descriptors = &descriptors[..self.descriptors];
+        let request = Request { domain: text(self.domain)?, descriptors, hits };
+        let answer = match wish {
+            Wish::Check => gate.check(&request).await,
+            Wish::Peek => gate.peek(&request).await,
+            Wish::Refund => gate.refund(&request).await,
+            Wish::Reset => gate.reset(&request).await,
+        };
+        answer.map_err(|error| format!("ERR {error}"))
+    }
 }
 
 fn tell(answer: &Answer, replies: &mut Replies<'_>) {
