@@ -15,6 +15,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod descriptors;
 mod gate;
 mod listener;
 mod server;

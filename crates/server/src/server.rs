@@ -12,12 +12,13 @@ use tokio::runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::descriptors;
 use crate::gate::Gate;
 use crate::listener::Bound;
 use crate::settings::{Address, Listen, Settings};
 use crate::tls::{Tls, TlsError};
 use crate::transport::{Door, Protocol};
-use crate::worker::{self, Visitor};
+use crate::worker::{self, Place, Visitor};
 
 /// How many sockets wait for a worker to take them up.
 const MAX_WAITING: usize = 1_024;
@@ -114,7 +115,9 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
         workers.push(sender);
     }
     let runtime = runtime().map_err(ServeError::Start)?;
-    let max_connections = settings.max_connections;
+    let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
+    let most = descriptors::for_connections().min(Semaphore::MAX_PERMITS);
+    let descriptors = Arc::new(Semaphore::new(most));
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
@@ -123,7 +126,9 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
                 if door.tls.is_some() {
                     accepting.spawn(renew(Arc::clone(&door), stopped.clone()));
                 }
-                let reception = Reception { door, places, workers: workers.clone() };
+                let descriptors = Arc::clone(&descriptors);
+                let workers = workers.clone();
+                let reception = Reception { door, places, descriptors, workers };
                 accepting.spawn(reception.accept(bound, stopped.clone()));
             }
             // The workers end once nobody can send them anybody.
@@ -174,6 +179,8 @@ async fn renew(door: Arc<Door>, mut stopped: watch::Receiver<bool>) {
 struct Reception {
     door: Arc<Door>,
     places: Arc<Semaphore>,
+    /// Those of the process, which all doors share.
+    descriptors: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Visitor>>,
 }
 
@@ -190,15 +197,22 @@ impl Reception {
             };
             match accepted {
                 Ok(socket) => {
-                    let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { continue };
+                    let Some(place) = self.place() else { continue };
                     turn += 1;
-                    self.show_in(turn, Visitor { socket, place, door: Arc::clone(&self.door) })
-                        .await;
+                    let door = Arc::clone(&self.door);
+                    self.show_in(turn, Visitor { socket, place, door }).await;
                 }
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         }
+    }
+
+    /// Room for one more, if there is.
+    fn place(&self) -> Option<Place> {
+        let behind_door = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let in_process = Arc::clone(&self.descriptors).try_acquire_owned().ok()?;
+        Some(Place { _behind_door: behind_door, _in_process: in_process })
     }
 
     /// To the worker whose turn it is; to the next if that one has ended, as by a panic.

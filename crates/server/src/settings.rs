@@ -24,11 +24,15 @@ pub struct Settings {
     pub answers: Answers,
     /// How many threads answer.
     pub threads: NonZeroUsize,
-    /// How many connections each door holds. One more is closed as soon as it is opened.
+    /// How many connections each door holds, as far as there are file descriptors. One more is
+    /// closed as soon as it is opened.
     pub max_connections: usize,
-    /// A connection that has completed no request, or taken no answer, for this long is closed, at
-    /// the latest after twice the time.
+    /// A connection that has asked nothing for this long is closed, at the latest after twice the
+    /// time.
     pub idle_after: Duration,
+    /// The same for one that has begun a request and does not complete it, or that does not take
+    /// its answer (F17).
+    pub stuck_after: Duration,
     /// A connection of gRPC is asked to end after about so long, so that clients spread anew.
     pub max_age: Duration,
     /// How long it may take to do so.
@@ -47,8 +51,9 @@ impl Default for Settings {
             password: None,
             answers: Answers::default(),
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
-            max_connections: 10_000,
+            max_connections: 16_384,
             idle_after: Duration::from_secs(300),
+            stuck_after: Duration::from_secs(10),
             max_age: Duration::from_secs(24 * 3_600),
             max_age_grace: Duration::from_secs(3_600),
             drain: Duration::from_secs(10),

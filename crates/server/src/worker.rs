@@ -15,9 +15,15 @@ use crate::transport::{Door, Protocol, admin, grpc, http, resp};
 #[derive(Debug)]
 pub(crate) struct Visitor {
     pub(crate) socket: Socket,
-    /// One of the places behind the door, free again when the connection ends.
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) place: Place,
     pub(crate) door: Arc<Door>,
+}
+
+/// Room for one connection, free again when it ends.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) _behind_door: OwnedSemaphorePermit,
+    pub(crate) _in_process: OwnedSemaphorePermit,
 }
 
 /// Serves whoever is sent, until nobody can be; then lets them finish.

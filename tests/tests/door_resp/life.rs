@@ -37,6 +37,13 @@ fn whoever_completes_nothing_is_closed() {
     let door = Door::with(&Settings { idle_after, ..settings() });
     let mut silent = door.connect();
     assert!(is_closed(&mut silent));
+    // Whoever has begun something is waited for less long than whoever only stays (F17).
+    let stuck_after = Duration::from_millis(100);
+    let strict = Door::with(&Settings { stuck_after, ..settings() });
+    let (mut idle, mut begun) = (strict.connect(), strict.connect());
+    begun.write_all(b"*2\r\n$4\r\n").unwrap();
+    assert!(is_closed(&mut begun));
+    assert!(ping(&mut idle));
     // A byte now and then does not help.
     let slow = door.connect();
     slow.set_nonblocking(true).unwrap();

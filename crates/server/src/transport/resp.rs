@@ -83,6 +83,12 @@ struct Conversation {
     unsent: Vec<u8>,
     /// Whether something was completed since the last tick.
     was_active: bool,
+    /// How many ticks nothing was.
+    quiet: u32,
+    /// How many of them are too many.
+    most_quiet: u32,
+    /// How many ticks a request, or its answer, was on its way and got nowhere.
+    stuck: u32,
     ticks: Interval,
     after: After,
     /// Whether something pending is whole, and waits for the peer or the store.
@@ -95,7 +101,9 @@ struct Conversation {
 pub(crate) async fn converse(socket: Stream, house: House) {
     static NEXT: AtomicI64 = AtomicI64::new(1);
     let House { gate, settings, mut stopped } = house;
-    let mut ticks = interval(settings.idle_after);
+    // As fine as those who are stuck need it.
+    let tick = settings.stuck_after.min(settings.idle_after).max(Duration::from_millis(1));
+    let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut conversation = Conversation {
         socket,
@@ -105,6 +113,10 @@ pub(crate) async fn converse(socket: Stream, house: House) {
         unsent: Vec::new(),
         // The first tick comes at once.
         was_active: true,
+        quiet: 0,
+        stuck: 0,
+        most_quiet: u32::try_from(settings.idle_after.as_millis() / tick.as_millis())
+            .unwrap_or(u32::MAX),
         ticks,
         after: After::Stay,
         is_held_back: false,
@@ -324,17 +336,20 @@ impl Conversation {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives up on a peer that has completed nothing since the last tick: neither a byte now and then
-    /// nor a reader that takes one now and then keeps a connection.
+    /// Gives up on a peer that has completed nothing for too long: neither a byte now and then nor a
+    /// reader that takes one now and then keeps a connection.
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            if self.ticks.poll_tick(context).is_pending() {
-                return Poll::Pending;
-            }
-            if !std::mem::take(&mut self.was_active) {
+        while self.ticks.poll_tick(context).is_ready() {
+            let was_active = std::mem::take(&mut self.was_active);
+            let is_stuck = !self.pending.is_empty() || !self.unsent.is_empty();
+            self.quiet = if was_active { 0 } else { self.quiet.saturating_add(1) };
+            self.stuck = if was_active || !is_stuck { 0 } else { self.stuck + 1 };
+            // What was stuck at one tick may have begun just before it.
+            if self.stuck > 1 || self.quiet >= self.most_quiet {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
+        Poll::Pending
     }
 
     /// Sends what is left, closes our side, and gives the peer a moment to close its own.
