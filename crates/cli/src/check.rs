@@ -3,9 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-use tidegate::policy::{Answer, Part, Standing};
-use tidegate::{Decision, Span};
+use tidegate::Span;
+use tidegate::policy::Report;
 
 use crate::args::Check;
 use crate::daemon;
@@ -34,85 +33,34 @@ fn decided(args: &Check) -> Result<(bool, String), String> {
         return Ok((answered["allowed"] == true, text));
     }
     let findings = args.question.ask(Wish::Check)?;
-    let answer = &findings.explained.answer;
-    let text = if json { format!("{:#}", document(answer)) } else { line(answer) };
-    Ok((answer.is_allowed(), text))
+    let report = Report::of(&findings.explained.answer);
+    let text = if json { indented(&report)? } else { line(&report) };
+    Ok((report.is_allowed, text))
+}
+
+/// The one document, for people to read too.
+pub(crate) fn indented(report: &Report<'_>) -> Result<String, String> {
+    let document: serde_json::Value =
+        serde_json::from_str(&report.json()).map_err(|error| error.to_string())?;
+    Ok(format!("{document:#}"))
 }
 
 /// The verdict in one line.
-pub(crate) fn line(answer: &Answer) -> String {
-    let verdict = if answer.is_allowed() { "allowed" } else { "denied" };
-    let Some((part, decision)) = answer.binding().and_then(|part| Some((part, part.decision?)))
+pub(crate) fn line(report: &Report<'_>) -> String {
+    let verdict = if report.is_allowed { "allowed" } else { "denied" };
+    let Some((name, decision)) = report.speaker().and_then(|it| Some((it.name, it.decision?)))
     else {
         return format!("{verdict}: no limit counts");
     };
-    let name = name(answer, part);
-    let Decision { limit, remaining, .. } = decision;
+    let (remaining, limit) = (decision.remaining, decision.limit);
     let mut line = format!("{verdict}: {remaining} of {limit} left under {name}");
-    if answer.delay() > Span::ZERO {
-        line += &format!("; wait {} before starting", answer.delay());
+    if report.delay > Span::ZERO {
+        line += &format!("; wait {} before starting", report.delay);
     }
-    if answer.is_never() {
+    if report.is_never() {
         line += "; no wait helps, for it costs more than there ever is";
-    } else if let Some(wait) = answer.retry_after() {
+    } else if let Some(wait) = report.retry_after {
         line += &format!("; try again after {wait}");
     }
     line
-}
-
-/// The same for machines.
-pub(crate) fn document(answer: &Answer) -> Value {
-    let binding = answer.binding().and_then(|part| part.decision);
-    let limits: Vec<Value> = answer.parts().iter().map(|part| limit(answer, part)).collect();
-    json!({
-        "allowed": answer.is_allowed(),
-        "limit": binding.map(|decision| decision.limit),
-        "remaining": binding.map(|decision| decision.remaining),
-        "retry_after_ms": answer.retry_after().map(milliseconds),
-        "never": answer.is_never(),
-        "reset_after_ms": binding.map(|decision| milliseconds(decision.reset_after)),
-        "delay_ms": milliseconds(answer.delay()),
-        "limits": limits,
-    })
-}
-
-fn limit(answer: &Answer, part: &Part) -> Value {
-    let decision = part.decision.as_ref();
-    json!({
-        "name": name(answer, part),
-        "descriptor": part.descriptor,
-        "algorithm": answer.limit(part).map_or("fixed_window", |(_, it)| it.algorithm().as_str()),
-        "standing": standing(part.standing),
-        "allowed": decision.is_none_or(Decision::is_allowed),
-        "limit": decision.map(|decision| decision.limit),
-        "remaining": decision.map(|decision| decision.remaining),
-        "retry_after_ms": decision.and_then(Decision::retry_after).map(milliseconds),
-        "reset_after_ms": decision.map(|decision| milliseconds(decision.reset_after)),
-    })
-}
-
-/// What people call a limit: its name, or else where it stands.
-pub(crate) fn name(answer: &Answer, part: &Part) -> String {
-    match answer.limit(part) {
-        Some((rule, limit)) => limit.name().unwrap_or_else(|| rule.path()).to_owned(),
-        None => "the limit that came with the request".into(),
-    }
-}
-
-/// What the word of a limit counts for.
-pub(crate) const fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Live => "live",
-        Standing::Quota => "quota",
-        Standing::Shadow => "shadow",
-        Standing::Beside => "beside",
-        Standing::Unlimited => "unlimited",
-        Standing::Replaced => "replaced",
-        Standing::Off => "off",
-    }
-}
-
-/// Rounded up: whoever waits so long has waited long enough.
-fn milliseconds(span: Span) -> u64 {
-    span.as_micros().div_ceil(1_000)
 }

@@ -24,7 +24,6 @@ pub(crate) enum Wish {
 /// What was found out.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    pub(crate) domain: String,
     /// The descriptors of the request, in the order of the answer.
     pub(crate) descriptors: Vec<Vec<(String, String)>>,
     /// How many entries of each lead somewhere.
@@ -49,7 +48,7 @@ impl Question {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
         let explained = runtime.block_on(self.answer(policy.clone(), &request, wish))?;
-        Ok(Findings { domain, descriptors, depths, explained })
+        Ok(Findings { descriptors, depths, explained })
     }
 
     fn policy(&self) -> Result<Policy, String> {

@@ -27,12 +27,14 @@ impl Scope {
         let numbers = [lengths[0], lengths[1], length.as_micros(), offset.as_micros()];
         let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
         let fields = limit.family().bytes().chain(name.bytes()).chain(numbers);
-        // FNV-1a, for it must be the same on every node and in every release. Not secret: a store
-        // in memory mixes it with a secret of its own.
-        Self(fields.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        }))
+        // Not secret: a store in memory mixes it with a secret of its own.
+        Self(fnv(0xcbf2_9ce4_8422_2325, fields))
     }
+}
+
+/// FNV-1a: the same on every node and in every release.
+fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// As it appears in the keys of a shared store: eleven letters and digits.
@@ -70,6 +72,12 @@ impl<'a> Key<'a> {
     /// The same, kept together with all keys of this tag.
     pub const fn tagged(self, tag: &'a [u8]) -> Self {
         Self { tag, ..self }
+    }
+
+    /// Tells keys apart where nothing depends on it, as in [`Told::whose`](crate::headers::Told).
+    /// The same on every node.
+    pub fn number(&self) -> u64 {
+        fnv(self.scope.0, self.text.iter().copied())
     }
 }
 

@@ -41,6 +41,7 @@
 
 mod builder;
 mod clock;
+pub mod headers;
 mod key;
 mod limiter;
 mod limits;

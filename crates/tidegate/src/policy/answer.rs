@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Decision, Limit, Outcome, Span};
+use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
 use super::descriptor::RequestLimit;
 use super::level::RuleId;
@@ -20,6 +20,7 @@ pub struct Answer {
     pub(super) allowed: bool,
     /// The part that speaks for all.
     pub(super) binding: Option<usize>,
+    pub(super) now: Timestamp,
 }
 
 /// What one limit said.
@@ -37,6 +38,8 @@ pub struct Part {
     pub decision: Option<Decision>,
     /// What charging would leave, where the decision was only read.
     pub(super) left: Option<u64>,
+    /// Whose window it is, as [`Told::whose`](crate::headers::Told) wants it.
+    pub(super) whose: u64,
 }
 
 /// Where a limit comes from.
@@ -67,8 +70,13 @@ pub enum Standing {
 
 impl Answer {
     /// What is answered if nothing limits.
-    pub(super) const fn unlimited() -> Self {
-        Self { domain: None, parts: Vec::new(), allowed: true, binding: None }
+    pub(super) const fn unlimited(now: Timestamp) -> Self {
+        Self { domain: None, parts: Vec::new(), allowed: true, binding: None, now }
+    }
+
+    /// When it was given, by the clock that decided.
+    pub const fn now(&self) -> Timestamp {
+        self.now
     }
 
     /// Whether the request may go ahead, perhaps after [`Answer::delay`].

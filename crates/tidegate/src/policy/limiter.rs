@@ -168,10 +168,10 @@ impl<S: Store> PolicyLimiter<S> {
         let local = clock.now();
         let mut picks = Picks::default();
         let Some(domain) = policy.load().shared_domain(request.domain) else {
-            return Ok((Answer::unlimited(), picks, local));
+            return Ok((Answer::unlimited(local), picks, local));
         };
         let now = store.clock(local);
-        let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited() };
+        let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited(now) };
         let parts = &mut answer.parts;
         picks.resolve(Asked { domain: &domain, request, intent, now, parts });
         picks.order(&answer.parts);

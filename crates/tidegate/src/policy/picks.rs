@@ -76,6 +76,13 @@ impl Side {
     }
 }
 
+impl Pick {
+    /// Whether everybody's wait ends at the same instant.
+    const fn is_windowed(&self) -> bool {
+        matches!(self.numbers, Limit::FixedWindow(_) | Limit::SlidingWindow(_))
+    }
+}
+
 impl Picks {
     /// Finds every limit that the request meets; tells them in `parts`.
     pub(super) fn resolve(&mut self, asked: Asked<'_>) {
@@ -110,6 +117,9 @@ impl Picks {
             }
         }
         self.drop_replaced(domain, parts);
+        for pick in self.picks.iter().filter(|pick| pick.is_windowed()) {
+            parts[pick.part].whose = self.key(pick).number();
+        }
     }
 
     /// Puts what is decided together first, then quotas.
@@ -184,6 +194,7 @@ impl Picks {
             numbers: Some(numbers),
             decision: None,
             left: None,
+            whose: 0,
         });
         if standing == Standing::Off {
             return;
@@ -222,6 +233,7 @@ impl Picks {
                 numbers: numbers.map(|(numbers, _)| numbers),
                 decision: None,
                 left: None,
+                whose: 0,
             };
             parts.push(part);
             let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
