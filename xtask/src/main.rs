@@ -3,6 +3,7 @@
 mod bench;
 mod campaign;
 mod check;
+mod fuzz;
 mod step;
 mod test;
 mod throwaway;
@@ -24,6 +25,8 @@ Usage: cargo xtask <task> [options]
                 --decisions N    decisions per algorithm (default 10000000)
                 --skip-mutants   only the oracle
                 --mutants-only   only mutation testing
+  fuzz        Odd bytes for every parser of what strangers send, led on by coverage.
+                --minutes N      for each (default 10)
   bench       Measurements, also written as JSON under target/bench/.
                 memory [args]    decisions per second and bytes per key, beside other crates
                 growth [args]    only the growth: bytes per key and pauses while a table fills
@@ -35,7 +38,7 @@ Usage: cargo xtask <task> [options]
 Each task prints the commands it runs and stops at the first that fails.
 `check` and `test` together are what .ci/run runs.";
 
-const TASKS: &str = "check, test, campaign, bench, help";
+const TASKS: &str = "check, test, campaign, fuzz, bench, help";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -63,6 +66,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "check" => no_options(options).and_then(|()| check::run(&mut tally))?,
         "test" => no_options(options).and_then(|()| test::run(&mut tally))?,
         "campaign" => campaign::run(&mut tally, options)?,
+        "fuzz" => fuzz::run(&mut tally, options)?,
         "bench" => bench::run(&mut tally, options)?,
         unknown => {
             return Err(Failure::new(format!("unknown task `{unknown}`; known: {TASKS}")));

@@ -16,6 +16,9 @@
 //! ```
 
 mod descriptors;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod listener;
 mod server;

@@ -110,6 +110,12 @@ async fn body(body: Incoming) -> Result<Bytes, Reply> {
     }
 }
 
+/// The body of a question, from a fuzzer.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn try_body(gate: &Gate, body: &[u8]) {
+    question::check(gate, body).await;
+}
+
 /// Says why there is no decision.
 pub(crate) fn refusal(status: StatusCode, why: &str) -> Reply {
     json(status, &serde_json::json!({ "error": why }))

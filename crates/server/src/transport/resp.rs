@@ -18,6 +18,8 @@ mod command;
 mod connection;
 mod decision;
 mod frame;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod policy;
 mod reply;
 mod throttle;
@@ -42,6 +44,9 @@ use self::decision::Errand;
 use self::frame::{Frame, Places, Words};
 use super::Stream;
 use crate::worker::House;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::fuzzing::try_bytes;
 
 /// How much is read at once.
 const MAX_READ: usize = 64 << 10;

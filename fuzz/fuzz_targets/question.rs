@@ -1,0 +1,4 @@
+//! The body of a question over HTTP.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tidegate_server::fuzzing::question(bytes));
