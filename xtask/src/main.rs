@@ -4,6 +4,7 @@ mod bench;
 mod campaign;
 mod check;
 mod fuzz;
+mod soak;
 mod step;
 mod test;
 mod throwaway;
@@ -27,6 +28,9 @@ Usage: cargo xtask <task> [options]
                 --mutants-only   only mutation testing
   fuzz        Odd bytes for every parser of what strangers send, led on by coverage.
                 --minutes N      for each (default 10)
+  soak        The daemon under load for long: keys, clients and policies that come and go.
+                --minutes N      how long (default 30)
+                --rate N         decisions per second (default 20000)
   bench       Measurements, also written as JSON under target/bench/.
                 memory [args]    decisions per second and bytes per key, beside other crates
                 growth [args]    only the growth: bytes per key and pauses while a table fills
@@ -38,7 +42,7 @@ Usage: cargo xtask <task> [options]
 Each task prints the commands it runs and stops at the first that fails.
 `check` and `test` together are what .ci/run runs.";
 
-const TASKS: &str = "check, test, campaign, fuzz, bench, help";
+const TASKS: &str = "check, test, campaign, fuzz, soak, bench, help";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -67,6 +71,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "test" => no_options(options).and_then(|()| test::run(&mut tally))?,
         "campaign" => campaign::run(&mut tally, options)?,
         "fuzz" => fuzz::run(&mut tally, options)?,
+        "soak" => soak::run(&mut tally, options)?,
         "bench" => bench::run(&mut tally, options)?,
         unknown => {
             return Err(Failure::new(format!("unknown task `{unknown}`; known: {TASKS}")));
