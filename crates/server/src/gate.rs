@@ -9,7 +9,7 @@ use tidegate::policy::{Answer, CheckError, Explained, Policy, PolicyLimiter, Req
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::{Charge, Store, StoreError};
-use tidegate::{Clock, Decision, Hashing, Key, Limit, Op, Rate, Scope, Timestamp};
+use tidegate::{Clock, Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Timestamp};
 
 use crate::store::{AnyStore, StoreThread};
 
@@ -125,6 +125,30 @@ impl Gate {
         let mut decisions = Vec::with_capacity(charges.len());
         self.limiter.store().decide(now, &charges, &mut decisions).await?;
         Ok(decisions)
+    }
+
+    /// How a limit stands that came with the request. Changes nothing.
+    pub(crate) async fn explain_given(
+        &self,
+        now: Timestamp,
+        given: &Given<'_>,
+    ) -> Result<Explanation, StoreError> {
+        let charge = self.charge_of(given);
+        self.limiter.store().explain(now, charge.key, charge.limit).await
+    }
+
+    /// Whom a limit is about that came with the request, as header fields want to know it.
+    pub(crate) fn whose(&self, given: &Given<'_>) -> u64 {
+        match given.limit {
+            // Nobody shares the end of a bucket's wait.
+            Limit::Bucket(_) => 0,
+            _ => self.charge_of(given).key.number(),
+        }
+    }
+
+    /// The time of the clock that decides, when it is `now` here.
+    pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
+        self.limiter.store().clock(now)
     }
 
     /// The policy in force.

@@ -1,39 +1,51 @@
 //! HTTP/1.1.
 //!
 //! ```text
-//!   request ──question.rs──▶ gate ──answer.rs──▶ response
+//!   request ──route.rs──▶ question.rs or forward.rs ──▶ gate ──answer.rs──▶ response
 //! ```
 //!
 //! # Bounds
 //! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`] and [`MAX_HEADERS`] headers, and
-//! both have to come within [`HEAD_TIME`] and [`BODY_TIME`].
+//! both have to come within [`HEAD_TIME`] and [`BODY_TIME`]. A peer that takes no byte of its answer
+//! for as long as a connection may be idle is cut off.
 
 mod answer;
+mod batch;
 mod forward;
+mod object;
+mod patience;
 mod question;
+mod route;
+mod side;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::time::timeout;
 
+use self::answer::{json, plain, refusal};
+use self::patience::Patient;
+use self::route::Route;
 use super::Stream;
 use crate::gate::Gate;
+use crate::settings::Settings;
 use crate::worker::House;
 
 /// The most bytes of a body.
 const MAX_BODY: usize = 64 << 10;
 
-/// The most bytes of a head, give or take what is read at once.
+/// The most bytes of a head.
 const MAX_HEAD: usize = 64 << 10;
 
 /// The most headers of a request.
@@ -45,24 +57,36 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 /// How long a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
+/// What programs that write clients read. `docs/reference/openapi.json` is the same.
+const OPENAPI: &str = include_str!("http/openapi.json");
+
 /// Everything here is built in one piece.
 pub(crate) type Reply = Response<Full<Bytes>>;
+
+/// Who asks, and what answers.
+struct Visit {
+    gate: Gate,
+    settings: Arc<Settings>,
+    peer: Option<IpAddr>,
+}
 
 /// Answers until the peer has had enough or the server stops.
 pub(crate) async fn converse(stream: Stream, house: House) {
     let House { gate, settings, mut stopped } = house;
-    let peer = stream.peer();
+    let visit = Visit { gate, peer: stream.peer(), settings };
     let service = service_fn(|request| {
-        let gate = &gate;
-        async move { Ok::<_, Infallible>(route(gate, peer, request).await) }
+        let visit = &visit;
+        async move { Ok::<_, Infallible>(visit.answer(request).await) }
     });
+    let idle_after = visit.settings.idle_after;
+    let stream = TokioIo::new(Patient::new(stream, idle_after));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME.min(settings.idle_after))
+        .header_read_timeout(HEAD_TIME.min(idle_after))
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder.serve_connection(stream, service));
     let is_stopping = tokio::select! {
         biased;
         // That it broke off concerns nobody but the peer, who knows.
@@ -76,59 +100,100 @@ pub(crate) async fn converse(stream: Stream, house: House) {
     }
 }
 
-async fn route(gate: &Gate, peer: Option<IpAddr>, request: Request<Incoming>) -> Reply {
-    match (request.uri().path(), request.method()) {
-        ("/v1/check", &Method::POST) => match body(request.into_body()).await {
-            Ok(body) => question::check(gate, &body).await,
-            Err(refused) => refused,
-        },
-        ("/v1/check", _) => {
-            let mut reply = refusal(StatusCode::METHOD_NOT_ALLOWED, "ask with POST");
-            reply.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
-            reply
+impl Visit {
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let (head, body) = request.into_parts();
+        if let Some(refused) = unreadable(&head) {
+            return refused;
         }
-        // Some proxies ask with the method of the request that they ask about.
-        ("/v1/auth", _) => {
-            let (head, _) = request.into_parts();
-            forward::check(gate, peer, &head).await
+        let Some(route) = Route::of(head.uri.path()) else {
+            return refusal(
+                StatusCode::NOT_FOUND,
+                &format!("there is {}", Route::PATHS.join(", ")),
+            );
+        };
+        if let Some(allow) = route.allow()
+            && !allow.split(", ").any(|method| method == head.method.as_str())
+        {
+            return other_method(&head.method, allow);
         }
-        ("/healthz", _) => plain(StatusCode::OK, "ok\n"),
-        _ => refusal(StatusCode::NOT_FOUND, "there is /v1/check, /v1/auth and /healthz"),
+        let (gate, answers) = (&self.gate, &self.settings.answers);
+        match route {
+            Route::Ask(action) => match whole(body).await {
+                Ok(body) => question::answer(gate, answers, action, &body).await,
+                Err(refused) => refused,
+            },
+            Route::Batch => match whole(body).await {
+                Ok(body) => batch::answer(gate, &body).await,
+                Err(refused) => refused,
+            },
+            Route::Auth => forward::answer(gate, answers, self.peer, &head).await,
+            Route::Health => plain(StatusCode::OK, "ok\n"),
+            Route::OpenApi => json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())),
+        }
     }
 }
 
-async fn body(body: Incoming) -> Result<Bytes, Reply> {
-    let whole = timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await;
-    match whole {
+/// What must not be answered whatever it asks.
+fn unreadable(head: &Parts) -> Option<Reply> {
+    let size = |headers: &HeaderMap| -> usize {
+        // Each with a colon, a space and the end of its line.
+        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+    };
+    if size(&head.headers) > MAX_HEAD {
+        let told = format!("a head has at most {MAX_HEAD} bytes");
+        return Some(closing(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &told)));
+    }
+    // Whoever stands before us may have gone by the other of the two, so that what is a body to one is
+    // a request to the other.
+    if head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH) {
+        let told = "a request has content-length or transfer-encoding, not both";
+        return Some(closing(refusal(StatusCode::BAD_REQUEST, told)));
+    }
+    None
+}
+
+/// The last answer on its connection.
+fn closing(mut reply: Reply) -> Reply {
+    reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    reply
+}
+
+fn other_method(method: &Method, allow: &'static str) -> Reply {
+    let mut reply = match *method {
+        Method::OPTIONS => plain(StatusCode::NO_CONTENT, ""),
+        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("ask with {allow}")),
+    };
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    reply
+}
+
+/// All of a body.
+async fn whole(body: Incoming) -> Result<Bytes, Reply> {
+    let too_large = || {
+        let told = format!("a body has at most {MAX_BODY} bytes");
+        closing(refusal(StatusCode::PAYLOAD_TOO_LARGE, &told))
+    };
+    // Whoever says how much is to come need not send it.
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    match timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let told = format!("a body has at most {MAX_BODY} bytes");
-            Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, &told))
-        }
-        Ok(Err(_)) => Err(refusal(StatusCode::BAD_REQUEST, "the body broke off")),
-        Err(_) => Err(refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long")),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(closing(refusal(StatusCode::BAD_REQUEST, "the body broke off"))),
+        Err(_) => Err(closing(refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long"))),
     }
 }
 
-/// The body of a question, from a fuzzer.
+/// The body of a question, from a fuzzer: whatever is done with it, and as part of a batch.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_body(gate: &Gate, body: &[u8]) {
-    question::check(gate, body).await;
-}
-
-/// Says why there is no decision.
-pub(crate) fn refusal(status: StatusCode, why: &str) -> Reply {
-    json(status, &serde_json::json!({ "error": why }))
-}
-
-pub(crate) fn json(status: StatusCode, document: &serde_json::Value) -> Reply {
-    let mut reply = plain(status, &document.to_string());
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    reply
-}
-
-pub(crate) fn plain(status: StatusCode, text: &str) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::copy_from_slice(text.as_bytes())));
-    *reply.status_mut() = status;
-    reply
+    use self::question::Action;
+    let answers = &crate::settings::Answers::default();
+    for action in [Action::Check, Action::Peek, Action::Refund, Action::Explain] {
+        question::answer(gate, answers, action, body).await;
+    }
+    let batch = [b"{\"questions\":[", body, b"]}"].concat();
+    batch::answer(gate, &batch).await;
 }

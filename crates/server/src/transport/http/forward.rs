@@ -1,79 +1,184 @@
 //! `/v1/auth`: a proxy asks whether the request that it holds may go on.
+//!
+//! | asked by | with |
+//! |---|---|
+//! | Traefik, Caddy, nginx as in the guide | `/v1/auth?domain=api` and `X-Forwarded-Method`, `-Uri`, `-Host` |
+//! | nginx as elsewhere | `X-Original-Method`, `X-Original-URI` or `-URL`, `X-Original-Host` |
+//! | Envoy (`ext_authz` over HTTP) | `/v1/auth/api` before the path, and the request's own method and host |
+//!
+//! # Whom to believe
+//! These are believed because the peer is the proxy, and nobody else may reach this door. A proxy that
+//! hands on what clients send hands on theirs too. So where two of the ways disagree, one of them is not
+//! the proxy's, and the question is refused.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 
 use hyper::StatusCode;
-use hyper::header::HOST;
+use hyper::header::{HOST, HeaderMap};
 use hyper::http::request::Parts;
-use tidegate::policy::{Descriptor, Entry, HttpRequest, Request};
+use tidegate::policy::{Described, Descriptor, Entry, HttpRequest, Policy, Report, Request};
 
-use super::{Reply, answer, plain, refusal};
+use super::Reply;
+use super::answer::{self, Refused, plain};
 use crate::gate::Gate;
+use crate::settings::Answers;
 
 /// Decides by the descriptors that the domain's `requests` make of the request.
-pub(crate) async fn check(gate: &Gate, peer: Option<IpAddr>, head: &Parts) -> Reply {
-    let policy = gate.policy();
-    let domain = match domain(head).map(Ok).unwrap_or_else(|| only_domain(&policy)) {
-        Ok(domain) => domain,
-        Err(why) => return refusal(StatusCode::BAD_REQUEST, why),
-    };
-    // Whoever writes the name into a proxy's configuration should notice a slip at once.
-    let Some(rules) = policy.domain(&domain).map(|domain| domain.requests()) else {
-        return refusal(StatusCode::BAD_REQUEST, "the policy has no such domain");
-    };
-    if rules.is_empty() {
-        return refusal(
-            StatusCode::BAD_REQUEST,
-            "the domain has no `requests`, so nothing is limited",
-        );
+pub(crate) async fn answer(
+    gate: &Gate,
+    answers: &Answers,
+    peer: Option<IpAddr>,
+    head: &Parts,
+) -> Reply {
+    match ask(gate, answers, peer, head).await {
+        Ok(reply) => reply,
+        Err(refused) => refused.reply(),
     }
-    let text = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let method = text("x-forwarded-method").or_else(|| text("x-original-method"));
-    let path = text("x-forwarded-uri")
-        .or_else(|| text("x-original-uri"))
-        .or_else(|| text("x-original-url").map(path_of));
-    let host = text("x-forwarded-host").or_else(|| text("x-original-host"));
-    let headers: Vec<(&str, &str)> = head
-        .headers
-        .iter()
-        .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
-        .collect();
+}
+
+async fn ask(
+    gate: &Gate,
+    answers: &Answers,
+    peer: Option<IpAddr>,
+    head: &Parts,
+) -> Result<Reply, Refused> {
+    let policy = gate.policy();
+    let malformed = |why: &str| Refused::Malformed(why.to_owned());
+    let (domain, path) = place(head, &policy).map_err(malformed)?;
+    // Whoever writes the name into a proxy's configuration should notice a slip at once.
+    let rules = policy.domain(&domain).map(|domain| domain.requests());
+    let rules = rules.ok_or_else(|| malformed("the policy has no such domain"))?;
+    if rules.is_empty() {
+        return Err(malformed("the domain has no `requests`, so nothing is limited"));
+    }
+    let odd = odd_values(&head.headers);
+    let headers = texts(&head.headers, &odd);
+    let claims = Claims { headers: &headers };
+    let original =
+        claims.one(&["x-original-uri"])?.or(claims.one(&["x-original-url"])?.map(path_of));
+    let path = claims.agree([path, claims.one(&["x-forwarded-uri"])?, original])?;
+    let method = claims.one(&["x-forwarded-method", "x-original-method"])?;
+    let host = claims.one(&["x-forwarded-host", "x-original-host"])?;
     let request = HttpRequest {
         method: method.unwrap_or(head.method.as_str()),
         path: path.unwrap_or("/"),
-        host: host.or_else(|| text(HOST.as_str())),
+        host: host.or(claims.one(&[HOST.as_str()])?),
         headers: &headers,
         peer,
     };
     let described = rules.describe(&request);
-    let entries: Vec<Vec<Entry<'_>>> = described
+    if described.descriptors().len() == 0 {
+        return Ok(plain(StatusCode::OK, ""));
+    }
+    let entries = entries(&described);
+    let mut rest = &entries[..];
+    let descriptors: Vec<Descriptor<'_>> = described
         .descriptors()
-        .map(|side| side.iter().map(|(key, value)| Entry { key, value }).collect())
+        .map(|side| {
+            let (entries, others) = rest.split_at(side.len());
+            rest = others;
+            Descriptor::new(entries)
+        })
         .collect();
-    if entries.is_empty() {
-        return plain(StatusCode::OK, "");
-    }
-    let descriptors: Vec<Descriptor<'_>> =
-        entries.iter().map(|entries| Descriptor::new(entries)).collect();
     let request = Request { domain: &domain, descriptors: &descriptors, hits: None };
-    match gate.check(&request).await {
-        Ok(answer) => answer::for_proxy(&answer),
-        Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    let answer = gate.check(&request).await?;
+    Ok(answer::for_proxy(&Report::of(&answer), answers))
+}
+
+fn entries<'d>(described: &'d Described<'_>) -> Vec<Entry<'d>> {
+    let pairs = described.descriptors().flatten();
+    pairs.map(|(key, value)| Entry { key, value }).collect()
+}
+
+/// Which domain decides, and the path of the request if it stands in our own.
+fn place<'h>(
+    head: &'h Parts,
+    policy: &Policy,
+) -> Result<(Cow<'h, str>, Option<&'h str>), &'static str> {
+    const NOT_TEXT: &str = "a domain is percent-encoded UTF-8";
+    if let Some(rest) = head.uri.path().strip_prefix("/v1/auth/") {
+        let domain = rest.split('/').next().unwrap_or_default();
+        // With the query, for that is the request's.
+        let whole = head.uri.path_and_query().map_or("/", |whole| whole.as_str());
+        let path = whole.get("/v1/auth/".len() + domain.len()..);
+        let domain = decoded(domain).ok_or(NOT_TEXT)?;
+        return Ok((domain, path.filter(|path| path.starts_with('/'))));
     }
-}
-
-/// What the query says.
-fn domain(head: &Parts) -> Option<Cow<'_, str>> {
-    let pairs = head.uri.query()?.split('&');
-    pairs.filter_map(|pair| pair.strip_prefix("domain=")).map(Cow::Borrowed).next()
-}
-
-fn only_domain(policy: &tidegate::policy::Policy) -> Result<Cow<'_, str>, &'static str> {
+    let mut pairs = head.uri.query().unwrap_or_default().split('&');
+    if let Some(name) = pairs.find_map(|pair| pair.strip_prefix("domain=")) {
+        return Ok((decoded(name).ok_or(NOT_TEXT)?, None));
+    }
     let mut names = policy.domains().map(|domain| domain.name());
     match (names.next(), names.next()) {
-        (Some(only), None) => Ok(only.into()),
+        (Some(only), None) => Ok((only.to_owned().into(), None)),
         _ => Err("say which domain decides: /v1/auth?domain=NAME"),
+    }
+}
+
+/// Without percent-encoding; `None` if that is none, or is not UTF-8.
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('%') {
+        return Some(text.into());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                u8::try_from(digit()? << 4 | digit()?).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+/// Values that are not UTF-8, as near as can be: who sends one must not pass as one who sends none.
+fn odd_values(headers: &HeaderMap) -> Vec<String> {
+    let odd = headers.values().filter(|value| std::str::from_utf8(value.as_bytes()).is_err());
+    odd.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+}
+
+fn texts<'h>(headers: &'h HeaderMap, odd: &'h [String]) -> Vec<(&'h str, &'h str)> {
+    let mut odd = odd.iter();
+    let text = |value: &'h [u8], odd: &mut std::slice::Iter<'h, String>| {
+        std::str::from_utf8(value).ok().or_else(|| odd.next().map(|text| &**text))
+    };
+    let mut texts = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
+        texts.push((name.as_str(), text(value.as_bytes(), &mut odd).unwrap_or_default()));
+    }
+    texts
+}
+
+/// What headers say of the request.
+struct Claims<'h> {
+    headers: &'h [(&'h str, &'h str)],
+}
+
+impl<'h> Claims<'h> {
+    /// What all headers of these names say; none may say something else.
+    fn one(&self, names: &[&str]) -> Result<Option<&'h str>, Refused> {
+        let told = self.headers.iter().filter(|(name, _)| names.contains(name));
+        self.agree(told.map(|(_, value)| Some(*value)))
+    }
+
+    fn agree(
+        &self,
+        told: impl IntoIterator<Item = Option<&'h str>>,
+    ) -> Result<Option<&'h str>, Refused> {
+        let mut agreed = None;
+        for told in told.into_iter().flatten() {
+            if agreed.is_some_and(|agreed| agreed != told) {
+                let why = "two headers tell different stories of the request: have the proxy set \
+                           the one that it means, and drop what clients send under the other";
+                return Err(Refused::Malformed(why.into()));
+            }
+            agreed = Some(told);
+        }
+        Ok(agreed)
     }
 }
 
@@ -81,4 +186,32 @@ fn only_domain(policy: &tidegate::policy::Policy) -> Result<Cow<'_, str>, &'stat
 fn path_of(url: &str) -> &str {
     let Some((_, rest)) = url.split_once("://") else { return url };
     rest.find('/').map_or("/", |slash| &rest[slash..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_domains_are_decoded() {
+        for (text, expected) in [
+            ("api", Some("api")),
+            ("my%20api%2Fv1", Some("my api/v1")),
+            ("%c3%A9", Some("é")),
+            ("%c3", None),
+            ("%", None),
+            ("%4", None),
+            ("%zz", None),
+            ("%+1", None),
+        ] {
+            assert_eq!(decoded(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_has_a_path() {
+        assert_eq!(path_of("https://example.org/a?b=//c"), "/a?b=//c");
+        assert_eq!(path_of("https://example.org"), "/");
+        assert_eq!(path_of("/a"), "/a");
+    }
 }

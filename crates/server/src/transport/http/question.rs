@@ -1,112 +1,228 @@
-//! `POST /v1/check`: questions in JSON.
+//! Questions in JSON: a limit that comes with the request, or descriptors for the policy.
 
-use std::collections::HashMap;
-
-use hyper::StatusCode;
-use serde::Deserialize;
-use tidegate::policy::{Descriptor, Entry, Request};
-use tidegate::{AlgorithmName, InvalidLimit, Limit, Op, Rate};
+use serde::{Deserialize, Deserializer};
+use tidegate::policy::{Descriptor, Entry, LimitReport, Report, Request, in_words};
+use tidegate::store::MAX_TOGETHER;
+use tidegate::{AlgorithmName, Decision, InvalidLimit, Limit, Op, Rate};
 use tidegate_core::{Builder, UnknownAlgorithm};
 
-use super::answer::{self, Told};
-use super::{Reply, refusal};
+use super::Reply;
+use super::answer::{self, Refused};
+use super::object::Object;
+use super::side::{Side, Text};
 use crate::gate::{Gate, Given};
+use crate::settings::Answers;
 
-/// Either a key and a limit that comes with it, or a domain of the policy and descriptors.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Question {
-    key: Option<String>,
-    rate: Option<String>,
+/// What is to be done with what is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Decide and charge.
+    Check,
+    /// Decide.
+    Peek,
+    /// Give back what was charged.
+    Refund,
+    /// Tell which limits there are, and how they stand.
+    Explain,
+}
+
+/// Either a key with a limit, or several, or a domain of the policy and descriptors.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Question<'a> {
+    #[serde(borrow, deserialize_with = "present")]
+    key: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "present")]
+    rate: Option<Text<'a>>,
+    #[serde(deserialize_with = "present")]
     burst: Option<u64>,
-    algorithm: Option<String>,
+    #[serde(deserialize_with = "present")]
+    queue: Option<u64>,
+    #[serde(borrow, deserialize_with = "present")]
+    algorithm: Option<Text<'a>>,
+    #[serde(deserialize_with = "present")]
     cost: Option<u64>,
-    domain: Option<String>,
-    descriptors: Option<Vec<Side>>,
+    #[serde(borrow, deserialize_with = "present")]
+    limits: Option<Vec<Object<Self>>>,
+    #[serde(borrow, deserialize_with = "present")]
+    domain: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "present")]
+    descriptors: Option<Vec<Side<'a>>>,
 }
 
-/// A descriptor: an object of one entry, or a list of keys and values.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Side {
-    Object(HashMap<String, String>),
-    List(Vec<(String, String)>),
+/// Whoever writes `null` has not left it out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
-impl Side {
-    fn entries(&self) -> Result<Vec<Entry<'_>>, String> {
-        let entries: Vec<Entry<'_>> = match self {
-            Self::Object(object) if object.len() > 1 => {
-                let advice = "an object has no order: write a descriptor of several entries as a \
-                              list of [key, value] pairs";
-                return Err(advice.into());
+/// Answers one question.
+pub(crate) async fn answer(gate: &Gate, answers: &Answers, action: Action, body: &[u8]) -> Reply {
+    let told = match read(body) {
+        Ok(question) => {
+            let tell = |report: &Report<'_>| match action {
+                Action::Explain => answer::explanation(report, answers),
+                _ => answer::verdict(report, answers),
+            };
+            question.ask(gate, action, tell).await
+        }
+        Err(refused) => Err(refused),
+    };
+    told.unwrap_or_else(|refused| refused.reply())
+}
+
+fn read(body: &[u8]) -> Result<Question<'_>, Refused> {
+    match serde_json::from_slice(body) {
+        Ok(Object(question)) => Ok(question),
+        Err(error) => malformed(error.to_string()),
+    }
+}
+
+fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::Malformed(why.into()))
+}
+
+impl Question<'_> {
+    /// Asks, and has the answer told.
+    pub(crate) async fn ask<T>(
+        &self,
+        gate: &Gate,
+        action: Action,
+        tell: impl FnOnce(&Report<'_>) -> T,
+    ) -> Result<T, Refused> {
+        match (&self.key, &self.limits, &self.domain) {
+            (Some(_), None, None) => {
+                let wanted = [self.wanted(action)?];
+                Ok(tell(&ask_given(gate, action, &wanted).await?))
             }
-            Self::Object(object) => {
-                object.iter().map(|(key, value)| Entry { key, value }).collect()
+            (None, Some(limits), None) => {
+                let is_bare = !self.has_numbers() && self.cost.is_none();
+                if !is_bare || self.descriptors.is_some() {
+                    return malformed("each of the limits has key, rate and cost of its own");
+                }
+                if !(1..=MAX_TOGETHER).contains(&limits.len()) {
+                    return malformed(format!("a question has 1 to {MAX_TOGETHER} limits"));
+                }
+                let wanted: Result<Vec<_>, _> =
+                    limits.iter().map(|Object(limit)| limit.wanted(action)).collect();
+                Ok(tell(&ask_given(gate, action, &wanted?).await?))
             }
-            Self::List(list) => list.iter().map(|(key, value)| Entry { key, value }).collect(),
+            (None, None, Some(domain)) => self.ask_policy(gate, action, domain, tell).await,
+            _ => malformed("say key and rate, or limits, or domain and descriptors"),
+        }
+    }
+
+    const fn has_numbers(&self) -> bool {
+        self.rate.is_some()
+            || self.burst.is_some()
+            || self.queue.is_some()
+            || self.algorithm.is_some()
+    }
+
+    /// The limit that came with the request, and what is to be done.
+    fn wanted(&self, action: Action) -> Result<Wanted<'_>, Refused> {
+        let (Some(key), Some(rate)) = (&self.key, &self.rate) else {
+            return malformed("a key needs a rate, such as 100/60s");
         };
-        if entries.is_empty() { Err("a descriptor has no entries".into()) } else { Ok(entries) }
-    }
-}
-
-/// Decides what a body asks.
-pub(crate) async fn check(gate: &Gate, body: &[u8]) -> Reply {
-    match ask(gate, body).await {
-        Ok(reply) => reply,
-        Err(why) => refusal(StatusCode::BAD_REQUEST, &why),
-    }
-}
-
-async fn ask(gate: &Gate, body: &[u8]) -> Result<Reply, String> {
-    let question: Question = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    match (&question.key, &question.domain) {
-        (Some(key), None) => {
-            let limit = question.limit()?;
-            let op = Op::Take(question.cost());
-            let given = Given { key: key.as_bytes(), limit: &limit, op };
-            let decision = gate.charge(gate.now(), &given).await;
-            let decision = decision.map_err(|error| error.to_string())?;
-            let algorithm = question.algorithm()?;
-            Ok(answer::given(&Told { name: "given", algorithm, limit, decision }))
+        if self.descriptors.is_some() || self.domain.is_some() || self.limits.is_some() {
+            return malformed("a limit has key, rate, burst, queue, algorithm and cost");
         }
-        (None, Some(domain)) => question.ask_policy(gate, domain).await,
-        _ => Err("say key and rate, or domain and descriptors".into()),
-    }
-}
-
-impl Question {
-    fn cost(&self) -> u64 {
-        self.cost.unwrap_or(1)
-    }
-
-    fn algorithm(&self) -> Result<AlgorithmName, String> {
-        let Some(name) = &self.algorithm else { return Ok(AlgorithmName::TokenBucket) };
-        name.parse().map_err(|unknown: UnknownAlgorithm| unknown.to_string())
-    }
-
-    fn limit(&self) -> Result<Limit, String> {
-        if self.descriptors.is_some() {
-            return Err("descriptors belong to a domain".into());
-        }
-        let rate = self.rate.as_deref().ok_or("a key needs a rate, such as 100/60s")?;
-        let rate: Rate = rate.parse().map_err(|wrong: InvalidLimit| wrong.to_string())?;
-        let builder = Builder::new(self.algorithm()?, rate);
+        let algorithm = match &self.algorithm {
+            None => AlgorithmName::TokenBucket,
+            Some(name) => {
+                name.parse().or_else(|wrong: UnknownAlgorithm| malformed(wrong.to_string()))?
+            }
+        };
+        let rate: Rate = rate.parse().or_else(|wrong: InvalidLimit| match wrong {
+            InvalidLimit::RateText => malformed(wrong.to_string()),
+            _ => Err(Refused::Impossible(wrong.to_string())),
+        })?;
+        let builder = Builder::new(algorithm, rate);
         let builder = self.burst.map_or(builder, |burst| builder.burst(burst));
-        builder.build().map_err(|wrong| wrong.to_string())
+        let builder = self.queue.map_or(builder, |queue| builder.queue(queue));
+        let limit = builder.build().map_err(|wrong| Refused::Impossible(wrong.to_string()))?;
+        let cost = self.cost.unwrap_or(1);
+        let op = match action {
+            Action::Check => Op::Take(cost),
+            Action::Peek | Action::Explain => Op::Read(cost),
+            Action::Refund => Op::Return(cost),
+        };
+        Ok(Wanted { key, algorithm, limit, op })
     }
 
-    async fn ask_policy(&self, gate: &Gate, domain: &str) -> Result<Reply, String> {
-        if self.rate.is_some() || self.burst.is_some() || self.algorithm.is_some() {
-            return Err("the limits of a domain are in its policy".into());
+    async fn ask_policy<T>(
+        &self,
+        gate: &Gate,
+        action: Action,
+        domain: &str,
+        tell: impl FnOnce(&Report<'_>) -> T,
+    ) -> Result<T, Refused> {
+        if self.has_numbers() {
+            return malformed("the limits of a domain are in its policy");
         }
         let sides = self.descriptors.as_deref().unwrap_or_default();
-        let sides: Result<Vec<Vec<Entry<'_>>>, String> = sides.iter().map(Side::entries).collect();
-        let sides = sides?;
-        let descriptors: Vec<Descriptor<'_>> =
-            sides.iter().map(|entries| Descriptor::new(entries)).collect();
+        let entries: Vec<Entry<'_>> = sides.iter().flat_map(Side::entries).collect();
+        let mut rest = &entries[..];
+        let descriptors: Vec<Descriptor<'_>> = sides
+            .iter()
+            .map(|side| {
+                let (entries, others) = rest.split_at(side.entries().len());
+                rest = others;
+                Descriptor { entries, hits: side.hits, limit: side.limit }
+            })
+            .collect();
         let request = Request { domain, descriptors: &descriptors, hits: self.cost };
-        let answer = gate.check(&request).await.map_err(|error| error.to_string())?;
-        Ok(answer::of_policy(&answer))
+        let answer = match action {
+            Action::Check => gate.check(&request).await?,
+            Action::Peek => gate.peek(&request).await?,
+            Action::Refund => gate.refund(&request).await?,
+            Action::Explain => {
+                return Ok(tell(&Report::explaining(&gate.explain(&request).await?)));
+            }
+        };
+        Ok(tell(&Report::of(&answer)))
     }
+}
+
+/// A limit that came with the request, and what is to be done.
+struct Wanted<'a> {
+    key: &'a str,
+    algorithm: AlgorithmName,
+    limit: Limit,
+    op: Op,
+}
+
+impl Wanted<'_> {
+    const fn given(&self) -> Given<'_> {
+        Given { key: self.key.as_bytes(), limit: &self.limit, op: self.op }
+    }
+}
+
+async fn ask_given(
+    gate: &Gate,
+    action: Action,
+    wanted: &[Wanted<'_>],
+) -> Result<Report<'static>, Refused> {
+    let now = gate.now();
+    let report = |number: usize, wanted: &Wanted<'_>, decision: Decision| {
+        let whose = gate.whose(&wanted.given());
+        LimitReport::given(number, wanted.algorithm, (wanted.limit, decision), whose)
+    };
+    let mut limits = Vec::with_capacity(wanted.len());
+    if let [only] = wanted {
+        limits.push(report(0, only, gate.charge(now, &only.given()).await?));
+    } else {
+        let given: Vec<Given<'_>> = wanted.iter().map(Wanted::given).collect();
+        let decisions = gate.charge_together(now, &given).await?;
+        for (number, (wanted, decision)) in wanted.iter().zip(decisions).enumerate() {
+            limits.push(report(number, wanted, decision));
+        }
+    }
+    if action == Action::Explain {
+        for (limit, wanted) in limits.iter_mut().zip(wanted) {
+            let state = gate.explain_given(now, &wanted.given()).await?;
+            limit.why = Some(format!("it came with the request: {}", in_words(&wanted.limit)));
+            limit.state = Some(state.to_string());
+        }
+    }
+    Ok(Report::given(gate.time(now), limits))
 }

@@ -2,7 +2,7 @@
 
 use tidegate_core::{Decision, Span};
 
-use super::{LimitReport, Report};
+use super::{LimitReport, Report, Standing};
 
 impl Report<'_> {
     /// The document in JSON.
@@ -29,6 +29,35 @@ impl Report<'_> {
             limit.write_json(text, self.binding == Some(number));
         }
         text.push_str("]}");
+    }
+}
+
+impl Report<'_> {
+    /// A denial in the form of RFC 9457, with the members that IETF's draft gives it before those of
+    /// the document.
+    pub fn problem_json(&self) -> String {
+        let mut text = String::with_capacity(400 + 240 * self.limits.len());
+        text.push_str(
+            "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+             \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
+             \"status\":429,\"violated-policies\":[",
+        );
+        let denies = |limit: &&LimitReport<'_>| {
+            let counts = matches!(limit.standing, Standing::Live | Standing::Quota);
+            counts && limit.decision.is_some_and(|decision| !decision.is_allowed())
+        };
+        for (number, limit) in self.limits.iter().filter(denies).enumerate() {
+            if number > 0 {
+                text.push(',');
+            }
+            string(&mut text, limit.name);
+        }
+        text.push_str("],");
+        let members = text.len();
+        self.write_json(&mut text);
+        // The document's own brace.
+        text.remove(members);
+        text
     }
 }
 

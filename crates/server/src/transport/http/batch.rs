@@ -1,0 +1,68 @@
+//! `POST /v1/batch`: several questions at once.
+//!
+//! Each is decided as `/v1/check` would, and answered in its place: a question that cannot be answered
+//! does not keep the others from it. They are asked all at once, so that a store elsewhere gets them
+//! in one round trip.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
+
+use hyper::StatusCode;
+use serde::Deserialize;
+use tidegate::policy::Report;
+
+use super::Reply;
+use super::answer::{Refused, json};
+use super::object::Object;
+use super::question::{Action, Question};
+use crate::gate::Gate;
+
+/// The most questions of one batch.
+const MAX_QUESTIONS: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch<'a> {
+    #[serde(borrow)]
+    questions: Vec<Object<Question<'a>>>,
+}
+
+/// Answers all of them.
+pub(crate) async fn answer(gate: &Gate, body: &[u8]) -> Reply {
+    let batch: Batch<'_> = match serde_json::from_slice(body) {
+        Ok(Object(batch)) => batch,
+        Err(error) => return Refused::Malformed(error.to_string()).reply(),
+    };
+    let questions = &batch.questions;
+    if !(1..=MAX_QUESTIONS).contains(&questions.len()) {
+        return Refused::Malformed(format!("a batch has 1 to {MAX_QUESTIONS} questions")).reply();
+    }
+    let told = |question| async move { tell(gate, question).await };
+    let answers = together(questions.iter().map(|Object(question)| told(question)).collect()).await;
+    json(StatusCode::OK, format!("{{\"answers\":[{}]}}", answers.join(",")).into())
+}
+
+/// The document, or else why there is none.
+async fn tell(gate: &Gate, question: &Question<'_>) -> String {
+    let told = question.ask(gate, Action::Check, |report: &Report<'_>| report.json()).await;
+    told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
+}
+
+/// What the futures come to, all under way at once, begun in their order.
+async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut under_way: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut values: Vec<Option<F::Output>> = under_way.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, value) in under_way.iter_mut().zip(&mut values) {
+            if value.is_none()
+                && let Poll::Ready(ready) = future.as_mut().poll(context)
+            {
+                *value = Some(ready);
+            }
+        }
+        if values.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    values.into_iter().flatten().collect()
+}

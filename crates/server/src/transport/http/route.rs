@@ -1,0 +1,57 @@
+//! What there is to ask for, and by which methods.
+
+use super::question::Action;
+
+/// One of the things to ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// One question.
+    Ask(Action),
+    /// Several.
+    Batch,
+    /// About the request that a proxy holds.
+    Auth,
+    /// Whether anybody is there.
+    Health,
+    /// What there is to ask for, for programs.
+    OpenApi,
+}
+
+impl Route {
+    pub(crate) const PATHS: [&str; 8] = [
+        "/v1/check",
+        "/v1/peek",
+        "/v1/refund",
+        "/v1/explain",
+        "/v1/batch",
+        "/v1/auth",
+        "/healthz",
+        "/openapi.json",
+    ];
+
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        Some(match path {
+            "/v1/check" => Self::Ask(Action::Check),
+            "/v1/peek" => Self::Ask(Action::Peek),
+            "/v1/refund" => Self::Ask(Action::Refund),
+            "/v1/explain" => Self::Ask(Action::Explain),
+            "/v1/batch" => Self::Batch,
+            "/v1/auth" => Self::Auth,
+            "/healthz" => Self::Health,
+            "/openapi.json" => Self::OpenApi,
+            // What follows is the domain, and the path of the request that is asked about.
+            _ if path.starts_with("/v1/auth/") => Self::Auth,
+            _ => return None,
+        })
+    }
+
+    /// The methods that it takes; `None` if it takes all.
+    pub(crate) const fn allow(self) -> Option<&'static str> {
+        match self {
+            Self::Ask(_) | Self::Batch => Some("POST"),
+            // Some proxies ask with the method of the request that they ask about.
+            Self::Auth => None,
+            Self::Health | Self::OpenApi => Some("GET, HEAD"),
+        }
+    }
+}

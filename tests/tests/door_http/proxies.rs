@@ -1,0 +1,140 @@
+//! `/v1/auth`, asked as proxies do.
+
+use serde_json::Value;
+use tidegate_server::{Answers, Body, Settings};
+
+use super::*;
+
+/// A policy that has one domain only, so that none need be named.
+const ONLY: &str = "
+domain: api
+requests:
+  rules:
+    - path: /items/{id}
+      methods: [GET]
+      hosts: [example.org]
+      descriptors:
+        - entries:
+            - {key: api_key, header: x-api-key}
+descriptors:
+  - key: api_key
+    rate: 1/min
+";
+
+#[test]
+fn a_proxy_asks_before_it_forwards() {
+    let door = Door::open(POLICY);
+    for (number, headers) in [
+        "x-forwarded-method: GET\r\nx-forwarded-uri: /items/7?x=1\r\nx-api-key: k9\r\n",
+        "x-original-method: POST\r\nx-original-uri: /items/8\r\nx-api-key: k9\r\n",
+        "x-original-url: https://example.org/items/9\r\nx-api-key: k9\r\n",
+    ]
+    .iter()
+    .enumerate()
+    {
+        let path = ["/v1/auth?domain=api", "/v1/auth/api"][number % 2];
+        let answer = door.get(path, headers);
+        let denied = number == 2;
+        assert_eq!(answer.status, if denied { 429 } else { 200 }, "{headers}: {answer:?}");
+        assert_eq!(answer.header("retry-after"), denied.then_some("30"));
+        assert!(answer.header("ratelimit").is_some());
+        assert_eq!(answer.body.is_empty(), !denied);
+        if denied {
+            assert_eq!(answer.json()["allowed"], Value::Bool(false));
+        }
+    }
+    // Nothing limits what no rule describes.
+    let api = "/v1/auth?domain=api";
+    assert_eq!(door.get(api, "x-forwarded-uri: /other\r\nx-api-key: k9\r\n").status, 200);
+    assert_eq!(door.get(api, "x-forwarded-uri: /items/7\r\n").status, 200);
+}
+
+/// A slip in a proxy's configuration must not pass everything in silence.
+#[test]
+fn a_proxy_that_names_nothing_is_told() {
+    let door = Door::open(POLICY);
+    for (path, why) in [
+        ("/v1/auth?domain=apo", "no such domain"),
+        ("/v1/auth/apo", "no such domain"),
+        ("/v1/auth/", "no such domain"),
+        ("/v1/auth", "say which domain"),
+        ("/v1/auth?domain=%ff", "percent-encoded"),
+        // It is there, as its name is decoded, but has nothing to say of requests.
+        ("/v1/auth?x=1&domain=my%20api%2fv1", "has no `requests`"),
+        ("/v1/auth/my%20api%2Fv1/items", "has no `requests`"),
+    ] {
+        let answer = door.get(path, "x-forwarded-uri: /items/7\r\n");
+        assert_eq!(answer.status, 400, "{path}: {answer:?}");
+        assert!(answer.body.contains(why), "{path}: {answer:?}");
+    }
+}
+
+/// As Envoy asks: with the request's own method, path, query and host.
+#[test]
+fn a_proxy_may_put_the_path_behind_ours() {
+    let door = Door::open(ONLY);
+    let ask = |method: &str, path: &str, host: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
+        door.send(format!("{head}x-api-key: k\r\n\r\n"))
+    };
+    let path = "/v1/auth/api/items/7?domain=other";
+    assert_eq!(ask("POST", path, "example.org").header("ratelimit"), None);
+    assert_eq!(ask("GET", path, "example.com").header("ratelimit"), None);
+    assert_eq!(ask("GET", "/v1/auth/api/items", "example.org").header("ratelimit"), None);
+    assert!(ask("GET", path, "example.org:8443").header("ratelimit").is_some());
+    assert_eq!(ask("GET", path, "example.org").status, 429);
+    // The only domain need not be named.
+    let headers = "x-forwarded-host: example.org\r\nx-forwarded-uri: /items/7\r\nx-api-key: k\r\n";
+    assert_eq!(door.get("/v1/auth", headers).status, 429);
+}
+
+/// Whatever a proxy hands on may be a client's.
+#[test]
+fn two_stories_of_one_request_are_refused() {
+    let door = Door::open(POLICY);
+    let ask = |headers: &str| door.get("/v1/auth/api", headers).status;
+    for headers in [
+        "x-forwarded-uri: /items/7\r\nx-original-uri: /free\r\n",
+        "x-forwarded-uri: /items/7\r\nx-forwarded-uri: /free\r\n",
+        "x-forwarded-uri: /items/7\r\nx-original-url: http://example.org/free\r\n",
+        "x-forwarded-method: GET\r\nx-original-method: OPTIONS\r\n",
+        "x-forwarded-host: a\r\nx-original-host: b\r\n",
+    ] {
+        assert_eq!(ask(headers), 400, "{headers}");
+    }
+    assert_eq!(ask("x-forwarded-uri: /items/7\r\nx-original-uri: /items/7\r\n"), 200);
+    let behind = door.get("/v1/auth/api/items/7", "x-forwarded-uri: /free\r\n");
+    assert_eq!(behind.status, 400);
+}
+
+/// Whoever sends a key that cannot be read must not pass as one who sends none.
+#[test]
+fn keys_that_are_no_text_are_limited_too() {
+    let door = Door::open(POLICY);
+    let ask = || {
+        let mut request = b"GET /v1/auth/api/items/7 HTTP/1.1\r\nhost: x\r\n".to_vec();
+        request.extend(b"connection: close\r\nx-odd: \xfe\r\nx-api-key: k\xe9\xff\r\n\r\n");
+        door.send(request).status
+    };
+    assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
+}
+
+#[test]
+fn every_method_may_be_asked_about() {
+    let door = Door::open(POLICY);
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PURGE"] {
+        let headers = format!("x-api-key: {method}\r\nx-forwarded-uri: /items/7\r\n");
+        let answer = door.ask(method, "/v1/auth?domain=api", &headers);
+        assert_eq!((answer.status, &*answer.body), (200, ""), "{method}");
+        assert!(answer.header("ratelimit").is_some(), "{method}");
+    }
+}
+
+#[test]
+fn a_denial_may_have_no_body() {
+    let answers = Answers { body: Body::Empty, ..Answers::default() };
+    let door = Door::with(&Settings { answers, ..settings() }, POLICY);
+    let ask = || door.get("/v1/auth/api/items/7", "x-api-key: k\r\n");
+    let denied = [ask(), ask(), ask()].into_iter().next_back().expect("three");
+    assert_eq!((denied.status, &*denied.body), (429, ""));
+}

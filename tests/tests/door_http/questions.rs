@@ -1,0 +1,240 @@
+//! Questions in JSON, and what is answered.
+
+use serde_json::{Value, json};
+use tidegate::Span;
+use tidegate_server::{Answers, Body, Settings};
+
+use super::*;
+
+#[test]
+fn a_limit_that_comes_with_the_request_is_answered() {
+    let door = Door::open(POLICY);
+    let question = json!({"key": "user:1", "rate": "60/60s", "burst": 2});
+    let first = door.check(&question);
+    assert_eq!(first.status, 200, "{first:?}");
+    assert_eq!(first.header("content-type"), Some("application/json"));
+    assert_eq!(first.header("ratelimit-policy"), Some("\"given\";q=2;w=2"));
+    assert_eq!(first.header("ratelimit"), Some("\"given\";r=1;t=1"));
+    assert_eq!(first.header("retry-after"), None);
+    assert_eq!(first.header("x-ratelimit-limit"), None);
+    let limit = json!({
+        "name": "given", "algorithm": "token_bucket", "descriptor": 0, "standing": "live",
+        "binds": true, "allowed": true, "limit": 2, "remaining": 1, "retry_after_ms": null,
+        "reset_after_ms": 1_000, "delay_ms": 0,
+    });
+    let expected = json!({
+        "allowed": true, "limit": 2, "remaining": 1, "retry_after_ms": null,
+        "reset_after_ms": 1_000, "delay_ms": 0, "limits": [limit],
+    });
+    assert_eq!(first.json(), expected);
+    assert_eq!(door.check(&question).status, 200);
+    let third = door.check(&question);
+    assert_eq!((third.status, third.header("retry-after")), (429, Some("1")));
+    assert_eq!(third.json()["retry_after_ms"], 1_000);
+    assert_eq!(third.header("ratelimit"), Some("\"given\";r=0;t=1"));
+    door.clock.advance(Span::from_secs(1));
+    assert_eq!(door.check(&question).status, 200);
+}
+
+#[test]
+fn what_never_fits_is_told_without_a_time() {
+    let door = Door::open(POLICY);
+    let answer = door.check(&json!({"key": "k", "rate": "1/s", "burst": 5, "cost": 6}));
+    assert_eq!((answer.status, answer.header("retry-after")), (429, None));
+    assert_eq!(answer.json()["never"], true);
+    assert_eq!(answer.json()["limits"][0]["never"], true);
+    assert_eq!(answer.json()["retry_after_ms"], Value::Null);
+}
+
+#[test]
+fn every_algorithm_can_be_asked_for() {
+    let door = Door::open(POLICY);
+    for algorithm in
+        ["token_bucket", "gcra", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"]
+    {
+        let question = json!({"key": algorithm, "rate": "10/10s", "algorithm": algorithm});
+        let answer = door.check(&question);
+        assert_eq!(answer.status, 200, "{algorithm}: {answer:?}");
+        assert_eq!(answer.json()["limits"][0]["algorithm"], algorithm);
+        assert!(answer.header("ratelimit-policy").is_some_and(|it| it.contains(";w=")));
+        // Only this one holds a single unit unless told otherwise.
+        assert_eq!(door.check(&question).status == 429, algorithm == "gcra", "{algorithm}");
+    }
+    let shaped = json!({"key": "k", "rate": "1/s", "queue": 1, "algorithm": "leaky_bucket"});
+    assert_eq!(door.check(&shaped).json()["delay_ms"], 0);
+    assert_eq!(door.check(&shaped).json()["delay_ms"], 1_000);
+    assert_eq!(door.check(&shaped).status, 429);
+}
+
+#[test]
+fn several_limits_are_taken_all_or_nothing() {
+    let door = Door::open(POLICY);
+    let user = json!({"key": "user:1", "rate": "9/min", "cost": 2});
+    let address = json!({"key": "ip:1", "rate": "1/min"});
+    let both = json!({"limits": [user, address]});
+    let first = door.check(&both);
+    assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(0)));
+    assert_eq!(first.header("ratelimit"), Some("\"given\";r=7;t=7, \"given\";r=0;t=60"));
+    let second = door.check(&both);
+    assert_eq!((second.status, second.header("retry-after")), (429, Some("60")));
+    let limits = &second.json()["limits"];
+    assert_eq!((&limits[0]["remaining"], &limits[0]["binds"]), (&json!(7), &json!(false)));
+    assert_eq!((&limits[1]["descriptor"], &limits[1]["binds"]), (&json!(1), &json!(true)));
+}
+
+#[test]
+fn a_policy_is_asked_by_descriptors() {
+    let door = Door::open(POLICY);
+    let question = json!({"domain": "api", "descriptors": [{"api_key": "k1"}]});
+    let first = door.check(&question);
+    assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(1)));
+    assert_eq!(first.json()["limits"][0]["name"], "per_minute");
+    assert_eq!(first.header("ratelimit-policy"), Some("\"per_minute\";q=2;w=60"));
+    let pairs = json!([["tenant", "t"], ["user", "bob"]]);
+    let deep = json!({"domain": "api", "descriptors": [pairs, {"api_key": "k1"}]});
+    assert_eq!(door.check(&deep).status, 200);
+    let denied = door.check(&deep);
+    assert_eq!((denied.status, denied.header("retry-after")), (429, Some("30")));
+    assert_eq!(denied.json()["limits"].as_array().map(Vec::len), Some(2));
+    let told = denied.header("ratelimit").expect("two limits");
+    assert!(told.ends_with("\"per_minute\";r=0;t=30"), "{told}");
+    let elsewhere = json!({"domain": "elsewhere", "descriptors": [{"a": "b"}]});
+    let elsewhere = door.check(&elsewhere);
+    assert_eq!((elsewhere.status, &elsewhere.json()["limit"]), (200, &Value::Null));
+    assert_eq!(elsewhere.header("ratelimit"), None);
+}
+
+#[test]
+fn a_descriptor_may_have_its_own_cost_and_limit() {
+    let door = Door::open(POLICY);
+    let ask = |descriptor: Value| {
+        door.check(&json!({"domain": "api", "descriptors": [descriptor]})).json()
+    };
+    let entries = json!([["api_key", "k"]]);
+    assert_eq!(ask(json!({"entries": entries, "cost": 2}))["remaining"], 0);
+    assert_eq!(ask(json!({"cost": -1, "entries": entries}))["remaining"], 1);
+    // An entry may be called as the members of the longer form are.
+    assert_eq!(ask(json!({"entries": "k"}))["limits"], json!([]));
+    let limit = json!({"requests_per_unit": 5, "unit": "minute"});
+    let own = ask(json!({"entries": entries, "limit": limit}));
+    assert_eq!((&own["limit"], &own["limits"][0]["name"]), (&json!(5), &json!("given")));
+}
+
+#[test]
+fn asking_and_giving_back_change_what_they_should() {
+    let door = Door::open(POLICY);
+    let policy = json!({"domain": "api", "descriptors": [{"api_key": "k1"}], "cost": 2});
+    let given = json!({"key": "user:1", "rate": "2/min", "cost": 2});
+    for question in [policy, given] {
+        let ask = |path: &str| door.post(path, &question.to_string());
+        assert_eq!(ask("/v1/peek").status, 200);
+        assert_eq!((ask("/v1/check").status, ask("/v1/check").status), (200, 429));
+        let peeked = ask("/v1/peek");
+        assert_eq!((peeked.status, peeked.header("retry-after")), (429, Some("60")));
+        let refunded = ask("/v1/refund");
+        assert_eq!((refunded.status, &refunded.json()["remaining"]), (200, &json!(2)));
+        assert_eq!(ask("/v1/check").status, 200);
+        let explained = ask("/v1/explain");
+        assert_eq!((explained.status, &explained.json()["allowed"]), (200, &json!(false)));
+        let limit = &explained.json()["limits"][0];
+        assert!(limit["why"].as_str().is_some_and(|why| why.contains("2")), "{limit}");
+        assert!(limit["state"].as_str().is_some_and(|state| state.contains("0 of 2")), "{limit}");
+    }
+}
+
+#[test]
+fn a_batch_is_answered_in_its_order() {
+    let door = Door::open(POLICY);
+    let given = json!({"key": "k", "rate": "1/min"});
+    let questions = json!([
+        given, given, {"key": "k"}, {"domain": "api", "descriptors": [{"api_key": "k1"}]},
+    ]);
+    let answered = door.post("/v1/batch", &json!({"questions": questions}).to_string());
+    assert_eq!(answered.status, 200, "{answered:?}");
+    let answers = &answered.json()["answers"];
+    assert_eq!(answers.as_array().map(Vec::len), Some(4));
+    assert_eq!((&answers[0]["allowed"], &answers[1]["allowed"]), (&json!(true), &json!(false)));
+    assert_eq!(answers[2], json!({"error": "a key needs a rate, such as 100/60s"}));
+    assert_eq!(answers[3]["limits"][0]["name"], "per_minute");
+    let many = json!({"questions": vec![json!({"key": "k", "rate": "1/min"}); 101]});
+    for wrong in [json!({"questions": []}), many, json!({}), json!([[]])] {
+        assert_eq!(door.post("/v1/batch", &wrong.to_string()).status, 400);
+    }
+}
+
+#[test]
+fn denials_are_told_as_the_settings_say() {
+    let question = json!({"key": "a \"k\"", "rate": "1/hour"});
+    let with = |body| {
+        let answers = Answers { body, x_rate_limit: true, ..Answers::default() };
+        let door = Door::with(&Settings { answers, ..settings() }, POLICY);
+        let allowed = door.check(&question);
+        assert_eq!(allowed.header("content-type"), Some("application/json"));
+        door.check(&question)
+    };
+    let problem = with(Body::Problem);
+    assert_eq!((problem.status, problem.header("retry-after")), (429, Some("3600")));
+    assert_eq!(problem.header("content-type"), Some("application/problem+json"));
+    let document = problem.json();
+    let kind = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    assert_eq!((&document["type"], &document["status"]), (&json!(kind), &json!(429)));
+    assert_eq!(document["violated-policies"], json!(["given"]));
+    assert_eq!((&document["allowed"], &document["limit"]), (&json!(false), &json!(1)));
+    let empty = with(Body::Empty);
+    assert_eq!((empty.status, &*empty.body, empty.header("content-type")), (429, "", None));
+    assert_eq!(empty.header("x-ratelimit-limit"), Some("1"));
+    assert_eq!(empty.header("x-ratelimit-remaining"), Some("0"));
+    let reset = empty.header("x-ratelimit-reset").and_then(|reset| reset.parse::<u64>().ok());
+    assert!(reset.is_some_and(|reset| reset >= 3_600), "{empty:?}");
+    assert_eq!(with(Body::Json).json()["allowed"], false);
+}
+
+#[test]
+fn questions_that_cannot_be_answered_are_told_why() {
+    let door = Door::open(POLICY);
+    for (question, status, why) in [
+        (json!({}), 400, "say key and rate"),
+        (json!({"key": "k", "domain": "api"}), 400, "say key and rate"),
+        (json!({"key": "k"}), 400, "needs a rate"),
+        (json!({"key": "k", "rate": "often"}), 400, "COUNT/PERIOD"),
+        (json!({"key": "k", "rate": "0/s", "burst": 1}), 422, "count of a rate"),
+        (json!({"key": "k", "rate": "1/s", "burst": 0}), 422, "burst must be"),
+        (json!({"key": "k", "rate": "1/s", "burst": -1}), 400, "invalid value"),
+        (json!({"key": "k", "rate": "1/s", "burst": null}), 400, "invalid type: null"),
+        (json!({"key": "k", "rate": "1/s", "queue": 1}), 422, "leaky bucket only"),
+        (json!({"key": "k", "rate": "1/s", "algorithm": "magic"}), 400, "must be one of"),
+        (json!({"key": "k", "rate": "1/s", "colour": "red"}), 400, "unknown field"),
+        (json!({"key": "k", "rate": "1/s", "descriptors": []}), 400, "a limit has key"),
+        (json!({"limits": []}), 400, "1 to 16 limits"),
+        (json!({"limits": [{"key": "k", "rate": "1/s"}], "cost": 2}), 400, "of its own"),
+        (json!({"limits": [{"domain": "api", "descriptors": []}]}), 400, "needs a rate"),
+        (json!({"domain": ""}), 400, "domain must not be empty"),
+        (json!({"domain": "api"}), 400, "descriptor list must not be empty"),
+        (json!({"domain": "api", "descriptors": [{}]}), 400, "no entries"),
+        (json!({"domain": "api", "descriptors": [{"cost": 2}]}), 400, "no entries"),
+        (json!({"domain": "api", "descriptors": [[["a"]]]}), 400, "invalid length"),
+        (json!({"domain": "api", "descriptors": ["a"]}), 400, "expected a descriptor"),
+        (json!({"domain": "api", "descriptors": [{"a": 1.5}]}), 400, "invalid type"),
+        (json!({"domain": "api", "descriptors": [{"a": "1", "b": "2"}]}), 400, "has no order"),
+        (json!({"domain": "api", "descriptors": [{"a": "1", "cost": 2}]}), 400, "has no place"),
+        (json!({"domain": "api", "descriptors": vec![json!({"a": "1"}); 65]}), 400, "at most 64"),
+        (json!({"domain": "api", "descriptors": [], "rate": "1/s"}), 400, "in its policy"),
+        (json!(["k", "1/s"]), 400, "expected an object"),
+        (json!({"limits": [["k", "1/s"]]}), 400, "expected an object"),
+    ] {
+        let answer = door.check(&question);
+        let told = answer.json()["error"].to_string();
+        assert!(told.contains(why), "{question}: {told}");
+        assert_eq!(answer.status, status, "{question}");
+    }
+    let window = json!({"requests_per_unit": 5, "unit": "fortnight"});
+    let descriptor = json!({"entries": [["a", "b"]], "limit": window});
+    let answer = door.check(&json!({"domain": "api", "descriptors": [descriptor]}));
+    assert!(answer.body.contains("unit must be one of second, minute"), "{answer:?}");
+    assert_eq!(door.post("/v1/check", "{").status, 400);
+    assert_eq!(door.post("/v1/check", "{\"key\":\"\u{fffd}\",\"key\":\"k\"}").status, 400);
+    // As JSON may be written.
+    let escaped = "{\"key\":\"\\u0075ser\",\"rate\":\"1\\/s\"}";
+    assert_eq!(door.post("/v1/check", escaped).status, 200);
+    assert_eq!(door.check(&json!({"key": "user", "rate": "1/s"})).status, 429);
+}
