@@ -4,6 +4,7 @@ mod bench;
 mod campaign;
 mod check;
 mod fuzz;
+mod help;
 mod soak;
 mod step;
 mod test;
@@ -12,37 +13,8 @@ mod throwaway;
 use std::env;
 use std::process::ExitCode;
 
+use help::{HELP, TASKS};
 use step::{Failure, Tally};
-
-const HELP: &str = "\
-Developer tasks of Tidegate.
-
-Usage: cargo xtask <task> [options]
-
-  check       Formatting, lints, documentation, and each feature of `tidegate` alone.
-  test        Every test: unit, property, doc and tidy tests, the schedule explorer, each example,
-              and a short run of the benches. Installs what the tests need.
-  campaign    The long run: oracle against engine, then mutation testing of the algorithms.
-                --decisions N    decisions per algorithm (default 10000000)
-                --skip-mutants   only the oracle
-                --mutants-only   only mutation testing
-  fuzz        Odd bytes for every parser of what strangers send, led on by coverage.
-                --minutes N      for each (default 10)
-  soak        The daemon under load for long: keys, clients and policies that come and go.
-                --minutes N      how long (default 30)
-                --rate N         decisions per second (default 20000)
-  bench       Measurements, also written as JSON under target/bench/.
-                memory [args]    decisions per second and bytes per key, beside other crates
-                growth [args]    only the growth: bytes per key and pauses while a table fills
-                attack [args]    a flood of random keys against a bounded table
-                redis [args]     the store in Redis, beside scripts, transactions and redis-cell
-                policy [args]    finding a rule among many, and loading many
-  help        This text.
-
-Each task prints the commands it runs and stops at the first that fails.
-`check` and `test` together are what .ci/run runs.";
-
-const TASKS: &str = "check, test, campaign, fuzz, soak, bench, help";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
