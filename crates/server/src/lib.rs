@@ -30,6 +30,8 @@ mod worker;
 
 pub use gate::Gate;
 pub use server::{ServeError, Server, serve};
-pub use settings::{Address, Answers, Body, EnvoyHeaders, Listen, Settings, TlsFiles};
+pub use settings::{
+    Address, Answers, Body, EnvoyHeaders, Listen, ProxyHeaders, Settings, TlsFiles,
+};
 pub use tls::TlsError;
 pub use transport::Protocol;

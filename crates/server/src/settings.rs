@@ -115,8 +115,8 @@ pub struct Answers {
     pub x_rate_limit: bool,
     /// What the body of a denial is.
     pub body: Body,
-    /// The three headers of envoyproxy/ratelimit instead of those of the IETF draft, in gRPC.
-    pub envoy_headers: Option<EnvoyHeaders>,
+    /// What a proxy that asks over gRPC is told to add to the answers of its clients.
+    pub proxy_headers: ProxyHeaders,
     /// Dynamic metadata as envoyproxy/ratelimit gives them, in gRPC.
     pub dynamic_metadata: bool,
 }
@@ -131,6 +131,18 @@ pub enum Body {
     Problem,
     /// Nothing.
     Empty,
+}
+
+/// Headers that a proxy adds to the answers of its clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ProxyHeaders {
+    /// Those that the HTTP door answers with.
+    #[default]
+    Standard,
+    /// The three of envoyproxy/ratelimit.
+    Envoy(EnvoyHeaders),
+    /// None, as envoyproxy/ratelimit unless its environment says more.
+    None,
 }
 
 /// What envoyproxy/ratelimit calls its headers.

@@ -4,6 +4,7 @@ pub(crate) mod admin;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;
+pub(crate) mod rls;
 mod stream;
 
 use crate::tls::Tls;

@@ -32,12 +32,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use self::answer::{json, plain, refusal};
 use self::patience::Patient;
 use self::route::Route;
-use super::Stream;
+use super::{Stream, rls};
 use crate::gate::Gate;
 use crate::settings::Settings;
 use crate::worker::House;
@@ -68,12 +69,13 @@ struct Visit {
     gate: Gate,
     settings: Arc<Settings>,
     peer: Option<IpAddr>,
+    stopped: watch::Receiver<bool>,
 }
 
 /// Answers until the peer has had enough or the server stops.
 pub(crate) async fn converse(stream: Stream, house: House) {
     let House { gate, settings, mut stopped } = house;
-    let visit = Visit { gate, peer: stream.peer(), settings };
+    let visit = Visit { gate, peer: stream.peer(), settings, stopped: stopped.clone() };
     let service = service_fn(|request| {
         let visit = &visit;
         async move { Ok::<_, Infallible>(visit.answer(request).await) }
@@ -129,6 +131,11 @@ impl Visit {
             },
             Route::Auth => forward::answer(gate, answers, self.peer, &head).await,
             Route::Health => plain(StatusCode::OK, "ok\n"),
+            Route::Json => match whole(body).await {
+                Ok(body) => rls::json(gate, &body, answers).await,
+                Err(refused) => refused,
+            },
+            Route::HealthCheck => rls::healthcheck(*self.stopped.borrow()),
             Route::OpenApi => json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())),
         }
     }

@@ -15,10 +15,14 @@ pub(crate) enum Route {
     Health,
     /// What there is to ask for, for programs.
     OpenApi,
+    /// A question as envoyproxy/ratelimit reads it.
+    Json,
+    /// Whether it is worth asking, as envoyproxy/ratelimit says it.
+    HealthCheck,
 }
 
 impl Route {
-    pub(crate) const PATHS: [&str; 8] = [
+    pub(crate) const PATHS: [&str; 10] = [
         "/v1/check",
         "/v1/peek",
         "/v1/refund",
@@ -27,6 +31,8 @@ impl Route {
         "/v1/auth",
         "/healthz",
         "/openapi.json",
+        "/json",
+        "/healthcheck",
     ];
 
     pub(crate) fn of(path: &str) -> Option<Self> {
@@ -39,6 +45,8 @@ impl Route {
             "/v1/auth" => Self::Auth,
             "/healthz" => Self::Health,
             "/openapi.json" => Self::OpenApi,
+            "/json" => Self::Json,
+            "/healthcheck" => Self::HealthCheck,
             // What follows is the domain, and the path of the request that is asked about.
             _ if path.starts_with("/v1/auth/") => Self::Auth,
             _ => return None,
@@ -50,7 +58,7 @@ impl Route {
         match self {
             Self::Ask(_) | Self::Batch => Some("POST"),
             // Some proxies ask with the method of the request that they ask about.
-            Self::Auth => None,
+            Self::Auth | Self::Json | Self::HealthCheck => None,
             Self::Health | Self::OpenApi => Some("GET, HEAD"),
         }
     }

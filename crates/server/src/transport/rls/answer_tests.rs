@@ -1,0 +1,210 @@
+//! What we write, read by somebody else; what they write, read by us; and both spellings alike.
+
+use fastrand::Rng;
+use prost_reflect::{DynamicMessage, SerializeOptions};
+use serde_json::{Value, json};
+use tidegate::policy::{Merging, Policy, PolicyLimiter};
+
+use super::json::{self, Asked};
+use super::oracle_tests::{message, random_request, request};
+use super::question::Question;
+use super::told::Told;
+use crate::settings::{Answers, EnvoyHeaders, ProxyHeaders};
+
+const POLICY: &str = r#"
+domain: api
+descriptors:
+  - key: theirs
+    metadata: {team: "core", deep: {a: 1, list: [true, null, 1.5]}}
+    rate_limit: {unit: minute, requests_per_unit: 3, name: few}
+  - key: free
+    rate_limit: {unlimited: true}
+  - key: ours
+    metadata: {team: other, deep: {b: "x"}}
+    rate: 10/10s
+    burst: 5
+  - key: even
+    rate: 5/h
+  - key: shy
+    shadow_mode: true
+    rate_limit: {unit: day, requests_per_unit: 1}
+  - key: huge
+    rate_limit: {unit: year, requests_per_unit: 4294967295}
+"#;
+
+fn limiter() -> PolicyLimiter<tidegate::store::memory::MemoryStore> {
+    let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
+    let policy = loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings));
+    PolicyLimiter::in_memory(policy).unwrap()
+}
+
+fn everything() -> Answers {
+    Answers {
+        proxy_headers: ProxyHeaders::Envoy(EnvoyHeaders::default()),
+        dynamic_metadata: true,
+        ..Answers::default()
+    }
+}
+
+/// Asks, and returns the answer as somebody else reads it from protobuf. That it is the same that we
+/// write in JSON is checked on the way.
+fn ask(limiter: &PolicyLimiter<tidegate::store::memory::MemoryStore>, document: &Value) -> Value {
+    let text = document.to_string();
+    let asked = Asked::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
+    let question = asked.question().unwrap();
+    let descriptors = question.descriptors();
+    let answer = limiter.check_now(&question.request(&descriptors)).unwrap();
+    let answers = everything();
+    let told = Told { question: &question, answer: &answer, answers: &answers };
+    let mut bytes = Vec::new();
+    super::write(&told, &mut bytes);
+    let response = message("envoy.service.ratelimit.v3.RateLimitResponse");
+    let read = DynamicMessage::decode(response, &*bytes).expect("what we wrote");
+    assert_eq!(read.unknown_fields().count(), 0);
+    let read = serde_json::to_value(&read).unwrap();
+    let ours: Value = serde_json::from_slice(&json::write(&told).unwrap()).unwrap();
+    assert_eq!(with_doubles(ours), with_doubles(read.clone()));
+    read
+}
+
+/// Numbers of metadata are of one kind in protobuf, and of two in JSON.
+fn with_doubles(value: Value) -> Value {
+    match value {
+        Value::Number(number) => number.as_f64().into(),
+        Value::Array(items) => items.into_iter().map(with_doubles).collect::<Vec<_>>().into(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, with_doubles(value))).collect()
+        }
+        other => other,
+    }
+}
+
+fn side(key: &str) -> Value {
+    json!({"entries": [{"key": key, "value": "x"}]})
+}
+
+#[test]
+fn statuses_tell_what_each_descriptor_met() {
+    let limiter = limiter();
+    let keys = ["theirs", "free", "nothing", "ours", "even", "shy", "huge"];
+    let question = json!({"domain": "api", "descriptors": keys.map(side), "hits_addend": 2});
+    let answer = ask(&limiter, &question);
+    assert_eq!(answer["overallCode"], "OK");
+    let statuses = answer["statuses"].as_array().unwrap();
+    let limit = |at: usize| &statuses[at]["currentLimit"];
+    assert_eq!(*limit(0), json!({"name": "few", "requestsPerUnit": 3, "unit": "MINUTE"}));
+    assert_eq!(statuses[0]["limitRemaining"], 1);
+    assert_eq!(statuses[1], json!({"code": "OK", "limitRemaining": u32::MAX}));
+    assert_eq!(statuses[2], json!({"code": "OK"}));
+    // Five at once and full again in five seconds: there is no unit for it.
+    assert_eq!(*limit(3), json!({"requestsPerUnit": 5}));
+    assert_eq!(statuses[3]["durationUntilReset"], "2s");
+    assert_eq!(*limit(4), json!({"requestsPerUnit": 5, "unit": "HOUR"}));
+    // A shadow that is over says so in all but its code.
+    assert_eq!(
+        (&statuses[5]["code"], &statuses[5]["limitRemaining"]),
+        (&json!("OK"), &Value::Null)
+    );
+    assert_eq!(statuses[6]["limitRemaining"], u32::MAX - 2);
+    let denied = ask(&limiter, &question);
+    assert_eq!(denied["overallCode"], "OVER_LIMIT");
+    assert_eq!(denied["statuses"][0]["code"], "OVER_LIMIT");
+    let headers = denied["responseHeadersToAdd"].as_array().unwrap();
+    let names = headers.iter().map(|header| header["key"].as_str().unwrap());
+    let names: Vec<&str> = names.collect();
+    assert_eq!(names, ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"]);
+    assert_eq!((&headers[0]["value"], &headers[1]["value"]), (&json!("3"), &json!("0")));
+}
+
+#[test]
+fn metadata_repeat_the_question_and_hand_on_what_rules_carry() {
+    let limiter = limiter();
+    let limit = json!({"requestsPerUnit": 7, "unit": "HOUR"});
+    let given = json!({"entries": [{"key": "a"}, {"key": "b", "value": "c"}], "limit": limit,
+                       "hitsAddend": "2"});
+    let question = json!({"domain": "api", "descriptors": [side("theirs"), side("ours"), given]});
+    let metadata = ask(&limiter, &question)["dynamicMetadata"].clone();
+    let expected = json!({
+        "domain": "api",
+        "descriptors": [
+            {"entries": ["theirs=x"]},
+            {"entries": ["ours=x"]},
+            {"entries": ["a=", "b=c"], "limit": "requests_per_unit:7 unit:HOUR", "hitsAddend": 2},
+        ],
+        // What comes first stays; maps become one.
+        "metadata": {"team": "core", "deep": {"a": 1, "b": "x", "list": [true, null, 1.5]}},
+    });
+    assert_eq!(with_doubles(metadata), with_doubles(expected));
+}
+
+#[test]
+fn what_no_wait_helps_is_told_no_time_unless_it_is_a_window_of_theirs() {
+    let limiter = limiter();
+    let question =
+        |key: &str| json!({"domain": "api", "hitsAddend": 6, "descriptors": [side(key)]});
+    let ours = ask(&limiter, &question("ours"));
+    assert_eq!(ours["statuses"][0]["code"], "OVER_LIMIT");
+    assert_eq!(ours["statuses"][0]["durationUntilReset"], Value::Null);
+    let theirs = ask(&limiter, &question("theirs"));
+    assert_eq!(theirs["statuses"][0]["code"], "OVER_LIMIT");
+    assert!(theirs["statuses"][0]["durationUntilReset"].is_string());
+}
+
+#[test]
+fn a_question_in_json_is_the_same_in_protobuf() {
+    let mut random = Rng::with_seed(5);
+    let mut read = 0;
+    for _ in 0..5_000 {
+        let bytes = random_request(&mut random);
+        let Ok(ours) = Question::read(&bytes) else { continue };
+        let theirs = DynamicMessage::decode(request(), &*bytes).unwrap();
+        for proto_names in [false, true] {
+            let options = SerializeOptions::new()
+                .use_proto_field_name(proto_names)
+                .use_enum_numbers(random.bool())
+                .stringify_64_bit_integers(random.bool());
+            let mut document = Vec::new();
+            let mut serializer = serde_json::Serializer::new(&mut document);
+            theirs.serialize_with_options(&mut serializer, &options).unwrap();
+            let shown = String::from_utf8_lossy(&document).into_owned();
+            let asked = Asked::read(&document).unwrap_or_else(|error| panic!("{shown}: {error}"));
+            assert_eq!(asked.question(), Ok(ours.clone()), "{shown}");
+            read += 1;
+        }
+    }
+    assert!(read > 2_000, "{read}");
+}
+
+#[test]
+fn documents_are_read_as_protojson_says() {
+    for (document, is_read) in [
+        (r#"{}"#, true),
+        (r#"{"domain": null, "descriptors": null, "hitsAddend": null}"#, true),
+        (r#"{"hitsAddend": "7"}"#, true),
+        (r#"{"hitsAddend": 7.0}"#, true),
+        (r#"{"hitsAddend": 1e3}"#, true),
+        (r#"{"hitsAddend": 7.5}"#, false),
+        (r#"{"hitsAddend": -1}"#, false),
+        (r#"{"hitsAddend": 4294967296}"#, false),
+        (r#"{"hitsAddend": "many"}"#, false),
+        (r#"{"hitsAddend": 1, "hits_addend": 1}"#, false),
+        (r#"{"descriptors": [null]}"#, false),
+        (r#"{"descriptors": [{"entries": [{"key": 1}]}]}"#, false),
+        (r#"{"descriptors": [{"hitsAddend": "18446744073709551615"}]}"#, true),
+        (r#"{"descriptors": [{"isNegativeHits": true, "limit": null}]}"#, true),
+        (r#"{"colour": "red"}"#, false),
+        (r#"{"domain": "\ud800"}"#, false),
+        (r#"[]"#, false),
+        (r#"{"domain": "a"} {}"#, false),
+        ("", false),
+    ] {
+        assert_eq!(Asked::read(document.as_bytes()).is_ok(), is_read, "{document}");
+    }
+    let unit = |unit: &str| {
+        let text = format!(r#"{{"descriptors": [{{"limit": {{"unit": {unit}}}}}]}}"#);
+        Asked::read(text.as_bytes()).unwrap().question().is_ok()
+    };
+    let known = ["1", "7", "\"SECOND\"", "\"WEEK\""].map(unit);
+    let unknown = ["0", "8", "null", "\"UNKNOWN\"", "\"second\"", "\"FORTNIGHT\""].map(unit);
+    assert_eq!((known, unknown), ([true; 4], [false; 6]));
+}

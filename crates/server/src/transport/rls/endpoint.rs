@@ -1,0 +1,49 @@
+//! What envoyproxy/ratelimit answers over HTTP.
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+
+use super::Refusal;
+use super::json::{self, Asked};
+use super::told::Told;
+use crate::gate::Gate;
+use crate::settings::Answers;
+use crate::transport::http::Reply;
+
+/// `/json`, by any method: 200 or 429 with an answer, or 400 whatever else happens.
+pub(crate) async fn json(gate: &Gate, body: &[u8], answers: &Answers) -> Reply {
+    match decide(gate, body, answers).await {
+        Ok(reply) => reply,
+        Err(why) => with_status(StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n")),
+    }
+}
+
+async fn decide(gate: &Gate, body: &[u8], answers: &Answers) -> Result<Reply, String> {
+    let asked = Asked::read(body)?;
+    let question = asked.question().map_err(|refusal| refusal.to_string())?;
+    let descriptors = question.descriptors();
+    let answer = gate.check(&question.request(&descriptors)).await;
+    let answer = answer.map_err(|error| Refusal::Undecided(error).to_string())?;
+    let told = Told { question: &question, answer: &answer, answers };
+    let document = json::write(&told).map_err(|error| error.to_string())?;
+    let status = if told.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+    let mut reply = with_status(status, document);
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(reply)
+}
+
+/// `/healthcheck`: whether it is worth asking here.
+pub(crate) fn healthcheck(is_stopping: bool) -> Reply {
+    match is_stopping {
+        true => with_status(StatusCode::INTERNAL_SERVER_ERROR, ""),
+        false => with_status(StatusCode::OK, "OK"),
+    }
+}
+
+fn with_status(status: StatusCode, body: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(Full::new(body.into()));
+    *reply.status_mut() = status;
+    reply
+}

@@ -1,0 +1,241 @@
+//! Questions and answers in protojson, as `/json` of envoyproxy/ratelimit has them.
+//!
+//! Names are read in both spellings, numbers as numbers or texts, units by name or number; what is
+//! unknown, or told twice, is refused. Nought is never written.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use tidegate::policy::Entry;
+
+use super::Refusal;
+use super::question::{Override, Question, Side, unit_by_name, unit_name, unit_number};
+use super::told::{Status, Told};
+
+/// `RateLimitRequest`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Asked {
+    domain: Option<String>,
+    descriptors: Option<Vec<AskedSide>>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Number<u32>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AskedSide {
+    entries: Option<Vec<AskedEntry>>,
+    limit: Option<AskedLimit>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Number<u64>>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedEntry {
+    key: Option<String>,
+    value: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AskedLimit {
+    #[serde(alias = "requests_per_unit")]
+    requests_per_unit: Option<Number<u32>>,
+    unit: Option<AskedUnit>,
+}
+
+/// A unit, by its name or number.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum AskedUnit {
+    Name(String),
+    Number(u32),
+}
+
+/// A number that may stand in quotes, or be written with a fraction of nought.
+#[derive(Clone, Copy, Debug)]
+struct Number<T>(T);
+
+impl Asked {
+    /// Reads a document.
+    pub(crate) fn read(document: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(document).map_err(|error| error.to_string())
+    }
+
+    /// What it asks.
+    pub(crate) fn question(&self) -> Result<Question<'_>, Refusal> {
+        let mut question = Question {
+            domain: self.domain.as_deref().unwrap_or_default(),
+            hits_addend: self.hits_addend.map_or(0, |hits| hits.0),
+            ..Question::default()
+        };
+        for side in self.descriptors.iter().flatten() {
+            for AskedEntry { key, value } in side.entries.iter().flatten() {
+                let (key, value) = (key.as_deref(), value.as_deref());
+                let entry =
+                    Entry { key: key.unwrap_or_default(), value: value.unwrap_or_default() };
+                question.add_entry(entry)?;
+            }
+            question.end_descriptor(Side {
+                hits_addend: side.hits_addend.map(|hits| hits.0),
+                is_negative_hits: side.is_negative_hits.unwrap_or_default(),
+                limit: side.limit.as_ref().map(AskedLimit::limit).transpose()?,
+                ..Side::default()
+            })?;
+        }
+        Ok(question)
+    }
+}
+
+impl AskedLimit {
+    fn limit(&self) -> Result<Override, Refusal> {
+        let unit = match &self.unit {
+            None => 0,
+            Some(AskedUnit::Number(number)) => *number,
+            Some(AskedUnit::Name(name)) => {
+                unit_by_name(name).ok_or("the unit of a descriptor's limit is unknown")?
+            }
+        };
+        let requests_per_unit = self.requests_per_unit.map_or(0, |count| count.0);
+        Ok(Override { requests_per_unit, unit })
+    }
+}
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
+    fn deserialize<D: Deserializer<'de>>(document: D) -> Result<Self, D::Error> {
+        document.deserialize_any(NumberVisitor(PhantomData))
+    }
+}
+
+struct NumberVisitor<T>(PhantomData<T>);
+
+impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
+    type Value = Number<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number that is not negative and not too large")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        let told = Unexpected::Unsigned(number);
+        T::try_from(number).map(Number).map_err(|_| E::invalid_value(told, &self))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+        // Above this there are whole numbers that it cannot tell apart.
+        const MAX: f64 = (1_u64 << 53) as f64;
+        if number.fract() != 0.0 || !(0.0..=MAX).contains(&number) {
+            return Err(E::invalid_value(Unexpected::Float(number), &self));
+        }
+        self.visit_u64(number as u64)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        match text.parse() {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::invalid_value(Unexpected::Str(text), &self)),
+        }
+    }
+}
+
+/// `RateLimitResponse`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answered<'a> {
+    overall_code: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    statuses: Vec<AnsweredStatus<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    response_headers_to_add: Vec<AnsweredHeader<'a>>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    raw_body: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dynamic_metadata: Option<Map<String, Value>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnsweredStatus<'a> {
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_limit: Option<AnsweredLimit<'a>>,
+    #[serde(skip_serializing_if = "is_nought")]
+    limit_remaining: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_until_reset: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AnsweredLimit<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "is_nought")]
+    requests_per_unit: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+struct AnsweredHeader<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    value: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+const fn is_nought(number: &u32) -> bool {
+    *number == 0
+}
+
+/// The document that tells an answer.
+pub(crate) fn write(told: &Told<'_>) -> Result<Vec<u8>, serde_json::Error> {
+    let headers = told.headers().into_iter().map(|(key, value)| AnsweredHeader { key, value });
+    serde_json::to_vec(&Answered {
+        overall_code: code(told.is_over()),
+        statuses: told.statuses().map(answered_status).collect(),
+        response_headers_to_add: headers.collect(),
+        raw_body: told.body().map(|body| base64(body.as_bytes())).unwrap_or_default(),
+        dynamic_metadata: told.metadata(),
+    })
+}
+
+fn answered_status(status: Status<'_>) -> AnsweredStatus<'_> {
+    AnsweredStatus {
+        code: code(status.is_over),
+        current_limit: status.limit.map(|limit| AnsweredLimit {
+            name: limit.name,
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit.and_then(|unit| unit_name(unit_number(unit))),
+        }),
+        limit_remaining: status.remaining,
+        duration_until_reset: status.until_reset.map(|seconds| format!("{seconds}s")),
+    }
+}
+
+const fn code(is_over: bool) -> &'static str {
+    if is_over { "OVER_LIMIT" } else { "OK" }
+}
+
+/// Bytes, as JSON has no other way to tell them.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or_default());
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for place in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place > three.len() { '=' } else { letter.into() });
+        }
+    }
+    text
+}

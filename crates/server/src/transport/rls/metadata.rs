@@ -1,0 +1,107 @@
+//! `dynamic_metadata`: the question once more, with what the rules that let it pass hand on.
+
+use serde_json::{Map, Value, json};
+use tidegate::policy::{Entry, Metadata};
+
+use super::question::{Override, Side, unit_name};
+use super::told::Told;
+use super::wire::Writer;
+
+impl Told<'_> {
+    /// What the proxy may write into its log; `None` unless the settings ask for it.
+    pub(crate) fn metadata(&self) -> Option<Map<String, Value>> {
+        if !self.answers.dynamic_metadata {
+            return None;
+        }
+        let descriptors: Vec<Value> =
+            self.question.sides().map(|(side, entries)| descriptor(side, entries)).collect();
+        let mut fields = Map::new();
+        fields.insert("domain".into(), self.question.domain.into());
+        fields.insert("descriptors".into(), descriptors.into());
+        if self.question.hits_addend > 0 {
+            fields.insert("hitsAddend".into(), self.question.hits_addend.into());
+        }
+        let mut handed_on = Map::new();
+        for (number, status) in self.statuses().enumerate() {
+            let passed = self.answer.binding_of(number).filter(|_| !status.is_over);
+            let rule = passed.and_then(|part| self.answer.limit(part)).map(|(rule, _)| rule);
+            if let Some(Metadata::Map(pairs)) = rule.and_then(|rule| rule.metadata()) {
+                merge(&mut handed_on, pairs);
+            }
+        }
+        if !handed_on.is_empty() {
+            fields.insert("metadata".into(), handed_on.into());
+        }
+        Some(fields)
+    }
+}
+
+fn descriptor(side: &Side, entries: &[Entry<'_>]) -> Value {
+    let entries: Vec<String> =
+        entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+    let mut descriptor = json!({ "entries": entries });
+    if let Some(Override { requests_per_unit, unit }) = side.limit {
+        let count = match requests_per_unit {
+            0 => String::new(),
+            count => format!("requests_per_unit:{count} "),
+        };
+        descriptor["limit"] = format!("{count}unit:{}", unit_name(unit).unwrap_or("0")).into();
+    }
+    if let Some(hits) = side.hits_addend {
+        descriptor["hitsAddend"] = hits.into();
+    }
+    descriptor
+}
+
+/// What is there stays; maps of one name become one.
+fn merge(into: &mut Map<String, Value>, pairs: &[(Box<str>, Metadata)]) {
+    for (name, metadata) in pairs {
+        match (into.get_mut(&**name), metadata) {
+            (None, metadata) => drop(into.insert((&**name).into(), value(metadata))),
+            (Some(Value::Object(known)), Metadata::Map(pairs)) => merge(known, pairs),
+            (Some(_), _) => {}
+        }
+    }
+}
+
+fn value(metadata: &Metadata) -> Value {
+    match metadata {
+        Metadata::Null => Value::Null,
+        Metadata::Bool(flag) => (*flag).into(),
+        // What JSON has no number for, such as infinity, stays a text.
+        Metadata::Number(text) => serde_json::from_str(text).unwrap_or_else(|_| (&**text).into()),
+        Metadata::Text(text) => (&**text).into(),
+        Metadata::List(items) => items.iter().map(value).collect::<Vec<_>>().into(),
+        Metadata::Map(pairs) => {
+            let mut fields = Map::new();
+            merge(&mut fields, pairs);
+            fields.into()
+        }
+    }
+}
+
+/// Writes the fields of a `google.protobuf.Struct`.
+pub(super) fn write(fields: &Map<String, Value>, message: &mut Writer<'_>) {
+    for (name, value) in fields {
+        message.message(1, |pair| {
+            pair.bytes(1, name.as_bytes());
+            pair.message(2, |message| write_value(value, message));
+        });
+    }
+}
+
+fn write_value(value: &Value, message: &mut Writer<'_>) {
+    match value {
+        Value::Null => message.choice(1, 0),
+        // Every number of the format is one with a fraction.
+        Value::Number(number) => message.double(2, number.as_f64().unwrap_or_default()),
+        Value::String(text) => message.element(3, text.as_bytes()),
+        Value::Bool(flag) => message.choice(4, (*flag).into()),
+        Value::Object(fields) => message.message(5, |message| write(fields, message)),
+        Value::Array(items) => message.message(6, |list| {
+            for item in items {
+                list.message(1, |message| write_value(item, message));
+            }
+        }),
+    }
+}

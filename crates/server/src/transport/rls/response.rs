@@ -1,0 +1,47 @@
+//! `RateLimitResponse`: what is answered, in protobuf.
+
+use super::metadata;
+use super::question::unit_number;
+use super::told::{Status, Told};
+use super::wire::Writer;
+
+const OK: u64 = 1;
+const OVER_LIMIT: u64 = 2;
+
+/// Writes an answer behind what is there already.
+pub(crate) fn write(told: &Told<'_>, bytes: &mut Vec<u8>) {
+    let mut response = Writer::new(bytes);
+    response.number(1, code(told.is_over()));
+    for status in told.statuses() {
+        response.message(2, |message| write_status(&status, message));
+    }
+    for (name, value) in told.headers() {
+        response.message(3, |header| {
+            header.bytes(1, name.as_bytes());
+            header.bytes(2, value.as_bytes());
+        });
+    }
+    response.bytes(5, told.body().unwrap_or_default().as_bytes());
+    if let Some(fields) = told.metadata() {
+        response.message(6, |message| metadata::write(&fields, message));
+    }
+}
+
+const fn code(is_over: bool) -> u64 {
+    if is_over { OVER_LIMIT } else { OK }
+}
+
+fn write_status(status: &Status<'_>, message: &mut Writer<'_>) {
+    message.number(1, code(status.is_over));
+    if let Some(limit) = status.limit {
+        message.message(2, |message| {
+            message.number(1, limit.requests_per_unit.into());
+            message.number(2, limit.unit.map_or(0, unit_number).into());
+            message.bytes(3, limit.name.as_bytes());
+        });
+    }
+    message.number(3, status.remaining.into());
+    if let Some(seconds) = status.until_reset {
+        message.message(4, |duration| duration.number(1, seconds));
+    }
+}
