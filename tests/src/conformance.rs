@@ -14,7 +14,7 @@ mod spelling;
 use std::fmt;
 use std::path::Path;
 
-use tidegate::policy::{Merging, Unit};
+use tidegate::policy::{Merging, Policy, Unit};
 use tidegate_core::{Span, Timestamp};
 
 pub use self::reading::{Case, Code, Expected, Overall, Rejected, Step, Told};
@@ -133,6 +133,27 @@ impl fmt::Display for Wait {
 /// Whole seconds, rounded up, as answers tell them.
 pub const fn whole_seconds(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000_000)
+}
+
+/// The cases that a door can be asked which knows nothing but checks, each with its policy.
+///
+/// # Panics
+/// If there are suspiciously few.
+pub fn door_cases() -> Vec<(Case, Policy)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
+    let is_check = |step: &Step| step.action == Action::Check;
+    let can_be_asked = |case: &Case| !case.steps.is_empty() && case.steps.iter().all(is_check);
+    let cases = cases(&folder).into_iter().filter(can_be_asked);
+    let with_policy = |case: Case| {
+        let files: Vec<(&str, &str)> =
+            case.files.iter().map(|(name, text)| (&**name, &**text)).collect();
+        let loaded = Policy::load_at(&files, case.merging(), case.start());
+        let policy = loaded.policy.unwrap_or_else(|| panic!("{}: {}", case.name, loaded.findings));
+        (case, policy)
+    };
+    let cases: Vec<(Case, Policy)> = cases.map(with_policy).collect();
+    assert!(cases.len() > 150, "{} cases", cases.len());
+    cases
 }
 
 /// All cases of a folder, file by file in the order of their names.

@@ -3,10 +3,12 @@
 pub mod clients;
 pub mod comparison;
 pub mod conformance;
+pub mod grpc;
 pub mod history;
 pub mod model;
 pub mod mutation;
 pub mod oracle;
+pub mod rls;
 pub mod servers;
 pub mod shared_comparison;
 pub mod subject;

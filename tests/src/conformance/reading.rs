@@ -55,7 +55,7 @@ pub struct Step {
     /// Or when.
     pub(super) at: Option<String>,
     #[serde(default, rename = "do")]
-    action: Action,
+    pub(super) action: Action,
     domain: Option<String>,
     /// The descriptors.
     ask: Vec<Descriptor>,

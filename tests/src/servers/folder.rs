@@ -11,10 +11,11 @@ const LOG: &str = "server.log";
 
 /// A new folder, removed with everything in it when dropped.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    pub(crate) fn create() -> Self {
+    /// A folder of a name that nobody else has.
+    pub fn create() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // Short, because the path of a socket may have a hundred characters at most.
@@ -24,7 +25,8 @@ impl Folder {
         Self(path)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
@@ -32,7 +34,8 @@ impl Folder {
         self.0.join(name)
     }
 
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+    /// Writes a file into it.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.file(name);
         fs::write(&path, text).expect("a new folder can be written");
         path

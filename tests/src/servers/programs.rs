@@ -16,6 +16,11 @@ pub fn old_redis_program() -> Option<PathBuf> {
     named("TIDEGATE_OLD_REDIS_SERVER")
 }
 
+/// Envoy: what `TIDEGATE_ENVOY` names, else `envoy` of the path.
+pub fn envoy_program() -> Option<PathBuf> {
+    named("TIDEGATE_ENVOY").or_else(|| on_path("envoy"))
+}
+
 /// A variable that names no file is a mistake, not a program left out.
 fn named(variable: &str) -> Option<PathBuf> {
     let program = PathBuf::from(env::var_os(variable).filter(|value| !value.is_empty())?);

@@ -1,0 +1,73 @@
+//! `grpc.health.v1`: whether it is worth asking here.
+
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::{Bytes, Incoming};
+
+use super::body::streaming;
+use super::status::{Code, Status};
+use super::{Reply, Visit, message, only_message};
+use crate::transport::rls::{Reader, Writer};
+
+/// The whole, as envoyproxy/ratelimit calls itself, and by the name of the service.
+const SERVICES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
+
+/// `ServingStatus`, by its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Serving = 1,
+    NotServing = 2,
+    ServiceUnknown = 3,
+}
+
+impl Health {
+    fn of(visit: &Visit) -> Self {
+        if *visit.stopped.borrow() { Self::NotServing } else { Self::Serving }
+    }
+
+    fn message(self) -> Bytes {
+        message::write(|bytes| Writer::new(bytes).number(1, self as u64))
+    }
+}
+
+/// `Check`: whether now.
+pub(super) async fn check(visit: &Visit, request: Request<Incoming>) -> Result<Bytes, Status> {
+    if !is_known(request).await? {
+        return Err(Status::new(Code::NotFound, "unknown service"));
+    }
+    Ok(Health::of(visit).message())
+}
+
+/// `Watch`: whether now, and whenever that changes.
+pub(super) async fn watch(visit: &Arc<Visit>, request: Request<Incoming>) -> Reply {
+    let is_known = match is_known(request).await {
+        Ok(is_known) => is_known,
+        Err(status) => return status.reply(),
+    };
+    streaming(visit, async move |visit: Arc<Visit>, sender| {
+        let now = if is_known { Health::of(&visit) } else { Health::ServiceUnknown };
+        // If nobody takes it, nobody watches any more; so below.
+        let _ = sender.send(Ok(now.message())).await;
+        let mut stopped = visit.stopped.clone();
+        tokio::select! {
+            () = sender.closed() => return,
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+        if is_known && now != Health::NotServing {
+            let _ = sender.send(Ok(Health::NotServing.message())).await;
+        }
+        let _ = sender.send(Err(Status::new(Code::Unavailable, "the server stops"))).await;
+    })
+}
+
+async fn is_known(request: Request<Incoming>) -> Result<bool, Status> {
+    let message = only_message(request).await?;
+    let (mut fields, mut service) = (Reader::new(&message), "");
+    while let Some(field) = fields.field()? {
+        if field.number == 1 {
+            service = field.text()?;
+        }
+    }
+    Ok(SERVICES.contains(&service))
+}

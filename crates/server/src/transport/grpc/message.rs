@@ -1,0 +1,98 @@
+//! Messages on a stream: a byte that says whether it is compressed, four for the length, and so many.
+
+use hyper::body::{Body, Bytes, Incoming};
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use super::status::{Code, Status};
+use crate::transport::rls::MAX_MESSAGE;
+
+/// What stands before each message.
+const PREFIX: usize = 5;
+
+/// The messages that a peer sends on one stream.
+#[derive(Debug)]
+pub(super) struct Messages {
+    body: Incoming,
+    /// What has come and not been read.
+    rest: Bytes,
+}
+
+impl Messages {
+    pub(super) const fn new(body: Incoming) -> Self {
+        Self { body, rest: Bytes::new() }
+    }
+
+    /// The only message. A call that brings another one is none of ours.
+    pub(super) async fn only(&mut self) -> Result<Bytes, Status> {
+        let message = self.next().await?.ok_or("the call brings no message")?;
+        if self.rest.is_empty() && (self.body.is_end_stream() || self.more().await?.is_none()) {
+            return Ok(message);
+        }
+        Err("the call brings more than one message".into())
+    }
+
+    /// The next message; `None` if there is no more.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if let Some(length) = self.length()?
+                && let Some(end) = PREFIX.checked_add(length)
+                && end <= self.rest.len()
+            {
+                let message = self.rest.split_to(end);
+                return Ok(Some(message.slice(PREFIX..)));
+            }
+            let Some(more) = self.more().await? else {
+                let is_whole = self.rest.is_empty();
+                return if is_whole { Ok(None) } else { Err("a message breaks off".into()) };
+            };
+            // Nearly always a message comes in one piece, and stays where it is.
+            self.rest = match self.rest.is_empty() {
+                true => more,
+                false => [&*self.rest, &*more].concat().into(),
+            };
+        }
+    }
+
+    /// How long the next message is, if so much of it is known.
+    fn length(&self) -> Result<Option<usize>, Status> {
+        let Some([compressed, length @ ..]) = self.rest.first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        if *compressed != 0 {
+            return Err(Status::new(Code::Unimplemented, "messages are read uncompressed only"));
+        }
+        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+        if length > MAX_MESSAGE {
+            let text = format!("a message has at most {MAX_MESSAGE} bytes, this one has {length}");
+            return Err(Status::new(Code::ResourceExhausted, text));
+        }
+        Ok(Some(length))
+    }
+
+    /// The next bytes that come, if any do.
+    async fn more(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            let frame = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(|_| Status::from("the stream broke off"))?;
+            // Trailers of a client mean nothing, and empty frames are legal.
+            match frame.into_data() {
+                Ok(data) if !data.is_empty() => return Ok(Some(data)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A message as it is sent.
+pub(super) fn write(fill: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    // As much as the answer to one descriptor takes, with its headers.
+    let mut bytes = Vec::with_capacity(256);
+    bytes.extend_from_slice(&[0; PREFIX]);
+    fill(&mut bytes);
+    // Nothing here writes four gigabytes.
+    let length = u32::try_from(bytes.len() - PREFIX).unwrap_or(u32::MAX);
+    bytes[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+    bytes.into()
+}

@@ -1,0 +1,288 @@
+//! The messages of Envoy's rate limit service, by their numbers, read and written by `prost`.
+
+use std::collections::BTreeMap;
+
+use prost::{Enumeration, Message, Oneof};
+use tidegate::policy::Unit as PolicyUnit;
+
+use crate::conformance::{Limiting, Question, Reply, Status, Wait};
+
+/// What is asked.
+#[derive(Clone, PartialEq, Message)]
+pub struct RateLimitRequest {
+    /// Whose rules.
+    #[prost(string, tag = "1")]
+    pub domain: String,
+    /// About whom.
+    #[prost(message, repeated, tag = "2")]
+    pub descriptors: Vec<RateLimitDescriptor>,
+    /// What it costs.
+    #[prost(uint32, tag = "3")]
+    pub hits_addend: u32,
+}
+
+/// One side of a request.
+#[derive(Clone, PartialEq, Message)]
+pub struct RateLimitDescriptor {
+    /// Keys and values.
+    #[prost(message, repeated, tag = "1")]
+    pub entries: Vec<Entry>,
+    /// A limit that comes along.
+    #[prost(message, optional, tag = "2")]
+    pub limit: Option<RateLimitOverride>,
+    /// What it costs here: `UInt64Value`, which `prost` writes as the number itself.
+    #[prost(message, optional, tag = "3")]
+    pub hits_addend: Option<u64>,
+    /// Whether that is given back.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
+}
+
+/// A key and a value.
+#[derive(Clone, PartialEq, Message)]
+pub struct Entry {
+    /// What is told.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// What it is.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// A limit that comes along.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct RateLimitOverride {
+    /// How many.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// In which time.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+}
+
+/// What is answered.
+#[derive(Clone, PartialEq, Message)]
+pub struct RateLimitResponse {
+    /// The verdict.
+    #[prost(enumeration = "Code", tag = "1")]
+    pub overall_code: i32,
+    /// One for each descriptor.
+    #[prost(message, repeated, tag = "2")]
+    pub statuses: Vec<DescriptorStatus>,
+    /// For whom the proxy answers.
+    #[prost(message, repeated, tag = "3")]
+    pub response_headers_to_add: Vec<HeaderValue>,
+    /// For whom the proxy turns away.
+    #[prost(bytes = "vec", tag = "5")]
+    pub raw_body: Vec<u8>,
+    /// For the proxy's log.
+    #[prost(message, optional, tag = "6")]
+    pub dynamic_metadata: Option<Struct>,
+}
+
+/// What is told of one descriptor.
+#[derive(Clone, PartialEq, Message)]
+pub struct DescriptorStatus {
+    /// Whether it is over.
+    #[prost(enumeration = "Code", tag = "1")]
+    pub code: i32,
+    /// The limit that speaks for it.
+    #[prost(message, optional, tag = "2")]
+    pub current_limit: Option<RateLimit>,
+    /// What is left.
+    #[prost(uint32, tag = "3")]
+    pub limit_remaining: u32,
+    /// Until there is more.
+    #[prost(message, optional, tag = "4")]
+    pub duration_until_reset: Option<Duration>,
+}
+
+/// A limit.
+#[derive(Clone, PartialEq, Message)]
+pub struct RateLimit {
+    /// How many.
+    #[prost(uint32, tag = "1")]
+    pub requests_per_unit: u32,
+    /// In which time.
+    #[prost(enumeration = "Unit", tag = "2")]
+    pub unit: i32,
+    /// What it is called.
+    #[prost(string, tag = "3")]
+    pub name: String,
+}
+
+/// A span of time.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Duration {
+    /// Whole seconds.
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    /// The rest.
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+/// A header field.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct HeaderValue {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Its value.
+    #[prost(string, tag = "2")]
+    pub value: String,
+}
+
+/// Anything, by name.
+#[derive(Clone, PartialEq, Message)]
+pub struct Struct {
+    /// Values by their names.
+    #[prost(btree_map = "string, message", tag = "1")]
+    pub fields: BTreeMap<String, Value>,
+}
+
+/// Anything.
+#[derive(Clone, PartialEq, Message)]
+pub struct Value {
+    /// One of these.
+    #[prost(oneof = "Kind", tags = "2, 3")]
+    pub kind: Option<Kind>,
+}
+
+/// As much of it as tests look at.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum Kind {
+    /// A number.
+    #[prost(double, tag = "2")]
+    Number(f64),
+    /// A text.
+    #[prost(string, tag = "3")]
+    Text(String),
+}
+
+/// Verdicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub enum Code {
+    /// Never answered.
+    Unknown = 0,
+    /// Go ahead.
+    Ok = 1,
+    /// Stay out.
+    OverLimit = 2,
+}
+
+/// Units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
+#[repr(i32)]
+pub enum Unit {
+    /// None of these.
+    Unknown = 0,
+    /// One second.
+    Second = 1,
+    /// Sixty of them.
+    Minute = 2,
+    /// Sixty minutes.
+    Hour = 3,
+    /// Twenty-four hours.
+    Day = 4,
+    /// Thirty days.
+    Month = 5,
+    /// 365 days.
+    Year = 6,
+    /// Seven days.
+    Week = 7,
+}
+
+const UNITS: [(Unit, PolicyUnit); 7] = [
+    (Unit::Second, PolicyUnit::Second),
+    (Unit::Minute, PolicyUnit::Minute),
+    (Unit::Hour, PolicyUnit::Hour),
+    (Unit::Day, PolicyUnit::Day),
+    (Unit::Month, PolicyUnit::Month),
+    (Unit::Year, PolicyUnit::Year),
+    (Unit::Week, PolicyUnit::Week),
+];
+
+impl RateLimitRequest {
+    /// One descriptor of one entry.
+    pub fn one(domain: &str, key: &str, value: &str) -> Self {
+        let entries = vec![Entry { key: key.into(), value: value.into() }];
+        let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
+        Self { domain: domain.into(), descriptors, hits_addend: 0 }
+    }
+
+    /// A question of the conformance suite.
+    pub fn of(question: &Question) -> Self {
+        let descriptors = question.descriptors.iter().map(|side| {
+            let entry =
+                |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
+            let limit = |(requests_per_unit, unit): (u32, PolicyUnit)| {
+                let known = UNITS.iter().find(|(_, policy)| *policy == unit);
+                let unit = known.map_or(0, |(unit, _)| *unit as i32);
+                RateLimitOverride { requests_per_unit, unit }
+            };
+            RateLimitDescriptor {
+                entries: side.entries.iter().map(entry).collect(),
+                limit: side.limit.map(limit),
+                hits_addend: side.hits.map(i64::unsigned_abs),
+                is_negative_hits: side.hits.is_some_and(i64::is_negative),
+            }
+        });
+        Self {
+            domain: question.domain.clone(),
+            descriptors: descriptors.collect(),
+            hits_addend: u32::try_from(question.hits).expect("the protocol has no larger one"),
+        }
+    }
+}
+
+impl RateLimitResponse {
+    /// Whether the request may go ahead.
+    pub fn is_ok(&self) -> bool {
+        self.overall_code() == Code::Ok
+    }
+
+    /// The header field of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let headers = self.response_headers_to_add.iter();
+        headers.filter(|header| header.key == name).map(|header| &*header.value).next()
+    }
+
+    /// As the conformance suite compares it.
+    pub fn reply(&self) -> Reply {
+        Reply::Decided {
+            allowed: self.is_ok(),
+            statuses: Some(self.statuses.iter().map(DescriptorStatus::status).collect()),
+            retry_after: None,
+        }
+    }
+}
+
+impl DescriptorStatus {
+    fn status(&self) -> Status {
+        let over = self.code() == Code::OverLimit;
+        let remaining = Some(self.limit_remaining.into());
+        let Some(limit) = &self.current_limit else {
+            let is_unlimited = self.limit_remaining == u32::MAX;
+            let limit = if is_unlimited { Limiting::Unlimited } else { Limiting::Nothing };
+            return Status { over, limit: Some(limit), remaining, ..Status::default() };
+        };
+        let unit = UNITS.iter().find(|(unit, _)| *unit == limit.unit());
+        let seconds = self.duration_until_reset.map(|span| span.seconds.unsigned_abs());
+        let limit = Limiting::Numbers {
+            name: limit.name.clone(),
+            capacity: limit.requests_per_unit.into(),
+            unit: unit.map(|(_, unit)| *unit),
+        };
+        Status {
+            over,
+            limit: Some(limit),
+            remaining,
+            // One number is both: what over means decides which.
+            reset: if over { None } else { seconds },
+            retry_after: over.then(|| seconds.map_or(Wait::Never, Wait::Seconds)),
+            delay: None,
+        }
+    }
+}

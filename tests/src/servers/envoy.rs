@@ -1,0 +1,143 @@
+//! A real Envoy, and a service behind it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::folder::Folder;
+use super::ports;
+use super::process::Process;
+use super::waiting::comes_true;
+
+/// It starts in a second; a machine that builds at the same time needs longer.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long an answer may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// How often a port may be taken between being found and being used.
+const MOST_STARTS: u32 = 5;
+
+/// An Envoy that runs `examples/envoy/envoy.yaml`, stopped and removed when dropped.
+#[derive(Debug)]
+pub struct Envoy {
+    // Dropped first: a folder whose server still writes cannot be removed.
+    _process: Process,
+    _folder: Folder,
+    front: SocketAddr,
+}
+
+/// An answer over HTTP/1.1.
+#[derive(Clone, Debug)]
+pub struct HttpAnswer {
+    /// Its code.
+    pub status: u16,
+    /// Names in small letters, and values.
+    pub headers: Vec<(String, String)>,
+    /// What follows them.
+    pub body: String,
+}
+
+impl HttpAnswer {
+    /// The value of the header of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers.find(|(found, _)| found == name).map(|(_, value)| &**value)
+    }
+}
+
+impl Envoy {
+    /// Starts it with this configuration, in which the ports of the example are replaced: those of
+    /// the service and of the daemon by these.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(program: &Path, config: &str, service: SocketAddr, daemon: SocketAddr) -> Self {
+        for _ in 0..MOST_STARTS {
+            let (front, admin) = (ports::free(), ports::free());
+            let config =
+                [(10_000, front), (9_901, admin), (8_000, service.port()), (8_081, daemon.port())]
+                    .iter()
+                    .fold(config.to_owned(), |config, (from, to)| {
+                        let from = format!("port_value: {from}}}");
+                        assert!(config.contains(&from), "the example has no {from}");
+                        config.replace(&from, &format!("port_value:  {to}}}"))
+                    });
+            let folder = Folder::create();
+            let file = folder.write("envoy.yaml", &config).display().to_string();
+            let arguments =
+                ["-c", &file, "--disable-hot-restart", "--concurrency", "1", "--log-level", "warn"]
+                    .map(String::from);
+            let mut process = Process::start(program, &arguments, &[], &folder);
+            let (front, admin) = (local(front), local(admin));
+            let is_ready = comes_true(START_LIMIT, || {
+                let ready = get(admin, "/ready", &[]);
+                ready.is_some_and(|answer| answer.status == 200) || !process.is_running()
+            });
+            if is_ready && process.is_running() {
+                return Self { _process: process, _folder: folder, front };
+            }
+            eprintln!("{}", folder.log_tail());
+        }
+        panic!("Envoy does not start");
+    }
+
+    /// Asks for a page with these headers.
+    ///
+    /// # Panics
+    /// If it is not answered at all.
+    pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
+        get(self.front, path, headers).expect("Envoy answers whatever happens behind it")
+    }
+}
+
+/// A service that says `hello` to everybody, on a thread that ends with the test process.
+///
+/// # Panics
+/// If there is no port for it.
+pub fn service() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            thread::spawn(move || greet(socket));
+        }
+    });
+    address
+}
+
+/// Requests here have no bodies.
+fn greet(mut socket: TcpStream) {
+    let Ok(reading) = socket.try_clone() else { return };
+    let mut lines = BufReader::new(reading).lines();
+    while let Some(Ok(line)) = lines.next() {
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+        if line.is_empty() && socket.write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<HttpAnswer> {
+    let mut socket = TcpStream::connect(address).ok()?;
+    socket.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
+    let headers: String =
+        headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\r\n");
+    socket.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let mut lines = head.lines();
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let header = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_lowercase(), value.trim().to_owned()))
+    };
+    Some(HttpAnswer { status, headers: lines.filter_map(header).collect(), body: body.into() })
+}
