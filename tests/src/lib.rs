@@ -5,6 +5,7 @@ pub mod comparison;
 pub mod conformance;
 pub mod grpc;
 pub mod history;
+pub mod http;
 pub mod model;
 pub mod mutation;
 pub mod oracle;

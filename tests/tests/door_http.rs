@@ -11,7 +11,8 @@ mod proxies;
 #[path = "door_http/questions.rs"]
 mod questions;
 
-use door::{Door, PATIENCE, settings};
+use door::{Door, Json, PATIENCE, settings};
+use tidegate_tests::http::Answer;
 
 const POLICY: &str = "
 domain: api

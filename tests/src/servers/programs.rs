@@ -21,6 +21,25 @@ pub fn envoy_program() -> Option<PathBuf> {
     named("TIDEGATE_ENVOY").or_else(|| on_path("envoy"))
 }
 
+/// A program that only this variable names; without it, the test has to say that it was left out.
+pub fn by_variable(variable: &str) -> Option<PathBuf> {
+    let found = named(variable);
+    if found.is_none() {
+        println!("!!! LEFT OUT: {variable} names no program; `cargo xtask test` installs it");
+    }
+    found
+}
+
+/// A program that comes with Debian, where services may be in a folder of their own.
+///
+/// # Panics
+/// If it is not installed.
+pub fn by_debian(program: &str) -> PathBuf {
+    let service = PathBuf::from("/usr/sbin").join(program);
+    let found = on_path(program).or_else(|| service.is_file().then_some(service));
+    found.unwrap_or_else(|| panic!("install {program}, as `cargo xtask test` does"))
+}
+
 /// A variable that names no file is a mistake, not a program left out.
 fn named(variable: &str) -> Option<PathBuf> {
     let program = PathBuf::from(env::var_os(variable).filter(|value| !value.is_empty())?);

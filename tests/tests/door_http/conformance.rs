@@ -90,7 +90,7 @@ fn status(limits: &[Value], descriptor: usize) -> Status {
     }
 }
 
-fn reply(question: &Question, answer: &door::Answer) -> Reply {
+fn reply(question: &Question, answer: &Answer) -> Reply {
     let document = answer.json();
     if let Some(error) = document["error"].as_str() {
         assert!([400, 422].contains(&answer.status), "{answer:?}");

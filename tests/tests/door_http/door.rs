@@ -1,7 +1,6 @@
 //! A server in this process whose time stands still, asked by sockets: what is sent is what stands in
 //! the tests.
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use serde_json::Value;
 use tidegate::policy::{Merging, Policy};
 use tidegate::{Clock, ManualClock};
 use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_tests::http::{self, Answer};
 
 /// Far longer than anything here takes; only so that what hangs fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,27 +20,13 @@ pub(crate) struct Door {
     pub(crate) clock: ManualClock,
 }
 
-/// An answer, taken apart.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
+/// The body of an answer.
+pub(crate) trait Json {
+    fn json(&self) -> Value;
 }
 
-impl Answer {
-    pub(crate) fn read(text: &str) -> Self {
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head ends with an empty line");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Self { status: status.expect("a status"), head: head.to_lowercase(), body: body.into() }
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.filter(|(found, _)| *found == name).map(|(_, value)| value).next()
-    }
-
-    pub(crate) fn json(&self) -> Value {
+impl Json for Answer {
+    fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 }
@@ -74,20 +60,12 @@ impl Door {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let socket = TcpStream::connect(self.address()).expect("it listens");
-        socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
-        socket.set_write_timeout(Some(PATIENCE)).expect("not zero");
-        socket
+        http::connect(self.address())
     }
 
     /// Sends this and nothing more, and takes what comes back until the connection ends.
     pub(crate) fn send(&self, request: impl AsRef<[u8]>) -> Answer {
-        let mut socket = self.connect();
-        // It may be closed before all of it is sent.
-        let _ = socket.write_all(request.as_ref());
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
-        Answer::read(&String::from_utf8_lossy(&answer))
+        http::send(self.address(), request)
     }
 
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &str) -> Answer {

@@ -147,15 +147,27 @@ fn a_batch_is_answered_in_its_order() {
     let door = Door::open(POLICY);
     let given = json!({"key": "k", "rate": "1/min"});
     let questions = json!([
-        given, given, {"key": "k"}, {"domain": "api", "descriptors": [{"api_key": "k1"}]},
+        given, given, {"domain": "api", "descriptors": [{"api_key": "k1"}]},
     ]);
     let answered = door.post("/v1/batch", &json!({"questions": questions}).to_string());
     assert_eq!(answered.status, 200, "{answered:?}");
     let answers = &answered.json()["answers"];
-    assert_eq!(answers.as_array().map(Vec::len), Some(4));
+    assert_eq!(answers.as_array().map(Vec::len), Some(3));
     assert_eq!((&answers[0]["allowed"], &answers[1]["allowed"]), (&json!(true), &json!(false)));
-    assert_eq!(answers[2], json!({"error": "a key needs a rate, such as 100/60s"}));
-    assert_eq!(answers[3]["limits"][0]["name"], "per_minute");
+    assert_eq!(answers[2]["limits"][0]["name"], "per_minute");
+    // If one cannot be asked, none is.
+    let fresh = json!({"key": "fresh", "rate": "1/min"});
+    for (wrong, status, why) in [
+        (json!({"key": "k"}), 400, "question 2: a key needs a rate"),
+        (json!({"key": "k", "rate": "0/s"}), 422, "question 2: burst must be"),
+        (json!({"domain": "api", "descriptors": []}), 400, "question 2: rate limit descriptor"),
+    ] {
+        let batch = json!({"questions": [fresh, wrong]});
+        let answered = door.post("/v1/batch", &batch.to_string());
+        assert_eq!(answered.status, status, "{answered:?}");
+        assert!(answered.body.contains(why), "{answered:?}");
+    }
+    assert_eq!(door.check(&fresh).status, 200);
     let many = json!({"questions": vec![json!({"key": "k", "rate": "1/min"}); 101]});
     for wrong in [json!({"questions": []}), many, json!({}), json!([[]])] {
         assert_eq!(door.post("/v1/batch", &wrong.to_string()).status, 400);
@@ -199,7 +211,10 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!({"key": "k", "rate": "often"}), 400, "COUNT/PERIOD"),
         (json!({"key": "k", "rate": "0/s", "burst": 1}), 422, "count of a rate"),
         (json!({"key": "k", "rate": "1/s", "burst": 0}), 422, "burst must be"),
-        (json!({"key": "k", "rate": "1/s", "burst": -1}), 400, "invalid value"),
+        (json!({"key": "k", "rate": "1/s", "burst": -1}), 400, "0 or more"),
+        (json!({"key": "k", "rate": "1/s", "cost": 1.5}), 400, "whole number"),
+        (json!({"key": "k", "rate": "1/s", "cost": 9_007_199_254_740_993_u64}), 400, "2^53"),
+        (json!({"key": "k", "rate": "1/s", "cost": 1e300}), 400, "2^53"),
         (json!({"key": "k", "rate": "1/s", "burst": null}), 400, "invalid type: null"),
         (json!({"key": "k", "rate": "1/s", "queue": 1}), 422, "leaky bucket only"),
         (json!({"key": "k", "rate": "1/s", "algorithm": "magic"}), 400, "must be one of"),
@@ -214,7 +229,7 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!({"domain": "api", "descriptors": [{"cost": 2}]}), 400, "no entries"),
         (json!({"domain": "api", "descriptors": [[["a"]]]}), 400, "invalid length"),
         (json!({"domain": "api", "descriptors": ["a"]}), 400, "expected a descriptor"),
-        (json!({"domain": "api", "descriptors": [{"a": 1.5}]}), 400, "invalid type"),
+        (json!({"domain": "api", "descriptors": [{"a": 1.5}]}), 400, "whole number"),
         (json!({"domain": "api", "descriptors": [{"a": "1", "b": "2"}]}), 400, "has no order"),
         (json!({"domain": "api", "descriptors": [{"a": "1", "cost": 2}]}), 400, "has no place"),
         (json!({"domain": "api", "descriptors": vec![json!({"a": "1"}); 65]}), 400, "at most 64"),
@@ -234,6 +249,8 @@ fn questions_that_cannot_be_answered_are_told_why() {
     assert_eq!(door.post("/v1/check", "{").status, 400);
     assert_eq!(door.post("/v1/check", "{\"key\":\"\u{fffd}\",\"key\":\"k\"}").status, 400);
     // As JSON may be written.
+    let fraction = "{\"key\":\"f\",\"rate\":\"5/s\",\"cost\":5.0,\"burst\":5e0}";
+    assert_eq!(door.post("/v1/check", fraction).json()["remaining"], 0);
     let escaped = "{\"key\":\"\\u0075ser\",\"rate\":\"1\\/s\"}";
     assert_eq!(door.post("/v1/check", escaped).status, 200);
     assert_eq!(door.check(&json!({"key": "user", "rate": "1/s"})).status, 429);

@@ -17,6 +17,7 @@ mod patience;
 mod question;
 mod route;
 mod side;
+mod whole;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -35,7 +36,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use self::answer::{json, plain, refusal};
+use self::answer::{empty, json, refusal, text};
 use self::patience::Patient;
 use self::route::Route;
 use super::{Stream, rls};
@@ -130,7 +131,7 @@ impl Visit {
                 Err(refused) => refused,
             },
             Route::Auth => forward::answer(gate, answers, self.peer, &head).await,
-            Route::Health => plain(StatusCode::OK, "ok\n"),
+            Route::Health => text(StatusCode::OK, "ok\n"),
             Route::Json => match whole(body).await {
                 Ok(body) => rls::json(gate, &body, answers).await,
                 Err(refused) => refused,
@@ -168,7 +169,7 @@ fn closing(mut reply: Reply) -> Reply {
 
 fn other_method(method: &Method, allow: &'static str) -> Reply {
     let mut reply = match *method {
-        Method::OPTIONS => plain(StatusCode::NO_CONTENT, ""),
+        Method::OPTIONS => empty(StatusCode::NO_CONTENT),
         _ => refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("ask with {allow}")),
     };
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));

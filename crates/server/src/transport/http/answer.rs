@@ -26,7 +26,7 @@ pub(crate) fn verdict(report: &Report<'_>, answers: &Answers) -> Reply {
 /// The verdict for a proxy: what it lets through needs no body.
 pub(crate) fn for_proxy(report: &Report<'_>, answers: &Answers) -> Reply {
     let reply = match report.is_allowed {
-        true => plain(StatusCode::OK, ""),
+        true => empty(StatusCode::OK),
         false => denial(report, answers.body),
     };
     with_fields(reply, report, answers)
@@ -42,7 +42,7 @@ fn denial(report: &Report<'_>, body: Body) -> Reply {
     match body {
         Body::Json => json(status, report.json().into()),
         Body::Problem => typed(status, report.problem_json().into(), "application/problem+json"),
-        Body::Empty => plain(status, ""),
+        Body::Empty => empty(status),
     }
 }
 
@@ -62,16 +62,28 @@ fn with_fields(mut reply: Reply, report: &Report<'_>, answers: &Answers) -> Repl
 pub(crate) enum Refused {
     /// The question cannot be read.
     Malformed(String),
-    /// It can, but what it says cannot be.
+    /// It asks for something that is not there.
+    Missing(&'static str),
+    /// It can be read, but what it says cannot be.
     Impossible(String),
     /// The store gave no decision.
     Store(StoreError),
 }
 
 impl Refused {
+    /// The same, of one of several questions.
+    pub(crate) fn of_question(self, number: usize) -> Self {
+        let told = format!("question {}: {self}", number + 1);
+        match self {
+            Self::Impossible(_) => Self::Impossible(told),
+            _ => Self::Malformed(told),
+        }
+    }
+
     pub(crate) fn reply(&self) -> Reply {
         match self {
             Self::Malformed(why) => refusal(StatusCode::BAD_REQUEST, why),
+            Self::Missing(why) => refusal(StatusCode::NOT_FOUND, why),
             Self::Impossible(why) => refusal(StatusCode::UNPROCESSABLE_ENTITY, why),
             Self::Store(_) => {
                 let mut reply = refusal(StatusCode::SERVICE_UNAVAILABLE, &self.to_string());
@@ -86,6 +98,7 @@ impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
+            Self::Missing(why) => f.write_str(why),
             Self::Store(error) => write!(f, "the store gives no decision: {error}"),
         }
     }
@@ -124,8 +137,12 @@ fn typed(status: StatusCode, body: Bytes, kind: &'static str) -> Reply {
     reply
 }
 
-pub(crate) fn plain(status: StatusCode, text: &'static str) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+pub(crate) fn text(status: StatusCode, text: &'static str) -> Reply {
+    typed(status, Bytes::from_static(text.as_bytes()), "text/plain; charset=utf-8")
+}
+
+pub(crate) fn empty(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::new()));
     *reply.status_mut() = status;
     reply
 }

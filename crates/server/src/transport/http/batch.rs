@@ -1,8 +1,8 @@
 //! `POST /v1/batch`: several questions at once.
 //!
-//! Each is decided as `/v1/check` would, and answered in its place: a question that cannot be answered
-//! does not keep the others from it. They are asked all at once, so that a store elsewhere gets them
-//! in one round trip.
+//! Each is decided as `/v1/check` would, and answered in its place. If one cannot be asked, none is. They
+//! are asked all at once, so that a store elsewhere gets them in one round trip; where it gives no
+//! decision on one, that one's place says so.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -37,6 +37,11 @@ pub(crate) async fn answer(gate: &Gate, body: &[u8]) -> Reply {
     let questions = &batch.questions;
     if !(1..=MAX_QUESTIONS).contains(&questions.len()) {
         return Refused::Malformed(format!("a batch has 1 to {MAX_QUESTIONS} questions")).reply();
+    }
+    for (number, Object(question)) in questions.iter().enumerate() {
+        if let Err(refused) = question.verify() {
+            return refused.of_question(number).reply();
+        }
     }
     let told = |question| async move { tell(gate, question).await };
     let answers = together(questions.iter().map(|Object(question)| told(question)).collect()).await;

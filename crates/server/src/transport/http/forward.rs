@@ -20,7 +20,7 @@ use hyper::http::request::Parts;
 use tidegate::policy::{Described, Descriptor, Entry, HttpRequest, Policy, Report, Request};
 
 use super::Reply;
-use super::answer::{self, Refused, plain};
+use super::answer::{self, Refused, empty};
 use crate::gate::Gate;
 use crate::settings::Answers;
 
@@ -48,9 +48,9 @@ async fn ask(
     let (domain, path) = place(head, &policy).map_err(malformed)?;
     // Whoever writes the name into a proxy's configuration should notice a slip at once.
     let rules = policy.domain(&domain).map(|domain| domain.requests());
-    let rules = rules.ok_or_else(|| malformed("the policy has no such domain"))?;
+    let rules = rules.ok_or(Refused::Missing("the policy has no such domain"))?;
     if rules.is_empty() {
-        return Err(malformed("the domain has no `requests`, so nothing is limited"));
+        return Err(Refused::Missing("the domain has no `requests`, so nothing is limited"));
     }
     let odd = odd_values(&head.headers);
     let headers = texts(&head.headers, &odd);
@@ -69,7 +69,7 @@ async fn ask(
     };
     let described = rules.describe(&request);
     if described.descriptors().len() == 0 {
-        return Ok(plain(StatusCode::OK, ""));
+        return Ok(empty(StatusCode::OK));
     }
     let entries = entries(&described);
     let mut rest = &entries[..];

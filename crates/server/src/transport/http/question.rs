@@ -1,7 +1,9 @@
 //! Questions in JSON: a limit that comes with the request, or descriptors for the policy.
 
 use serde::{Deserialize, Deserializer};
-use tidegate::policy::{Descriptor, Entry, LimitReport, Report, Request, in_words};
+use tidegate::policy::{
+    CheckError, Descriptor, Entry, LimitReport, MAX_DESCRIPTORS, Report, Request, in_words,
+};
 use tidegate::store::MAX_TOGETHER;
 use tidegate::{AlgorithmName, Decision, InvalidLimit, Limit, Op, Rate};
 use tidegate_core::{Builder, UnknownAlgorithm};
@@ -10,6 +12,7 @@ use super::Reply;
 use super::answer::{self, Refused};
 use super::object::Object;
 use super::side::{Side, Text};
+use super::whole::Whole;
 use crate::gate::{Gate, Given};
 use crate::settings::Answers;
 
@@ -35,13 +38,13 @@ pub(crate) struct Question<'a> {
     #[serde(borrow, deserialize_with = "present")]
     rate: Option<Text<'a>>,
     #[serde(deserialize_with = "present")]
-    burst: Option<u64>,
+    burst: Option<Whole>,
     #[serde(deserialize_with = "present")]
-    queue: Option<u64>,
+    queue: Option<Whole>,
     #[serde(borrow, deserialize_with = "present")]
     algorithm: Option<Text<'a>>,
     #[serde(deserialize_with = "present")]
-    cost: Option<u64>,
+    cost: Option<Whole>,
     #[serde(borrow, deserialize_with = "present")]
     limits: Option<Vec<Object<Self>>>,
     #[serde(borrow, deserialize_with = "present")]
@@ -89,11 +92,37 @@ impl Question<'_> {
         action: Action,
         tell: impl FnOnce(&Report<'_>) -> T,
     ) -> Result<T, Refused> {
-        match (&self.key, &self.limits, &self.domain) {
-            (Some(_), None, None) => {
+        match self.form()? {
+            Form::One => {
                 let wanted = [self.wanted(action)?];
                 Ok(tell(&ask_given(gate, action, &wanted).await?))
             }
+            Form::Several(limits) => {
+                let wanted: Result<Vec<_>, _> =
+                    limits.iter().map(|Object(limit)| limit.wanted(action)).collect();
+                Ok(tell(&ask_given(gate, action, &wanted?).await?))
+            }
+            Form::Policy(domain, sides) => {
+                self.ask_policy(gate, action, (domain, sides), tell).await
+            }
+        }
+    }
+
+    /// Whether it can be asked at all.
+    pub(crate) fn verify(&self) -> Result<(), Refused> {
+        match self.form()? {
+            Form::One => self.wanted(Action::Check).map(drop),
+            Form::Several(limits) => {
+                limits.iter().try_for_each(|Object(limit)| limit.wanted(Action::Check).map(drop))
+            }
+            Form::Policy(..) => Ok(()),
+        }
+    }
+
+    /// What kind of question it is.
+    fn form(&self) -> Result<Form<'_>, Refused> {
+        match (&self.key, &self.limits, &self.domain) {
+            (Some(_), None, None) => Ok(Form::One),
             (None, Some(limits), None) => {
                 let is_bare = !self.has_numbers() && self.cost.is_none();
                 if !is_bare || self.descriptors.is_some() {
@@ -102,11 +131,21 @@ impl Question<'_> {
                 if !(1..=MAX_TOGETHER).contains(&limits.len()) {
                     return malformed(format!("a question has 1 to {MAX_TOGETHER} limits"));
                 }
-                let wanted: Result<Vec<_>, _> =
-                    limits.iter().map(|Object(limit)| limit.wanted(action)).collect();
-                Ok(tell(&ask_given(gate, action, &wanted?).await?))
+                Ok(Form::Several(limits))
             }
-            (None, None, Some(domain)) => self.ask_policy(gate, action, domain, tell).await,
+            (None, None, Some(domain)) => {
+                if self.has_numbers() {
+                    return malformed("the limits of a domain are in its policy");
+                }
+                let sides = self.descriptors.as_deref().unwrap_or_default();
+                let wrong = match sides.len() {
+                    _ if domain.is_empty() => CheckError::NoDomain,
+                    0 => CheckError::NoDescriptors,
+                    1..=MAX_DESCRIPTORS => return Ok(Form::Policy(domain, sides)),
+                    _ => CheckError::TooManyDescriptors,
+                };
+                Err(wrong.into())
+            }
             _ => malformed("say key and rate, or limits, or domain and descriptors"),
         }
     }
@@ -137,10 +176,10 @@ impl Question<'_> {
             _ => Err(Refused::Impossible(wrong.to_string())),
         })?;
         let builder = Builder::new(algorithm, rate);
-        let builder = self.burst.map_or(builder, |burst| builder.burst(burst));
-        let builder = self.queue.map_or(builder, |queue| builder.queue(queue));
+        let builder = self.burst.map_or(builder, |Whole(burst)| builder.burst(burst));
+        let builder = self.queue.map_or(builder, |Whole(queue)| builder.queue(queue));
         let limit = builder.build().map_err(|wrong| Refused::Impossible(wrong.to_string()))?;
-        let cost = self.cost.unwrap_or(1);
+        let cost = self.cost.map_or(1, |Whole(cost)| cost);
         let op = match action {
             Action::Check => Op::Take(cost),
             Action::Peek | Action::Explain => Op::Read(cost),
@@ -153,13 +192,9 @@ impl Question<'_> {
         &self,
         gate: &Gate,
         action: Action,
-        domain: &str,
+        (domain, sides): (&str, &[Side<'_>]),
         tell: impl FnOnce(&Report<'_>) -> T,
     ) -> Result<T, Refused> {
-        if self.has_numbers() {
-            return malformed("the limits of a domain are in its policy");
-        }
-        let sides = self.descriptors.as_deref().unwrap_or_default();
         let entries: Vec<Entry<'_>> = sides.iter().flat_map(Side::entries).collect();
         let mut rest = &entries[..];
         let descriptors: Vec<Descriptor<'_>> = sides
@@ -170,7 +205,8 @@ impl Question<'_> {
                 Descriptor { entries, hits: side.hits, limit: side.limit }
             })
             .collect();
-        let request = Request { domain, descriptors: &descriptors, hits: self.cost };
+        let request =
+            Request { domain, descriptors: &descriptors, hits: self.cost.map(|Whole(cost)| cost) };
         let answer = match action {
             Action::Check => gate.check(&request).await?,
             Action::Peek => gate.peek(&request).await?,
@@ -181,6 +217,13 @@ impl Question<'_> {
         };
         Ok(tell(&Report::of(&answer)))
     }
+}
+
+/// The kinds of questions.
+enum Form<'q> {
+    One,
+    Several(&'q [Object<Question<'q>>]),
+    Policy(&'q str, &'q [Side<'q>]),
 }
 
 /// A limit that came with the request, and what is to be done.

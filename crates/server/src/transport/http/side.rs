@@ -14,6 +14,8 @@ use std::ops::Deref;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tidegate::policy::{Entry, Hits, RequestLimit, Unit};
 
+use super::whole::Whole;
+
 /// A string, left where it stands in the body if it has no escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
@@ -149,13 +151,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
                 Ok(Member::Text(Text(Cow::Owned(text.to_owned()))))
             }
 
-            fn visit_u64<E>(self, units: u64) -> Result<Self::Value, E> {
-                Ok(Member::Cost(Hits::Take(units)))
+            fn visit_u64<E: Error>(self, units: u64) -> Result<Self::Value, E> {
+                Whole::from_u64(units).map(|Whole(units)| Member::Cost(Hits::Take(units)))
             }
 
             /// Numbers below 0 come here.
-            fn visit_i64<E>(self, units: i64) -> Result<Self::Value, E> {
-                Ok(Member::Cost(Hits::Return(units.unsigned_abs())))
+            fn visit_i64<E: Error>(self, units: i64) -> Result<Self::Value, E> {
+                let units = Whole::from_u64(units.unsigned_abs());
+                units.map(|Whole(units)| Member::Cost(Hits::Return(units)))
+            }
+
+            fn visit_f64<E: Error>(self, units: f64) -> Result<Self::Value, E> {
+                let hits = if units < 0.0 { Hits::Return } else { Hits::Take };
+                Whole::from_f64(units.abs()).map(|Whole(units)| Member::Cost(hits(units)))
             }
 
             fn visit_seq<S: SeqAccess<'de>>(self, sequence: S) -> Result<Self::Value, S::Error> {
@@ -175,7 +183,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Window {
-    requests_per_unit: u32,
+    requests_per_unit: Whole,
     unit: String,
 }
 
@@ -187,6 +195,8 @@ impl Window {
             format!("unit must be one of {all}, found {:?}", self.unit)
         };
         let unit = unit.ok_or_else(unknown)?;
-        Ok(RequestLimit { requests_per_unit: self.requests_per_unit, unit })
+        let requests_per_unit = u32::try_from(self.requests_per_unit.0)
+            .map_err(|_| "requests_per_unit must be at most 4294967295".to_owned())?;
+        Ok(RequestLimit { requests_per_unit, unit })
     }
 }

@@ -1,0 +1,50 @@
+//! Whole numbers, however a client writes them.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+
+/// What every client can write exactly: in JavaScript, numbers have no more digits.
+const MAX: u64 = 1 << 53;
+
+/// A whole number from 0 to 2^53. JSON knows but one kind of number, so `5.0` is one too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Whole(pub(crate) u64);
+
+impl Whole {
+    pub(crate) fn from_u64<E: Error>(number: u64) -> Result<Self, E> {
+        match number {
+            0..=MAX => Ok(Self(number)),
+            _ => Err(E::custom(format!("{number} is more than 2^53"))),
+        }
+    }
+
+    pub(crate) fn from_f64<E: Error>(number: f64) -> Result<Self, E> {
+        match number.fract() == 0.0 && (0.0..=MAX as f64).contains(&number) {
+            true => Ok(Self(number as u64)),
+            false => Err(E::custom(format!("{number} is not a whole number from 0 to 2^53"))),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number, 0 or more")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+                Whole::from_u64(number)
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
+                Whole::from_f64(number)
+            }
+        }
+        deserializer.deserialize_u64(Reader)
+    }
+}
