@@ -59,6 +59,6 @@ pub fn send(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
 
 /// One GET on a connection of its own; each of the headers ends its line.
 pub fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
-    send(address, request)
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    send(address, format!("{head}{headers}\r\n"))
 }

@@ -4,12 +4,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use tidegate::policy::{Merging, Policy};
 use tidegate::{Clock, ManualClock};
 use tidegate_server::{Gate, Server, Settings, serve};
 use tidegate_tests::http::{Answer, get};
-use tidegate_tests::servers::{Proxy, by_debian, by_variable};
+use tidegate_tests::servers::{Proxy, by_debian, by_variable, wait_until};
+
+/// Longer than any of them takes to be ready.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAGE: &str = "A page worth limiting.";
 
@@ -59,6 +63,8 @@ fn ask(proxy: &Proxy, headers: &str) -> Answer {
 }
 
 fn limits_by_key(proxy: &Proxy, daemon: Server, expected: &Expected) {
+    // Some listen before they know what for. Whoever has no key meets no limit.
+    wait_until("it serves", PATIENCE, || ask(proxy, "").status == 200);
     for remaining in (0..5).rev() {
         let answer = ask(proxy, "x-api-key: k1\r\n");
         assert_eq!(answer.status, 200, "{answer:?}\n{}", proxy.log_tail());

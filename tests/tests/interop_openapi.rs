@@ -1,0 +1,107 @@
+//! The document for programs that write clients, and a program that takes it at its word.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tidegate::policy::{Merging, Policy};
+use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_tests::http::get;
+use tidegate_tests::servers::by_variable;
+
+const POLICY: &str = "
+domain: api
+requests:
+  rules:
+    - descriptors:
+        - entries:
+            - {key: path, path: true}
+descriptors:
+  - key: path
+    rate: 10/min
+  - key: legacy
+    rate_limit: {unit: minute, requests_per_unit: 3}
+";
+
+/// How long schemathesis may try, in seconds.
+const TRYING: &str = "40";
+
+/// Says in what this door differs from what schemathesis expects of all: numbers that make no limit
+/// are 422, a domain that is not there is 404, and to be over a limit is an answer. `/v1/auth` takes
+/// every method, which no document can say.
+const SETTINGS: &str = "
+[checks.positive_data_acceptance]
+expected-statuses = [200, 404, 422, 429]
+
+[[operations]]
+include-path = "/v1/auth"
+checks.unsupported_method.enabled = false
+";
+
+fn daemon() -> Server {
+    let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
+    let gate = Gate::new().expect("memory");
+    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+    serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_document_is_the_one_in_the_reference() {
+    let daemon = daemon();
+    let answer = get(daemon.http().expect("asked for"), "/openapi.json", "");
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/openapi.json");
+    let reference = std::fs::read_to_string(path).expect("the reference");
+    assert_eq!(answer.body, reference, "copy crates/server/src/transport/http/openapi.json there");
+}
+
+/// Every path of the door is in the document, and the other way round.
+#[test]
+fn the_document_has_every_path() {
+    let daemon = daemon();
+    let address = daemon.http().expect("asked for");
+    let document: Value =
+        serde_json::from_str(&get(address, "/openapi.json", "").body).expect("JSON");
+    let paths = document["paths"].as_object().expect("an object");
+    let told = get(address, "/nothing", "").body;
+    for path in paths.keys() {
+        assert!(told.contains(&**path), "{path} is not in {told}");
+        let status = if paths[path].get("get").is_some() { 200 } else { 405 };
+        assert_eq!(get(address, path, "").status, status, "{path}");
+    }
+    assert_eq!(
+        told.matches('/').count(),
+        paths.keys().map(|it| it.matches('/').count()).sum::<usize>()
+    );
+}
+
+#[test]
+fn schemathesis_agrees_with_the_document() {
+    let Some(program) = by_variable("TIDEGATE_SCHEMATHESIS") else { return };
+    let daemon = daemon();
+    let address = daemon.http().expect("asked for");
+    let settings = std::env::temp_dir().join(format!("tidegate-{}.toml", address.port()));
+    std::fs::write(&settings, SETTINGS).expect("a folder for temporary files");
+    let output = Command::new(program)
+        .arg("--config-file")
+        .arg(&settings)
+        .args(["run", &format!("http://{address}/openapi.json")])
+        .args([
+            "--checks",
+            "all",
+            "--max-time",
+            TRYING,
+            "--no-color",
+            "--generation-database",
+            "none",
+        ])
+        .current_dir(std::env::temp_dir())
+        .output()
+        .expect("it was installed");
+    let _ = std::fs::remove_file(settings);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}\n{errors}");
+    assert!(printed.contains("Tested: 14"), "{printed}");
+}
