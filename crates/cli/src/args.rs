@@ -1,7 +1,8 @@
 //! What can be said on the command line.
 
-use std::net::{AddrParseError, IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
+mod serve;
+
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -10,6 +11,8 @@ use clap::error::ErrorKind;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use tidegate_core::{AlgorithmName, Rate};
 use tidegate_sim::{InvalidSetup, Seed, Setup, Shape};
+
+pub(crate) use self::serve::Serve;
 
 /// Tidegate: rate limits that say exactly what they do.
 #[derive(Debug, Parser)]
@@ -99,51 +102,6 @@ pub(crate) struct Question {
     /// For machines: one JSON document, times in milliseconds
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Answer rate limit checks over the Redis protocol and HTTP
-///
-/// Needs no configuration: `CL.THROTTLE`, `THROTTLE` and `POST /v1/check` bring their limit with them.
-/// With a policy, `TG.CHECK`, `POST /v1/check` and `/v1/auth` ask it; the policy is read again when its files change, and on SIGHUP. SIGTERM and
-/// SIGINT let connections finish first.
-#[derive(Debug, Args)]
-#[command(after_help = SERVING)]
-pub(crate) struct Serve {
-    /// Policy files, or folders of which every .yaml and .yml file is read; may be repeated
-    #[arg(long, short, value_name = "FILE|DIR")]
-    pub(crate) config: Vec<PathBuf>,
-
-    /// Let several files describe one domain
-    #[arg(long)]
-    pub(crate) merge: bool,
-
-    /// Where to speak the Redis protocol, or off
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6380")]
-    pub(crate) resp: Listener,
-
-    /// Where to speak HTTP, or off
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
-    pub(crate) http: Listener,
-
-    /// A file whose first line is the password that Redis clients have to give
-    #[arg(long, value_name = "FILE")]
-    pub(crate) password_file: Option<PathBuf>,
-
-    /// How many threads answer [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
-}
-
-/// Where to listen, if at all.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Listener(pub(crate) Option<SocketAddr>);
-
-impl FromStr for Listener {
-    type Err = AddrParseError;
-
-    fn from_str(text: &str) -> Result<Self, AddrParseError> {
-        if text == "off" { Ok(Self(None)) } else { text.parse().map(|address| Self(Some(address))) }
-    }
 }
 
 /// Print a JSON Schema of policy files, for editors
@@ -258,14 +216,6 @@ Start here:
   tidegate serve                       answer Redis clients on port 6380, HTTP on 8080
   tidegate lint policy.yaml            what is wrong with a policy, and where
   tidegate explain --help              which limits a request meets, and why";
-
-const SERVING: &str = "\
-Examples:
-  tidegate serve
-  redis-cli -p 6380 CL.THROTTLE user:17 15 30 60
-  curl -i localhost:8080/v1/check -d '{\"key\":\"user:17\",\"rate\":\"100/60s\",\"burst\":50}'
-  tidegate serve --config policy.yaml --resp 0.0.0.0:6380 --password-file secret
-  redis-cli -p 6380 TG.CHECK api user bob";
 
 const CHECKS: &str = "\
 Examples:

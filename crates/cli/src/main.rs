@@ -10,6 +10,7 @@ mod lint;
 mod question;
 mod schema;
 mod serve;
+mod settings;
 mod terminal;
 
 use std::io::{self, Write};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -10,6 +11,7 @@ use tidegate_server::{Gate, Server, Settings};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Serve;
+use crate::settings::{Chosen, Environment, Listener, Sources};
 
 /// Serves, and says why not by its exit status.
 pub(crate) fn serve(args: &Serve) -> ExitCode {
@@ -23,18 +25,42 @@ pub(crate) fn serve(args: &Serve) -> ExitCode {
 }
 
 fn run(args: &Serve) -> Result<(), String> {
+    let chosen = choose(args)?;
+    if args.print_config {
+        let _ = io::stdout().write_all(chosen.in_yaml().as_bytes());
+        return Ok(());
+    }
+    for warning in &chosen.warnings {
+        note(&format!("warning: {warning}"));
+    }
     let gate = Gate::new().map_err(|error| format!("cannot reserve memory: {error}"))?;
-    let watch = if args.config.is_empty() { None } else { Some(watch(args, &gate)?) };
-    if args.resp.0.is_none() && args.http.0.is_none() {
+    let watch =
+        if chosen.paths("policy.files").is_empty() { None } else { Some(watch(&chosen, &gate)?) };
+    let address = |door: &str| match chosen.listener(&format!("listen.{door}.address")) {
+        Listener::Tcp(address) => Some(address),
+        Listener::Off | Listener::Unix(_) => None,
+    };
+    let (resp, http) = (address("resp"), address("http"));
+    if resp.is_none() && http.is_none() {
         return Err("every listener is off".into());
     }
     let defaults = Settings::default();
+    let password = chosen.text("listen.resp.password_file");
+    let threads = chosen
+        .number("threads")
+        .and_then(|it| usize::try_from(it).ok())
+        .and_then(NonZeroUsize::new);
     let settings = Settings {
-        resp: args.resp.0.map(Into::into),
-        http: args.http.0.map(Into::into),
-        password: args.password_file.as_deref().map(password).transpose()?,
-        threads: args.threads.unwrap_or(defaults.threads),
-        ..defaults
+        resp,
+        http,
+        password: password.map(|file| password_in(Path::new(&file))).transpose()?,
+        threads: threads.unwrap_or(defaults.threads),
+        max_connections: chosen
+            .number("limits.max_connections")
+            .and_then(|it| usize::try_from(it).ok())
+            .unwrap_or(defaults.max_connections),
+        idle_after: chosen.span("limits.idle_after").unwrap_or(defaults.idle_after),
+        drain: chosen.span("limits.drain").unwrap_or(defaults.drain),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
@@ -57,20 +83,36 @@ fn run(args: &Serve) -> Result<(), String> {
     ended
 }
 
+/// The settings that the file, the environment and the flags make together.
+fn choose(args: &Serve) -> Result<Chosen, String> {
+    let name = args.settings.as_deref().map(|file| file.display().to_string());
+    let text = args.settings.as_deref().map(fs::read_to_string).transpose();
+    let text = text
+        .map_err(|error| format!("cannot read {}: {error}", name.as_deref().unwrap_or_default()))?;
+    let file = name.as_deref().zip(text.as_deref());
+    // What is not text cannot be one of ours.
+    let environment: Environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    Chosen::of(&Sources { file, environment: &environment, flags: args.flags() })
+}
+
 /// One line per listener, for people and for those who start it and wait for the line.
 fn announce(server: &Server) {
     let mut out = io::stdout().lock();
-    for (protocol, address) in server.listeners() {
-        // That nobody reads it is no reason not to serve.
-        let _ = writeln!(out, "listening for {} on {address}", protocol.name());
+    for (name, address) in [("RESP", server.resp()), ("HTTP", server.http())] {
+        if let Some(address) = address {
+            // That nobody reads it is no reason not to serve.
+            let _ = writeln!(out, "listening for {name} on {address}");
+        }
     }
     let _ = out.flush();
 }
 
 /// Loads the policy, and loads it again whenever it changes.
-fn watch(args: &Serve, gate: &Gate) -> Result<Watch, String> {
-    let merging = if args.merge { Merging::Allow } else { Merging::Refuse };
-    let source = Source::new(args.config.iter().cloned(), merging);
+fn watch(chosen: &Chosen, gate: &Gate) -> Result<Watch, String> {
+    let merging = if chosen.flag("policy.merge") { Merging::Allow } else { Merging::Refuse };
+    let source = Source::new(chosen.paths("policy.files"), merging);
     let texts = source.read().map_err(|error| error.to_string())?;
     let loaded = texts.load();
     let Some(policy) = loaded.policy else {
@@ -98,7 +140,7 @@ fn why(refusal: &Refusal) -> String {
 }
 
 /// The first line of the file.
-fn password(file: &Path) -> Result<String, String> {
+fn password_in(file: &Path) -> Result<String, String> {
     let text = fs::read_to_string(file);
     let text = text.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     match text.lines().next() {

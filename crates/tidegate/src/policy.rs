@@ -3,15 +3,18 @@
 mod allowance;
 mod answer;
 mod calendar;
+mod control;
 mod descriptor;
 mod document;
 mod finding;
 mod foresight;
 pub mod language;
+mod leaf;
 mod level;
 mod limit;
 mod limiter;
 mod load;
+mod nearest;
 mod network;
 mod pattern;
 mod picks;
@@ -22,6 +25,7 @@ mod rule;
 mod shadow;
 mod share;
 mod source;
+mod tally;
 #[cfg(feature = "watch")]
 mod watch;
 
@@ -38,9 +42,14 @@ use crate::clock::Clock;
 pub use self::allowance::{Allowance, CalendarQuota, in_words};
 pub use self::answer::{Answer, Part, Standing};
 pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
+pub use self::control::{
+    ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
+};
 pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
+pub use self::leaf::{Leaf, LeafValue, Step, leaves};
 pub use self::limit::{Form, Mode, OnStoreFailure, Override, PolicyLimit, Tier, Unit};
 pub use self::limiter::{CheckError, Explained, PolicyLimiter};
+pub use self::nearest::nearest;
 pub use self::report::{LimitReport, Report};
 pub use self::request::{Described, HttpRequest, MAX_DESCRIBED, RequestRules};
 pub use self::resolve::Match;
@@ -48,6 +57,7 @@ pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 pub use self::shadow::{Agreement, Variant};
 pub use self::share::Share;
 pub use self::source::{Revision, Source, SourceError, Texts};
+pub use self::tally::{MAX_DOMAINS, MAX_NAMES, OVERFLOW, Tally};
 #[cfg(feature = "watch")]
 pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
 
@@ -108,17 +118,17 @@ impl Policy {
 
     /// The same, with what `old` has counted of limits that are still there.
     fn continuing(mut self, old: &Self) -> Self {
-        let counted = old.limits().filter_map(|limit| Some((limit.id(), limit.shadow.as_ref()?)));
-        let counted: HashMap<&str, &Arc<Variant>> = counted.collect();
+        let counted: HashMap<&str, &PolicyLimit> =
+            old.limits().map(|limit| (limit.id(), limit)).collect();
         if counted.is_empty() {
             return self;
         }
         for domain in self.domains.values_mut() {
             let rules = &mut Arc::make_mut(domain).rules;
             for limit in rules.iter_mut().flat_map(|rule| &mut rule.limits) {
-                let (Some(new), Some(old)) = (&limit.shadow, counted.get(limit.id())) else {
-                    continue;
-                };
+                let Some(old) = counted.get(limit.id()) else { continue };
+                limit.counter = Arc::clone(&old.counter);
+                let (Some(new), Some(old)) = (&limit.shadow, &old.shadow) else { continue };
                 let (allowance, counts) = (new.allowance.clone(), Arc::clone(&old.counts));
                 limit.shadow = Some(Arc::new(Variant { allowance, counts }));
             }

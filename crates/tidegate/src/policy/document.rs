@@ -108,6 +108,11 @@ impl Node {
         matches!(self.kind, Kind::Null)
     }
 
+    /// Where it was written, as `file:line:column`.
+    pub(crate) fn at(&self) -> String {
+        format!("{}:{}:{}", self.file, self.place.line, self.place.column)
+    }
+
     /// An error about this node; whoever knows the path adds it.
     pub(crate) fn error(&self, message: impl Into<String>) -> Finding {
         Finding::error(&self.file, self.place, message)

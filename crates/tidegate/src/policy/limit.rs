@@ -10,6 +10,7 @@ use tidegate_core::{AlgorithmName, Timestamp};
 use super::allowance::Allowance;
 use super::shadow::Variant;
 use super::share::Share;
+use super::tally::{Counter, Tally};
 
 /// A limit of a rule.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct PolicyLimit {
     pub(super) on_store_failure: OnStoreFailure,
     pub(super) tier: Tier,
     pub(super) replaces: Box<[Box<str>]>,
+    /// What it has counted, whatever its numbers were.
+    pub(super) counter: Arc<Counter>,
 }
 
 /// Other numbers for one value.
@@ -145,6 +148,11 @@ impl PolicyLimit {
     /// How close to the store it is decided.
     pub const fn tier(&self) -> Tier {
         self.tier
+    }
+
+    /// What it has counted. Where names hold values of requests, it is counted under those.
+    pub fn tally(&self) -> Tally {
+        self.counter.tally()
     }
 
     /// The names of limits that do not apply where this one does.

@@ -17,9 +17,11 @@ use tidegate_core::{Decision, Explanation, Timestamp};
 
 use super::Policy;
 use super::answer::{Answer, Standing};
+use super::control::Controls;
 use super::descriptor::{MAX_DESCRIPTORS, Request};
 use super::foresight::foresee;
 use super::picks::{Asked, Intent, Picks};
+use super::tally::Ledger;
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::store::memory::MemoryStore;
@@ -48,13 +50,16 @@ use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct PolicyLimiter<S>(Arc<Shared<S>>);
+pub struct PolicyLimiter<S>(pub(super) Arc<Shared<S>>);
 
 #[derive(Debug)]
-struct Shared<S> {
+pub(super) struct Shared<S> {
     policy: ArcSwap<Policy>,
-    store: S,
-    clock: Clock,
+    /// What overrules it for now.
+    pub(super) controls: ArcSwap<Controls>,
+    pub(super) store: S,
+    pub(super) clock: Clock,
+    pub(super) ledger: Ledger,
 }
 
 impl<S> Clone for PolicyLimiter<S> {
@@ -95,7 +100,8 @@ fn ready<T>(future: impl Future<Output = Result<T, CheckError>>) -> Result<T, Ch
 impl<S: Store> PolicyLimiter<S> {
     /// With state in `store`, by the time of `clock`.
     pub fn new(policy: Policy, store: S, clock: Clock) -> Self {
-        Self(Arc::new(Shared { policy: ArcSwap::from_pointee(policy), store, clock }))
+        let (policy, controls) = (ArcSwap::from_pointee(policy), ArcSwap::default());
+        Self(Arc::new(Shared { policy, controls, store, clock, ledger: Ledger::default() }))
     }
 
     /// The policy in force.
@@ -164,16 +170,25 @@ impl<S: Store> PolicyLimiter<S> {
             1..=MAX_DESCRIPTORS => {}
             _ => return Err(CheckError::TooManyDescriptors),
         }
-        let Shared { policy, store, clock } = &*self.0;
+        let Shared { policy, controls, store, clock, ledger } = &*self.0;
         let local = clock.now();
         let mut picks = Picks::default();
         let Some(domain) = policy.load().shared_domain(request.domain) else {
+            if intent == Intent::Take {
+                ledger.count_unknown(request.domain);
+            }
             return Ok((Answer::unlimited(local), picks, local));
         };
         let now = store.clock(local);
         let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited(now) };
-        let parts = &mut answer.parts;
-        picks.resolve(Asked { domain: &domain, request, intent, now, parts });
+        picks.resolve(Asked {
+            domain: &domain,
+            controls: &controls.load(),
+            request,
+            intent,
+            now,
+            parts: &mut answer.parts,
+        });
         picks.order(&answer.parts);
         let (together, quotas, others) = picks.split();
         if together.len() > MAX_TOGETHER {
@@ -206,6 +221,7 @@ impl<S: Store> PolicyLimiter<S> {
         answer.fold();
         if intent == Intent::Take {
             count_shadows(&answer);
+            ledger.count(&answer, &picks, request);
         }
         Ok((answer, picks, now))
     }

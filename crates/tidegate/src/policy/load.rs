@@ -162,6 +162,10 @@ struct Trail {
     path: String,
     /// As in `api_key=foo.path`, with what separates escaped.
     name: String,
+    /// As in `api_key_foo.path`: what its counts are called.
+    stat: String,
+    /// Whether some level up to here asks for its value in the name of its counts.
+    varies: bool,
     domain: String,
     /// When the policy is read, for what ends some day.
     now: Timestamp,
@@ -187,8 +191,15 @@ impl Trail {
             format!("{}={}", escaped(key), escaped(value))
         };
         let name = if self.name.is_empty() { step } else { format!("{}.{step}", self.name) };
-        Self { path, name, ..self.clone() }
+        let own = step_of(key, value);
+        let stat = if self.stat.is_empty() { own } else { format!("{}.{own}", self.stat) };
+        Self { path, name, stat, ..self.clone() }
     }
+}
+
+/// What counts of one level are called.
+fn step_of(key: &str, value: &str) -> String {
+    if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
 impl Loader<'_> {
@@ -240,20 +251,15 @@ impl Loader<'_> {
         }
         let prefixes = self.prefixes(&fields, &matcher);
         trail.shares_state = shares || prefixes.is_some_and(|it| it != Prefixes::WHOLE);
+        let metric = self.metric(&fields);
+        trail.varies |= metric == MetricDetail::Value;
         let limits = limits::read(&fields, &trail, defaults, self.findings);
         let below = self.descriptors(&fields, &trail, defaults);
         let next = complete(&below, self.findings);
         let rule = RuleId::try_from(self.rules.len()).ok()?;
         let wants = matcher.in_words().into();
+        let step = step_of(&key, &written).into();
         let shared_as = shares.then(|| written.into());
-        let metric = match (
-            fields.flag("detailed_metric", self.findings),
-            fields.flag("value_to_metric", self.findings),
-        ) {
-            (true, _) => MetricDetail::Everything,
-            (false, true) => MetricDetail::Value,
-            (false, false) => MetricDetail::Names,
-        };
         let quota = fields.flag("quota_mode", self.findings);
         let metadata = fields.node("metadata").and_then(|node| {
             let map = node.as_map().map_err(|it| self.findings.push(it.at(fields.at("metadata"))));
@@ -269,9 +275,21 @@ impl Loader<'_> {
             prefixes,
             quota,
             metric,
+            step,
+            stat: trail.stat.into(),
+            varies: trail.varies,
             metadata,
         });
         Some(Drafted { key, matcher, rule, node, path })
+    }
+
+    fn metric(&mut self, fields: &Fields<'_>) -> MetricDetail {
+        let mut flag = |field| fields.flag(field, self.findings);
+        match (flag("detailed_metric"), flag("value_to_metric")) {
+            (true, _) => MetricDetail::Everything,
+            (false, true) => MetricDetail::Value,
+            (false, false) => MetricDetail::Names,
+        }
     }
 
     /// What of an address counts; `None` if values are not taken for addresses.

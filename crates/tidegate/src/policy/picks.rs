@@ -5,6 +5,7 @@ use std::ops::Range;
 use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
 
 use super::answer::{LimitSource, Part, Standing};
+use super::control::Controls;
 use super::descriptor::{Entry, Hits, Request, RequestLimit};
 use super::limit::{Form, Mode, PolicyLimit};
 use super::resolve::{Match, escape, whole_text};
@@ -50,6 +51,7 @@ pub(super) struct Pick {
 /// What is asked of a domain, and what its limits are told in.
 pub(super) struct Asked<'r> {
     pub(super) domain: &'r Domain,
+    pub(super) controls: &'r Controls,
     pub(super) request: &'r Request<'r>,
     pub(super) intent: Intent,
     pub(super) now: Timestamp,
@@ -57,7 +59,8 @@ pub(super) struct Asked<'r> {
 }
 
 /// What one descriptor adds.
-struct Side {
+struct Side<'r> {
+    controls: &'r Controls,
     descriptor: usize,
     text: Range<usize>,
     hits: Option<Hits>,
@@ -66,7 +69,7 @@ struct Side {
     now: Timestamp,
 }
 
-impl Side {
+impl Side<'_> {
     fn pick(&self, numbers: (Limit, Scope), op: Op, part: usize, together: bool) -> Pick {
         let (numbers, scope) = numbers;
         // Only what can be denied is decided together.
@@ -86,11 +89,12 @@ impl Pick {
 impl Picks {
     /// Finds every limit that the request meets; tells them in `parts`.
     pub(super) fn resolve(&mut self, asked: Asked<'_>) {
-        let Asked { domain, request, intent, now, parts } = asked;
+        let Asked { domain, controls, request, intent, now, parts } = asked;
         for (number, descriptor) in request.descriptors.iter().enumerate() {
             let hits = descriptor.hits.or(request.hits.map(Hits::Take));
             let start = self.text.len();
             let mut side = Side {
+                controls,
                 descriptor: number,
                 text: start..start,
                 hits,
@@ -175,7 +179,7 @@ impl Picks {
         &mut self,
         domain: &Domain,
         limit: RequestLimit,
-        side: &Side,
+        side: &Side<'_>,
         parts: &mut Vec<Part>,
     ) {
         let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
@@ -184,6 +188,7 @@ impl Picks {
         let standing = match domain.mode() {
             Some(Mode::Off) => Standing::Off,
             Some(Mode::Shadow) => Standing::Shadow,
+            Some(Mode::Enforce) | None if side.controls.spares(domain) => Standing::Shadow,
             Some(Mode::Enforce) | None => Standing::Live,
         };
         let together = domain.charging() == Charging::Together && standing == Standing::Live;
@@ -209,20 +214,24 @@ impl Picks {
         &mut self,
         domain: &Domain,
         found: &Match<'_, '_>,
-        side: &Side,
+        side: &Side<'_>,
         parts: &mut Vec<Part>,
     ) {
+        let spares_all = side.controls.spares(domain);
         for (number, limit) in found.rule.limits().iter().enumerate() {
             let source = LimitSource::Policy { rule: found.id, limit: number };
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
-            let numbers = allowance.at(side.now);
+            let numbers = side.controls.numbers(limit, allowance.at(side.now), side.now);
+            let is_spared = spares_all || side.controls.spares_limit(limit);
             // A domain's mode only loosens.
             let mode = domain.mode().unwrap_or_default().max(limit.mode());
             let standing = match (mode, numbers) {
                 (Mode::Off, _) => Standing::Off,
                 (_, None) => Standing::Unlimited,
                 (Mode::Shadow, _) => Standing::Shadow,
-                (Mode::Enforce, _) if !self.is_enforced(limit, side) => Standing::Shadow,
+                (Mode::Enforce, _) if is_spared || !self.is_enforced(limit, side) => {
+                    Standing::Shadow
+                }
                 (Mode::Enforce, _) if found.rule.is_quota() => Standing::Quota,
                 (Mode::Enforce, _) => Standing::Live,
             };
@@ -256,7 +265,7 @@ impl Picks {
         }
     }
 
-    fn is_enforced(&self, limit: &PolicyLimit, side: &Side) -> bool {
+    fn is_enforced(&self, limit: &PolicyLimit, side: &Side<'_>) -> bool {
         limit.enforce().holds(limit.id(), &self.text[side.text.clone()])
     }
 

@@ -52,6 +52,12 @@ pub struct Rule {
     pub(super) prefixes: Option<Prefixes>,
     pub(super) quota: bool,
     pub(super) metric: MetricDetail,
+    /// What counts of this level are called: `key`, or `key_value` if the policy names one.
+    pub(super) step: Box<str>,
+    /// The steps that lead here, as in `api_key_foo.path`.
+    pub(super) stat: Box<str>,
+    /// Whether some level on the way asks for its value in the name (`value_to_metric`).
+    pub(super) varies: bool,
     pub(super) metadata: Option<Metadata>,
 }
 
@@ -103,6 +109,11 @@ impl Rule {
     /// How much of a descriptor appears in the name of its metric.
     pub const fn metric_detail(&self) -> MetricDetail {
         self.metric
+    }
+
+    /// What its counts are called, as envoyproxy/ratelimit calls them.
+    pub fn stat(&self) -> &str {
+        &self.stat
     }
 
     /// What is handed on with an answer.

@@ -3,6 +3,7 @@
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
 use crate::policy::language::{self, Kind, Table};
+use crate::policy::nearest::nearest;
 
 /// Keys of envoyproxy/ratelimit, which it takes anywhere and ignores where they mean nothing.
 const THEIRS: &[&str] = &[
@@ -173,39 +174,4 @@ fn is_theirs(table: &'static Table) -> bool {
     let tables =
         [&language::FILE, &language::DESCRIPTOR, &language::RATE_LIMIT, &language::REPLACES];
     tables.iter().any(|theirs| std::ptr::eq(*theirs, table))
-}
-
-/// The word that somebody who wrote `name` most likely meant.
-fn nearest<'a>(name: &str, words: &[&'a str]) -> Option<&'a str> {
-    let distance = |word: &str| edits(name, word);
-    let nearest = words.iter().copied().min_by_key(|word| distance(word))?;
-    (distance(nearest) <= 1 + name.len() / 4).then_some(nearest)
-}
-
-/// How many characters have to be changed, added or left out to make one of the other.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_of_the_pen_is_understood() {
-        let words = ["descriptors", "domain", "rate", "rate_limit"];
-        assert_eq!(nearest("descriptor", &words), Some("descriptors"));
-        assert_eq!(nearest("ratelimit", &words), Some("rate_limit"));
-        assert_eq!(nearest("colour", &words), None);
-    }
 }

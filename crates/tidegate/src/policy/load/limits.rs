@@ -189,6 +189,7 @@ impl Written<'_> {
             on_store_failure,
             tier,
             replaces: Box::default(),
+            counter: Arc::default(),
         }
     }
 

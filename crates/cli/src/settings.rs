@@ -1,0 +1,207 @@
+//! The daemon's settings: a file, then the environment, then flags; each goes before the last.
+//!
+//! ```text
+//!   table.rs: every setting there is       value.rs: what each takes
+//!   file.rs, theirs.rs ──▶ Chosen ──▶ serve.rs        print.rs: --print-config
+//! ```
+
+mod file;
+mod print;
+pub(crate) mod table;
+pub(crate) mod theirs;
+mod value;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::table::Setting;
+pub(crate) use self::value::{Listener, Value};
+
+/// The names and values of environment variables.
+pub(crate) type Environment = BTreeMap<String, String>;
+
+/// Every setting that somebody has chosen, and who.
+#[derive(Debug, Default)]
+pub(crate) struct Chosen {
+    values: HashMap<&'static str, (Value, Origin)>,
+    /// What is to be said once, as soon as something can be.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Who has chosen a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A settings file, at this place.
+    File(String),
+    /// These variables.
+    Environment(String),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(at) => f.write_str(at),
+            Self::Environment(names) => f.write_str(names),
+            Self::Flag(flag) => write!(f, "--{flag}"),
+        }
+    }
+}
+
+/// What the settings are put together from.
+#[derive(Debug)]
+pub(crate) struct Sources<'a> {
+    /// A settings file by name and text.
+    pub(crate) file: Option<(&'a str, &'a str)>,
+    pub(crate) environment: &'a Environment,
+    /// Flags by the path of their setting.
+    pub(crate) flags: Vec<(&'static str, Vec<String>)>,
+}
+
+/// The start of the names of our own variables.
+const PREFIX: &str = "TIDEGATE__";
+
+impl Chosen {
+    /// Puts the sources together, or tells everything that is wrong with them.
+    pub(crate) fn of(sources: &Sources<'_>) -> Result<Self, String> {
+        let mut chosen = Self::default();
+        let mut wrong = Vec::new();
+        if let Some((name, text)) = sources.file {
+            file::read(name, text, &mut chosen, &mut wrong);
+        }
+        // Whether theirs is read is itself a setting, which ours may say as well.
+        let asked = |path: &str| {
+            let flag = sources.flags.iter().find(|(flag, _)| *flag == path);
+            let variable = table::find(path).map(Setting::variable).unwrap_or_default();
+            let flag = flag.and_then(|(_, values)| values.first());
+            flag.or_else(|| sources.environment.get(&variable)).cloned()
+        };
+        let ours = asked("compat").or_else(|| match chosen.values.get("compat") {
+            Some((Value::Text(word), _)) => Some(word.clone()),
+            _ => None,
+        });
+        if theirs::is_meant(ours.as_deref(), sources.environment) {
+            theirs::read(sources.environment, &mut chosen, &mut wrong);
+        }
+        chosen.read_environment(sources.environment, &mut wrong);
+        for (path, values) in &sources.flags {
+            let Some(setting) = table::find(path) else { continue };
+            let read = match &**values {
+                [one] if !matches!(setting.kind, value::Kind::List) => setting.kind.read(one),
+                several => setting.kind.read_list(several.to_vec()),
+            };
+            match read {
+                Ok(value) => chosen.set(setting, value, Origin::Flag(setting.flag)),
+                Err(expected) => wrong.push(format!("--{}: expected {expected}", setting.flag)),
+            }
+        }
+        chosen.check_pairs(&mut wrong);
+        if wrong.is_empty() { Ok(chosen) } else { Err(wrong.join("\n")) }
+    }
+
+    fn read_environment(&mut self, environment: &Environment, wrong: &mut Vec<String>) {
+        let ours = environment.iter().filter(|(name, _)| name.starts_with(PREFIX));
+        for (name, text) in ours {
+            let Some(setting) = table::SETTINGS.iter().find(|it| it.variable() == *name) else {
+                let names: Vec<String> = table::SETTINGS.iter().map(Setting::variable).collect();
+                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+                let advice = meant(name, &names);
+                wrong.push(format!("{name}: there is no such setting{advice}"));
+                continue;
+            };
+            match setting.kind.read(text) {
+                Ok(value) => self.set(setting, value, Origin::Environment(name.clone())),
+                Err(expected) => wrong.push(format!("{name}: expected {expected}")),
+            }
+        }
+    }
+
+    /// A certificate without its key, or the other way round, is a mistake.
+    fn check_pairs(&self, wrong: &mut Vec<String>) {
+        for place in ["listen.http", "listen.grpc", "listen.resp", "listen.admin", "store"] {
+            let has = |what: &str| self.text(&format!("{place}.tls.{what}")).is_some();
+            if has("certificate") != has("key") {
+                let why = "certificate and key go together: give both or neither";
+                wrong.push(format!("{place}.tls: {why}"));
+            }
+            if place != "store" && has("client_ca") && !has("certificate") {
+                let why = "client_ca asks for TLS, which needs a certificate and a key";
+                wrong.push(format!("{place}.tls: {why}"));
+            }
+        }
+    }
+
+    /// Takes note of a choice; it goes before earlier ones.
+    pub(crate) fn set(&mut self, setting: &'static Setting, value: Value, origin: Origin) {
+        self.values.insert(setting.path, (value, origin));
+    }
+
+    /// Who chose a setting; `None` if it is what it is by default.
+    fn origin(&self, path: &str) -> Option<&Origin> {
+        self.values.get(path).map(|(_, origin)| origin)
+    }
+
+    fn value(&self, path: &str) -> Option<Value> {
+        if let Some((value, _)) = self.values.get(path) {
+            return Some(value.clone());
+        }
+        let setting = table::find(path);
+        debug_assert!(setting.is_some(), "no setting {path}");
+        let setting = setting.filter(|setting| !setting.default.is_empty())?;
+        setting.kind.read(setting.default).ok()
+    }
+
+    pub(crate) fn flag(&self, path: &str) -> bool {
+        matches!(self.value(path), Some(Value::Flag(true)))
+    }
+
+    pub(crate) fn number(&self, path: &str) -> Option<u64> {
+        match self.value(path)? {
+            Value::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn span(&self, path: &str) -> Option<Duration> {
+        match self.value(path)? {
+            Value::Span(span) => Some(span),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
+        match self.value(path)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn paths(&self, path: &str) -> Vec<PathBuf> {
+        match self.value(path) {
+            Some(Value::List(paths)) => paths.into_iter().map(PathBuf::from).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub(crate) fn listener(&self, path: &str) -> Listener {
+        match self.value(path) {
+            Some(Value::Listener(listener)) => listener,
+            _ => Listener::Off,
+        }
+    }
+}
+
+/// `; did you mean …?`, if one of the names is close to the one that was written.
+fn meant(name: &str, names: &[&str]) -> String {
+    match tidegate::policy::nearest(name, names) {
+        Some(meant) => format!("; did you mean {meant}?"),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

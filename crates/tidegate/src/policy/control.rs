@@ -1,0 +1,281 @@
+//! What people change in a hurry, over whatever policy is in force: other numbers for a while, and
+//! limits that hold nobody back. It outlives reloads of the policy, and ends by itself or by hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate_core::{AlgorithmName, Limit, Rate, Span, Timestamp};
+
+use super::limit::PolicyLimit;
+use super::limiter::PolicyLimiter;
+use super::rule::Domain;
+use crate::key::Scope;
+use crate::store::Store;
+
+/// The most overrides, and the most switches, at a time.
+pub const MAX_CONTROLS: usize = 1_000;
+
+/// The longest that an override holds.
+pub const MAX_OVERRIDE: Span = Span::from_secs(30 * 86_400);
+
+/// Everything that overrules the policy for now.
+#[derive(Clone, Debug, Default)]
+pub struct Controls {
+    overrides: BTreeMap<Arc<str>, Overruling>,
+    switches: BTreeSet<Switch>,
+}
+
+/// Other numbers for one limit, whoever asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overruling {
+    /// Which numbers.
+    pub numbers: OtherNumbers,
+    /// From when on they do not count any more.
+    pub until: Timestamp,
+    /// Why, for whoever wonders later.
+    pub reason: Option<String>,
+}
+
+/// Which numbers hold instead of the policy's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherNumbers {
+    /// So many hundredths of rate and burst, plans and overrides of the policy included.
+    Percent(u32),
+    /// This limit for everybody.
+    Limit(Limit),
+}
+
+/// What is decided and counted, and holds nobody back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Switch {
+    /// Everything.
+    All,
+    /// Every limit of a domain.
+    Domain(String),
+    /// One limit, by its id.
+    Limit(String),
+}
+
+/// Why a control was not taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// There are [`MAX_CONTROLS`] already.
+    TooMany,
+    /// The policy has no such limit.
+    NoSuchLimit,
+    /// The policy has no such domain.
+    NoSuchDomain,
+    /// It would hold for longer than [`MAX_OVERRIDE`], or has ended already.
+    Until,
+    /// Its numbers cannot be scaled.
+    Unscalable,
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany => write!(f, "there are {MAX_CONTROLS} already: remove some first"),
+            Self::NoSuchLimit => f.write_str("the policy has no limit of this id"),
+            Self::NoSuchDomain => f.write_str("the policy has no such domain"),
+            Self::Until => f.write_str("an override has to end within 30 days, and not before now"),
+            Self::Unscalable => {
+                f.write_str("this limit cannot be scaled so: give a rate instead of a percentage")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+impl Controls {
+    /// Overrides in force or not yet cleared away, by the id of their limit.
+    pub fn overrides(&self) -> impl Iterator<Item = (&str, &Overruling)> {
+        self.overrides.iter().map(|(id, overruling)| (&**id, overruling))
+    }
+
+    /// What is switched off.
+    pub fn switches(&self) -> impl Iterator<Item = &Switch> {
+        self.switches.iter()
+    }
+
+    /// Whether limits of a domain hold nobody back; those that come with requests included.
+    pub(super) fn spares(&self, domain: &Domain) -> bool {
+        let is_off = |switch: &Switch| match switch {
+            Switch::All => true,
+            Switch::Domain(name) => name == domain.name(),
+            Switch::Limit(_) => false,
+        };
+        !self.switches.is_empty() && self.switches.iter().any(is_off)
+    }
+
+    /// Whether this limit holds nobody back, for a reason of its own.
+    pub(super) fn spares_limit(&self, limit: &PolicyLimit) -> bool {
+        !self.switches.is_empty() && self.switches.contains(&Switch::Limit(limit.id().to_owned()))
+    }
+
+    /// The numbers of a limit as they are now.
+    pub(super) fn numbers(
+        &self,
+        limit: &PolicyLimit,
+        numbers: Option<(Limit, Scope)>,
+        now: Timestamp,
+    ) -> Option<(Limit, Scope)> {
+        let (plain, scope) = numbers?;
+        if self.overrides.is_empty() {
+            return Some((plain, scope));
+        }
+        let overruling = self.overrides.get(limit.id()).filter(|it| now < it.until);
+        let other = overruling.and_then(|overruling| match overruling.numbers {
+            OtherNumbers::Percent(percent) => scaled(&plain, percent),
+            OtherNumbers::Limit(limit) => Some(limit),
+        });
+        // Only the length of a window is a part of the scope, so mostly it is the same.
+        Some(other.map_or((plain, scope), |other| (other, Scope::new(limit.id(), &other))))
+    }
+}
+
+/// So many hundredths of a limit, rounded down, and at least one unit of one that has any.
+fn scaled(limit: &Limit, percent: u32) -> Option<Limit> {
+    let share = |count: u64| {
+        let share = u128::from(count) * u128::from(percent) / 100;
+        u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(count > 0))
+    };
+    let window = |count, length| Rate::new(share(count), length);
+    match limit {
+        Limit::FixedWindow(it) => {
+            let other = Limit::fixed_window(window(it.limit(), it.length())).offset(it.offset());
+            use tidegate_core::algorithm::fixed_window::Denied;
+            match it.denied() {
+                Denied::Counted => other.count_denied().build().ok(),
+                Denied::Ignored => other.build().ok(),
+            }
+        }
+        Limit::SlidingWindow(it) => {
+            Limit::sliding_window(window(it.limit(), it.length())).build().ok()
+        }
+        Limit::SlidingLog(it) => {
+            Limit::sliding_log(window(it.limit(), it.length())).large_log().build().ok()
+        }
+        Limit::Bucket(it) => {
+            // The time of one unit is ticks + part / denominator; in so many times less, one more.
+            let (one, denominator) = (it.time_of(1)?, u128::from(it.denominator()));
+            let time = u128::from(one.ticks) * denominator + u128::from(one.part);
+            let (count, per) = (u128::from(percent) * denominator, time * 100);
+            let divisor = greatest_common_divisor(count, per);
+            let (count, per) = (u64::try_from(count / divisor), u64::try_from(per / divisor));
+            let rate = Rate::new(count.ok()?, Span::from_micros(per.ok()?));
+            Limit::token_bucket(rate).burst(share(it.capacity())).build().ok()
+        }
+        _ => None,
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}
+
+impl<S: Store> PolicyLimiter<S> {
+    /// What overrules the policy now.
+    pub fn controls(&self) -> Arc<Controls> {
+        self.0.controls.load_full()
+    }
+
+    /// Puts other numbers in force for a limit, until the time given.
+    pub fn overrule(&self, id: &str, overruling: Overruling) -> Result<(), ControlError> {
+        let now = self.0.clock.now();
+        let last = now.as_micros().saturating_add(MAX_OVERRIDE.as_micros());
+        if overruling.until <= now || overruling.until.as_micros() > last {
+            return Err(ControlError::Until);
+        }
+        let policy = self.policy();
+        let limit = policy.limits().find(|it| it.id() == id).ok_or(ControlError::NoSuchLimit)?;
+        if let OtherNumbers::Percent(percent) = overruling.numbers {
+            // A shaping bucket does not tell its queue.
+            let shapes = limit.algorithm() == AlgorithmName::LeakyBucket;
+            let numbers = limit.allowance().at(now).ok_or(ControlError::Unscalable)?.0;
+            if shapes || percent == 0 || scaled(&numbers, percent).is_none() {
+                return Err(ControlError::Unscalable);
+            }
+        }
+        self.change(|controls| {
+            controls.overrides.retain(|_, it| now < it.until);
+            if controls.overrides.len() >= MAX_CONTROLS && !controls.overrides.contains_key(id) {
+                return Err(ControlError::TooMany);
+            }
+            controls.overrides.insert(id.into(), overruling.clone());
+            Ok(())
+        })?;
+        self.0.store.limits_changed();
+        Ok(())
+    }
+
+    /// Ends an override; false if there was none.
+    pub fn end_overruling(&self, id: &str) -> bool {
+        let mut was_there = false;
+        let ended = self.change(|controls| {
+            was_there = controls.overrides.remove(id).is_some();
+            Ok(())
+        });
+        if was_there {
+            self.0.store.limits_changed();
+        }
+        ended.is_ok() && was_there
+    }
+
+    /// Lets limits hold nobody back from now on; they are decided and counted all the same.
+    pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
+        let policy = self.policy();
+        match switch {
+            Switch::All => {}
+            Switch::Domain(name) => {
+                policy.domain(name).ok_or(ControlError::NoSuchDomain)?;
+            }
+            Switch::Limit(id) => {
+                let mut limits = policy.limits();
+                limits.find(|limit| limit.id() == id).ok_or(ControlError::NoSuchLimit)?;
+            }
+        }
+        self.change(|controls| {
+            if controls.switches.len() >= MAX_CONTROLS && !controls.switches.contains(switch) {
+                return Err(ControlError::TooMany);
+            }
+            controls.switches.insert(switch.clone());
+            Ok(())
+        })
+    }
+
+    /// Lets them count again; false if they did.
+    pub fn switch_on(&self, switch: &Switch) -> bool {
+        let mut was_off = false;
+        let changed = self.change(|controls| {
+            was_off = controls.switches.remove(switch);
+            Ok(())
+        });
+        changed.is_ok() && was_off
+    }
+
+    /// Changes the controls as a whole; what others change meanwhile is not lost.
+    fn change(
+        &self,
+        mut change: impl FnMut(&mut Controls) -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        loop {
+            let old = self.0.controls.load_full();
+            let mut new = Controls::clone(&old);
+            change(&mut new)?;
+            let before = self.0.controls.compare_and_swap(&old, Arc::new(new));
+            if Arc::ptr_eq(&before, &old) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;
