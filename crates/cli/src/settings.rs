@@ -13,7 +13,6 @@ mod value;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use self::table::Setting;
@@ -179,9 +178,9 @@ impl Chosen {
         }
     }
 
-    pub(crate) fn paths(&self, path: &str) -> Vec<PathBuf> {
+    pub(crate) fn list(&self, path: &str) -> Vec<String> {
         match self.value(path) {
-            Some(Value::List(paths)) => paths.into_iter().map(PathBuf::from).collect(),
+            Some(Value::List(texts)) => texts,
             _ => Vec::new(),
         }
     }

@@ -13,14 +13,22 @@ struct Daemon {
     child: Child,
     address: String,
     http: String,
+    admin: String,
     notes: BufReader<ChildStderr>,
 }
 
 impl Daemon {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// The same, with variables in its environment.
+    fn start_in(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .args(["--admin", "127.0.0.1:0", "--grpc", "off"])
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -33,8 +41,25 @@ impl Daemon {
             line.strip_prefix(&start).expect(&line).to_owned()
         };
         let (address, http) = (listener("RESP"), listener("HTTP"));
+        let admin = listener("admin");
         let notes = BufReader::new(child.stderr.take().expect("piped"));
-        Self { child, address, http, notes }
+        Self { child, address, http, admin, notes }
+    }
+
+    /// Reads its log until a line says so.
+    fn until_it_says(&mut self, words: &str) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.notes.read_line(&mut line).expect("text"), 0, "never said {words}");
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// What the admin port answers to a call.
+    fn admin(&self, call: &str, body: &str) -> String {
+        ask_http(&self.admin, call, body)
     }
 
     fn signal(&self, signal: Signal) {
@@ -42,12 +67,7 @@ impl Daemon {
     }
 
     fn health(&self) -> String {
-        let mut socket = TcpStream::connect(&self.http).expect("it listens");
-        let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-        socket.write_all(request).expect("it reads");
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).expect("an answer");
-        answer
+        ask_http(&self.http, "GET /healthz", "")
     }
 
     fn ask(&self, command: &str) -> String {
@@ -58,6 +78,21 @@ impl Daemon {
         socket.read_to_string(&mut answer).expect("an answer");
         answer.strip_suffix("+OK\r\n").expect("the farewell").replace("\r\n", " ")
     }
+}
+
+/// One call on a connection of its own, and all that comes back.
+fn ask_http(address: &str, call: &str, body: &str) -> String {
+    let mut socket = TcpStream::connect(address).expect("it listens");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
+    let length = body.len();
+    write!(
+        socket,
+        "{call} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+    .expect("it reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("an answer");
+    answer
 }
 
 impl Drop for Daemon {
@@ -109,17 +144,11 @@ fn the_policy_is_read_again_when_asked_for() {
     fs::write(&fresh, policy(9)).unwrap();
     fs::rename(&fresh, &file).unwrap();
     daemon.signal(Signal::HUP);
-    let mut note = String::new();
-    daemon.notes.read_line(&mut note).unwrap();
-    assert_eq!(note, "policy reloaded\n");
+    daemon.until_it_says("policy reloaded");
     assert!(daemon.ask("TG.CHECK api user ann").starts_with("*6 :0 :9 :8 "));
     fs::write(&file, "domain: api\ndescriptors: 7\n").unwrap();
     daemon.signal(Signal::HUP);
-    note.clear();
-    while !note.starts_with("policy not reloaded") {
-        note.clear();
-        assert_ne!(daemon.notes.read_line(&mut note).unwrap(), 0);
-    }
+    daemon.until_it_says("policy not reloaded");
     assert!(daemon.ask("TG.CHECK api user ann").starts_with("*6 :0 :9 :7 "));
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -162,4 +191,133 @@ fn a_check_can_ask_the_daemon() {
     let (status, text) = check("user=bob");
     assert!(status == Some(2) && text.contains("cannot ask"), "{text}");
     fs::remove_dir_all(&folder).expect("the folder is ours");
+}
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("serve")
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the program is built");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).expect("text"))
+}
+
+/// A folder that ends with the test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    /// A file in it.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("in the folder")).expect("a folder");
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn printed_settings_can_be_loaded_again() {
+    let folder = Folder::new("print");
+    let variables = [("TIDEGATE__STORE__DEADLINE", "7ms")];
+    let (status, first) = run(&["--print-config", "--threads", "3"], &variables);
+    assert_eq!(status, Some(0), "{first}");
+    assert!(first.contains("deadline: 7ms  # from TIDEGATE__STORE__DEADLINE"), "{first}");
+    assert!(first.contains("threads: 3  # from --threads"), "{first}");
+    let file = folder.file("settings.yaml", &first);
+    let (status, second) = run(&["--print-config", "--settings", &file], &[]);
+    assert_eq!(status, Some(0), "{second}");
+    assert!(second.contains("threads: 3  # from "), "{second}");
+    let values = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split("  # from").next().unwrap_or("").to_owned()).collect()
+    };
+    assert_eq!(values(&first), values(&second));
+}
+
+#[test]
+fn wrong_settings_do_not_start_and_say_where() {
+    let folder = Folder::new("wrong");
+    let file = folder.file("settings.yaml", "store:\n  urll: memory\n");
+    let (status, text) = run(&["--settings", &file], &[]);
+    let expected =
+        format!("error: {file}:2:3: unknown setting \"urll\"; did you mean url? (at store.urll)\n");
+    assert_eq!((status, text), (Some(1), expected));
+    for (name, value) in [("BACKEND_TYPE", "memcache"), ("CONFIG_TYPE", "GRPC_XDS_SOTW")] {
+        let (status, text) = run(&["--compat", "envoy"], &[(name, value)]);
+        assert_eq!(status, Some(1));
+        assert!(text.starts_with(&format!("error: {name}={value} is not supported: ")), "{text}");
+    }
+}
+
+#[test]
+fn redis_clients_need_the_password_of_the_file() {
+    let folder = Folder::new("password");
+    let file = folder.file("secret", "s3cret\nnot this\n");
+    let daemon = Daemon::start(&["--password-file", &file]);
+    assert!(daemon.ask("PING").starts_with("-NOAUTH"));
+    assert_eq!(daemon.ask("AUTH s3cret\r\nPING"), "+OK +PONG ");
+    let empty = folder.file("empty", "\n");
+    let (status, text) = run(&["--password-file", &empty], &[]);
+    assert_eq!(status, Some(1));
+    assert!(text.contains("has nothing in its first line"), "{text}");
+}
+
+/// The first signal waits for whoever is being answered, the second for nobody.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut daemon = Daemon::start(&[]);
+    // It has begun a request, and will not finish it.
+    let mut slow = TcpStream::connect(&daemon.http).expect("it listens");
+    slow.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n").unwrap();
+    let busy = "tidegate_connections{door=\"HTTP\"} 1";
+    while !daemon.admin("GET /metrics", "").contains(busy) {}
+    daemon.signal(Signal::TERM);
+    daemon.until_it_says("letting connections finish");
+    daemon.signal(Signal::TERM);
+    daemon.until_it_says("stopped before all connections had ended");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn systemd_is_told_what_happens() {
+    let folder = Folder::new("notify");
+    let policy = folder.file("p.yaml", "{domain: api, descriptors: [{key: user, rate: 1/h}]}");
+    let path = folder.0.join("notify.sock");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
+    let mut said = move || {
+        let mut words = [0; 256];
+        let length = socket.recv(&mut words).expect("in time");
+        String::from_utf8(words[..length].to_vec()).expect("text")
+    };
+    let path = path.display().to_string();
+    let variables = [("NOTIFY_SOCKET", &*path), ("WATCHDOG_USEC", "200000")];
+    let mut daemon = Daemon::start_in(&["--config", &policy], &variables);
+    assert_eq!(said(), "READY=1");
+    assert_eq!(said(), "WATCHDOG=1");
+    daemon.signal(Signal::HUP);
+    let mut next = || loop {
+        let words = said();
+        if words != "WATCHDOG=1" {
+            return words;
+        }
+    };
+    assert!(next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(next(), "READY=1");
+    daemon.signal(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }

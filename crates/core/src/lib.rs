@@ -10,6 +10,7 @@
 //! | any limit behind one type | [`Limit`], [`State`] |
 //! | one algorithm | [`algorithm`] |
 //! | what to ask and what comes back | [`Op`], [`Decision`] |
+//! | to know who comes most | [`sketch`] |
 //! | to test a new algorithm or carrier | `laws` (feature `laws`) |
 //!
 //! ```
@@ -41,6 +42,7 @@ mod invalid;
 pub mod laws;
 mod limit;
 mod rate;
+pub mod sketch;
 mod time;
 
 pub use algorithm::Algorithm;

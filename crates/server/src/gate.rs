@@ -2,16 +2,25 @@
 
 use std::io;
 use std::pin::pin;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate::policy::{Answer, CheckError, Explained, Policy, PolicyLimiter, Request};
+use tidegate::policy::{
+    Answer, CheckError, ControlError, Explained, Policy, PolicyLimiter, Request, Switch,
+};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::{Charge, Store, StoreError};
-use tidegate::{Clock, Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Timestamp};
+use tidegate::{
+    Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Timestamp,
+};
 
+use crate::hot_keys::KeyText;
+use crate::log::Log;
+use crate::status::{Counters, Status};
 use crate::store::{AnyStore, StoreThread};
+use crate::transport::Protocol;
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
 const GIVEN: &str = "\0given";
@@ -25,6 +34,11 @@ pub struct Gate {
     buckets: Scope,
     /// The bucket that takes longest to refill: any other's debt fits into it.
     widest: Limit,
+    status: Arc<Status>,
+    /// Those of the thread that asks.
+    counters: Arc<Counters>,
+    /// The door that it asks for.
+    door: Protocol,
     /// Kept as long as anybody asks.
     _store_thread: Option<Arc<StoreThread>>,
 }
@@ -70,7 +84,61 @@ impl Gate {
         // A hundred years of one unit each second.
         let widest = Limit::token_bucket(Rate::per_second(1)).burst(100 * 365 * 86_400).build()?;
         let buckets = Scope::new(GIVEN, &widest);
-        Ok(Self { limiter, clock, buckets, widest, _store_thread: store_thread })
+        let status = Arc::new(Status::new(clock.now(), Log::default()));
+        let counters = status.for_thread();
+        Ok(Self {
+            limiter,
+            clock,
+            buckets,
+            widest,
+            status,
+            counters,
+            door: Protocol::Http,
+            _store_thread: store_thread,
+        })
+    }
+
+    /// The same, saying what happens in another log. For the start: what was counted is lost.
+    #[must_use]
+    pub fn logging(mut self, log: Log) -> Self {
+        self.status = Arc::new(Status::new(self.clock.now(), log));
+        self.counters = self.status.for_thread();
+        self
+    }
+
+    /// What the daemon knows about itself.
+    pub const fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// The same gate, counting for the thread that this is called in.
+    pub(crate) fn for_thread(&self) -> Self {
+        Self { counters: self.status.for_thread(), ..self.clone() }
+    }
+
+    /// The same gate, counting for a door.
+    pub(crate) fn behind(&self, door: Protocol) -> Self {
+        Self { door, ..self.clone() }
+    }
+
+    /// What the thread counts.
+    pub(crate) const fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Lets limits hold nobody back; they are decided and counted all the same.
+    pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
+        self.limiter.switch_off(switch)
+    }
+
+    /// From how many hundredths of a limit on what is taken counts as near.
+    pub fn count_near_from(&self, percent: u64) {
+        self.limiter.set_near_percent(percent);
+    }
+
+    /// The limiter, for those who run the daemon.
+    pub(crate) const fn limiter(&self) -> &PolicyLimiter<AnyStore> {
+        &self.limiter
     }
 
     /// Puts another policy in force; everybody's state is kept.
@@ -105,13 +173,36 @@ impl Gate {
         given: &Given<'_>,
     ) -> Result<Decision, StoreError> {
         let charge = self.charge_of(given);
-        match self.limiter.store() {
+        let decided = match self.limiter.store() {
             AnyStore::Memory(store) => Ok(store.decide(now, &charge)),
             AnyStore::Redis(store) => {
                 let mut decisions = Vec::with_capacity(1);
-                store.decide(now, &[charge], &mut decisions).await?;
-                decisions.pop().ok_or_else(|| StoreError::Protocol("no decision".into()))
+                let before = self.clock.now();
+                let answered = store.decide(now, &[charge], &mut decisions).await;
+                self.counters.store_times.add(self.clock.now().since(before));
+                answered.and_then(|()| {
+                    decisions.pop().ok_or_else(|| StoreError::Protocol("no decision".into()))
+                })
             }
+        };
+        if matches!(given.op, Op::Take(_)) {
+            self.count_given(slice::from_ref(given), decided.as_ref().map(slice::from_ref));
+        }
+        decided
+    }
+
+    /// Takes note of what limits that came with a request said.
+    fn count_given(&self, given: &[Given<'_>], decided: Result<&[Decision], &StoreError>) {
+        let verdict = decided.map(|all| all.iter().all(Decision::is_allowed));
+        self.counters.count(self.door, verdict.map_err(|_| ()));
+        match decided {
+            Ok(decisions) => {
+                for (given, decision) in given.iter().zip(decisions) {
+                    let key = || KeyText::Given(given.key);
+                    self.counters.hot_keys.note(!decision.is_allowed(), key);
+                }
+            }
+            Err(error) => self.status.store_failed(&self.counters, error),
         }
     }
 
@@ -123,8 +214,9 @@ impl Gate {
     ) -> Result<Vec<Decision>, StoreError> {
         let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
         let mut decisions = Vec::with_capacity(charges.len());
-        self.limiter.store().decide(now, &charges, &mut decisions).await?;
-        Ok(decisions)
+        let answered = self.limiter.store().decide(now, &charges, &mut decisions).await;
+        self.count_given(given, answered.as_ref().map(|()| &*decisions));
+        answered.map(|()| decisions)
     }
 
     /// How a limit stands that came with the request. Changes nothing.
@@ -166,7 +258,44 @@ impl Gate {
 
     /// Decides by the policy, and charges.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
-        self.limiter.check(request).await
+        // Whom nobody waits for is not timed.
+        let before = (!self.is_local() || self.door == Protocol::Grpc).then(|| self.clock.now());
+        let answer = self.limiter.check(request).await;
+        if let Some(before) = before {
+            let time = self.clock.now().since(before);
+            if self.door == Protocol::Grpc {
+                self.counters.grpc_times.add(time);
+            }
+            if !self.is_local() {
+                self.counters.store_times.add(time);
+            }
+        }
+        match &answer {
+            Ok(answer) => {
+                let is_allowed = answer.is_allowed();
+                self.counters.count(self.door, Ok(is_allowed));
+                self.counters.hot_keys.note(!is_allowed, || KeyText::Policy(request));
+            }
+            Err(error) => {
+                self.counters.count(self.door, Err(()));
+                self.status.check_failed(&self.counters, error);
+            }
+        }
+        answer
+    }
+
+    /// Whether the store answers. Changes nothing.
+    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
+        let given = Given { key: b"probe", limit: &self.widest, op: Op::Read(0) };
+        self.charge(self.clock.now(), &given).await.map(drop)
+    }
+
+    /// What the store in this process holds; `None` if the state is elsewhere.
+    pub(crate) fn memory(&self) -> Option<MemoryStats> {
+        match self.limiter.store() {
+            AnyStore::Memory(store) => Some(store.stats()),
+            AnyStore::Redis(_) => None,
+        }
     }
 
     /// What [`Gate::check`] would say.

@@ -20,18 +20,24 @@ mod descriptors;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
+mod hot_keys;
 mod listener;
+mod log;
+mod metrics;
 mod server;
 mod settings;
+mod status;
 mod store;
 mod tls;
 mod transport;
 mod worker;
 
 pub use gate::Gate;
+pub use log::{Event, Format, Level, Log};
 pub use server::{ServeError, Server, serve};
 pub use settings::{
     Address, Answers, Body, EnvoyHeaders, Listen, ProxyHeaders, Settings, TlsFiles,
 };
+pub use status::{PolicyStatus, Status};
 pub use tls::TlsError;
 pub use transport::Protocol;

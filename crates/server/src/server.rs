@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::descriptors;
 use crate::gate::Gate;
 use crate::listener::Bound;
+use crate::log::{Event, Level, Log};
 use crate::settings::{Address, Listen, Settings};
 use crate::tls::{Tls, TlsError};
 use crate::transport::{Door, Protocol};
@@ -95,6 +96,7 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
         (Protocol::Http, &settings.http),
         (Protocol::Grpc, &settings.grpc),
         (Protocol::Admin, &settings.admin),
+        (Protocol::Metrics, &settings.metrics),
     ];
     let mut listening = Vec::new();
     for (protocol, listen) in wanted {
@@ -118,6 +120,7 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
     let most = descriptors::for_connections().min(Semaphore::MAX_PERMITS);
     let descriptors = Arc::new(Semaphore::new(most));
+    let log = gate.status().log().clone();
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
@@ -127,8 +130,8 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
                     accepting.spawn(renew(Arc::clone(&door), stopped.clone()));
                 }
                 let descriptors = Arc::clone(&descriptors);
-                let workers = workers.clone();
-                let reception = Reception { door, places, descriptors, workers };
+                let (workers, log) = (workers.clone(), log.clone());
+                let reception = Reception { door, places, descriptors, workers, log };
                 accepting.spawn(reception.accept(bound, stopped.clone()));
             }
             // The workers end once nobody can send them anybody.
@@ -182,6 +185,7 @@ struct Reception {
     /// Those of the process, which all doors share.
     descriptors: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Visitor>>,
+    log: Log,
 }
 
 impl Reception {
@@ -197,13 +201,22 @@ impl Reception {
             };
             match accepted {
                 Ok(socket) => {
-                    let Some(place) = self.place() else { continue };
+                    let Some(place) = self.place() else {
+                        let name = self.door.protocol.name();
+                        let why = format_args!("no room for another connection to {name}");
+                        self.log.say(Level::Warn, Event::Full, why);
+                        continue;
+                    };
                     turn += 1;
                     let door = Arc::clone(&self.door);
                     self.show_in(turn, Visitor { socket, place, door }).await;
                 }
                 Err(error) if is_about_the_peer(&error) => {}
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(error) => {
+                    let why = format_args!("cannot take connections: {error}");
+                    self.log.say(Level::Error, Event::Full, why);
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
         }
     }

@@ -18,6 +18,13 @@ pub struct Settings {
     pub grpc: Option<Listen>,
     /// Where to answer those who run the daemon.
     pub admin: Option<Listen>,
+    /// Where everybody may read metrics, and nothing else.
+    pub metrics: Option<Listen>,
+    /// What those who change something on the admin port have to show. Without one, nobody changes
+    /// anything unless the port is on loopback or a socket in the file system.
+    pub token: Option<String>,
+    /// Whether metrics have the names of envoyproxy/ratelimit as well.
+    pub envoy_metrics: bool,
     /// What clients of the Redis protocol have to say first; nothing if `None`.
     pub password: Option<String>,
     /// What answers tell beyond the verdict.
@@ -48,6 +55,9 @@ impl Default for Settings {
             http: None,
             grpc: None,
             admin: None,
+            metrics: None,
+            token: None,
+            envoy_metrics: false,
             password: None,
             answers: Answers::default(),
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

@@ -22,9 +22,14 @@ pub enum Protocol {
     Grpc,
     /// HTTP/1.1, for those who run the daemon.
     Admin,
+    /// HTTP/1.1, for those who only read metrics.
+    Metrics,
 }
 
 impl Protocol {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Resp, Self::Http, Self::Grpc, Self::Admin, Self::Metrics];
+
     /// What people call it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,6 +37,7 @@ impl Protocol {
             Self::Http => "HTTP",
             Self::Grpc => "gRPC",
             Self::Admin => "admin",
+            Self::Metrics => "metrics",
         }
     }
 
@@ -39,7 +45,7 @@ impl Protocol {
     pub(crate) const fn in_tls(self) -> &'static [&'static str] {
         match self {
             Self::Resp => &[],
-            Self::Http | Self::Admin => &["http/1.1"],
+            Self::Http | Self::Admin | Self::Metrics => &["http/1.1"],
             Self::Grpc => &["h2"],
         }
     }

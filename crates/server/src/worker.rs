@@ -9,7 +9,8 @@ use tokio::time::timeout;
 use crate::gate::Gate;
 use crate::listener::Socket;
 use crate::settings::Settings;
-use crate::transport::{Door, Protocol, admin, grpc, http, resp};
+use crate::transport::admin::{self, Access};
+use crate::transport::{Door, Protocol, grpc, http, resp};
 
 /// A connection on its way from the listener to the worker.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub(crate) async fn work(
     gate: Gate,
     settings: Arc<Settings>,
 ) {
+    let gate = gate.for_thread();
     // The worker's own, so that connections of other threads do not contend for it.
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -40,7 +42,7 @@ pub(crate) async fn work(
             visitor = visitors.recv() => {
                 let Some(visitor) = visitor else { break };
                 let house = House {
-                    gate: gate.clone(),
+                    gate: gate.behind(visitor.door.protocol),
                     settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
                 };
@@ -72,11 +74,15 @@ async fn receive(visitor: Visitor, house: House) {
         let Some(encrypted) = tls.accept(stream).await else { return };
         stream = encrypted;
     }
+    let counters = Arc::clone(house.gate.counters());
+    counters.count_opened(door.protocol);
     match door.protocol {
         Protocol::Resp => resp::converse(stream, house).await,
         Protocol::Http => http::converse(stream, house).await,
         Protocol::Grpc => grpc::converse(stream, house).await,
-        Protocol::Admin => admin::converse(stream, house).await,
+        Protocol::Admin => admin::converse(stream, house, Access::Whole).await,
+        Protocol::Metrics => admin::converse(stream, house, Access::Metrics).await,
     }
+    counters.count_closed(door.protocol);
     drop(place);
 }

@@ -57,6 +57,9 @@ const CERTIFICATE: &str = "The certificate chain (PEM) to show here; with it, TL
 const KEY: &str = "The private key (PEM) of the certificate";
 const CLIENT_CA: &str = "Who signs the certificates (PEM) that clients then have to show";
 
+const CLIENT_NAMES: &str =
+    "If there are any: names of which a client's certificate has to bear one";
+
 /// All of them, in the order in which they are printed.
 pub(crate) static SETTINGS: &[Setting] = &[
     setting("compat", Kind::Choice(&["off", "envoy"]), COMPAT).default("off").flag("compat"),
@@ -73,18 +76,26 @@ pub(crate) static SETTINGS: &[Setting] = &[
         .flag("merge"),
     setting("policy.shadow", Kind::Flag, "Decide and count every limit, and hold nobody back")
         .default("false"),
+    setting(
+        "policy.near_limit_percent",
+        Kind::Number(1, 100),
+        "From how much of a limit on `near_limit` counts",
+    )
+    .default("80"),
     setting("listen.http.address", Kind::Listener, "Where to speak HTTP")
         .default("127.0.0.1:8080")
         .flag("http"),
     setting("listen.http.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.http.tls.key", Kind::Path, KEY),
     setting("listen.http.tls.client_ca", Kind::Path, CLIENT_CA),
+    setting("listen.http.tls.client_names", Kind::List, CLIENT_NAMES),
     setting("listen.grpc.address", Kind::Listener, "Where to speak gRPC")
         .default("127.0.0.1:8081")
         .flag("grpc"),
     setting("listen.grpc.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.grpc.tls.key", Kind::Path, KEY),
     setting("listen.grpc.tls.client_ca", Kind::Path, CLIENT_CA),
+    setting("listen.grpc.tls.client_names", Kind::List, CLIENT_NAMES),
     setting(
         "listen.grpc.max_connection_age",
         Kind::Span(Duration::from_secs(1), DAY.saturating_mul(30)),
@@ -109,6 +120,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.resp.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.resp.tls.key", Kind::Path, KEY),
     setting("listen.resp.tls.client_ca", Kind::Path, CLIENT_CA),
+    setting("listen.resp.tls.client_names", Kind::List, CLIENT_NAMES),
     setting(
         "listen.admin.address",
         Kind::Listener,
@@ -120,6 +132,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.admin.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.admin.tls.key", Kind::Path, KEY),
     setting("listen.admin.tls.client_ca", Kind::Path, CLIENT_CA),
+    setting("listen.admin.tls.client_names", Kind::List, CLIENT_NAMES),
     setting(
         "listen.metrics.address",
         Kind::Listener,
@@ -176,7 +189,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         Kind::Number(1, 1 << 20),
         "The most connections of each listener",
     )
-    .default("10000"),
+    .default("16384"),
     setting(
         "limits.idle_after",
         Kind::Span(millis(100), DAY),
@@ -184,17 +197,29 @@ pub(crate) static SETTINGS: &[Setting] = &[
     )
     .default("5m"),
     setting(
+        "limits.stuck_after",
+        Kind::Span(millis(100), DAY),
+        "One that has begun a request and does not complete it, or does not take its answer, is closed after this",
+    )
+    .default("10s"),
+    setting(
         "limits.drain",
         Kind::Span(Duration::ZERO, Duration::from_secs(3_600)),
         "How long connections may take to finish once the daemon stops",
     )
     .default("10s"),
     setting(
-        "response.near_limit_percent",
-        Kind::Number(1, 100),
-        "From how much of a limit on `near_limit` counts",
+        "response.body",
+        Kind::Choice(&["json", "problem+json", "empty"]),
+        "What the body of a denial is over HTTP",
     )
-    .default("80"),
+    .default("json"),
+    setting(
+        "response.x_ratelimit_headers",
+        Kind::Flag,
+        "Answer with X-RateLimit-* beside the fields of the IETF draft",
+    )
+    .default("false"),
     setting(
         "response.ratelimit_headers",
         Kind::Flag,

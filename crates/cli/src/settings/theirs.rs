@@ -18,7 +18,7 @@ pub(crate) enum Fate {
     Makes(&'static str),
     /// Not needed or not there: whoever sets it to something else is told why.
     Unused(&'static str),
-    /// With one of these values (any, if there are none) there is no start, and this is why.
+    /// With one of these values there is no start, and this is why.
     Refused(&'static [&'static str], &'static str),
 }
 
@@ -56,8 +56,7 @@ pub(super) fn read(environment: &Environment, chosen: &mut Chosen, wrong: &mut V
                 }
             }
             Fate::Refused(values, why) => {
-                let is_one = values.iter().any(|value| value.eq_ignore_ascii_case(text));
-                if is_one || (values.is_empty() && !text.is_empty()) {
+                if values.iter().any(|value| value.eq_ignore_ascii_case(text)) {
                     reader.wrong.push(format!("{}={text} is not supported: {why}", variable.name));
                 }
             }
@@ -162,6 +161,7 @@ impl Reader<'_> {
                 ("GRPC_SERVER_TLS_CERT", "listen.grpc.tls.certificate"),
                 ("GRPC_SERVER_TLS_KEY", "listen.grpc.tls.key"),
                 ("GRPC_CLIENT_TLS_CACERT", "listen.grpc.tls.client_ca"),
+                ("GRPC_CLIENT_TLS_SAN", "listen.grpc.tls.client_names"),
             ] {
                 self.take(name, path, "GRPC_SERVER_USE_TLS, ");
             }
@@ -297,7 +297,7 @@ impl Reader<'_> {
         match format!("{whole}{digits}").parse::<u64>() {
             Ok(percent @ 1..=100) => {
                 let origin = Origin::Environment("NEAR_LIMIT_RATIO".into());
-                self.choose("response.near_limit_percent", Value::Number(percent), origin);
+                self.choose("policy.near_limit_percent", Value::Number(percent), origin);
             }
             _ => self
                 .wrong

@@ -35,7 +35,10 @@ fn other_value(name: &str) -> (&'static str, &'static [(&'static str, &'static s
         "PORT" | "DEBUG_PORT" | "GRPC_PORT" => ("7", &[]),
         "GRPC_UDS" => ("run/g.sock", &[]),
         "GRPC_SERVER_USE_TLS" => ("true", TLS),
-        "GRPC_SERVER_TLS_CERT" | "GRPC_SERVER_TLS_KEY" | "GRPC_CLIENT_TLS_CACERT" => ("x", TLS),
+        "GRPC_SERVER_TLS_CERT"
+        | "GRPC_SERVER_TLS_KEY"
+        | "GRPC_CLIENT_TLS_CACERT"
+        | "GRPC_CLIENT_TLS_SAN" => ("x", TLS),
         "LOG_LEVEL" => ("trace", &[]),
         "LOG_FORMAT" => ("json", &[]),
         "CONFIG_TYPE" => ("GRPC_XDS_SOTW", &[]),

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Text(usize),
     /// A file.
     Path,
-    /// Several files.
+    /// Several texts.
     List,
     /// An address, a socket's path, or `off`.
     Listener,
@@ -127,7 +127,7 @@ impl fmt::Display for Kind {
             }
             Self::Text(most) => write!(f, "a text of at most {most} bytes"),
             Self::Path => f.write_str("the name of a file"),
-            Self::List => f.write_str("a list of files (in the environment: separated by commas)"),
+            Self::List => f.write_str("a list, which in the environment is separated by commas"),
             Self::Listener => {
                 f.write_str("an address with a port such as 127.0.0.1:8080, unix:PATH, or off")
             }

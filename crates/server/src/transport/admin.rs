@@ -1,7 +1,216 @@
-//! For those who run the daemon.
+//! For those who run the daemon: what it has counted, whether it is well, and changes in a hurry.
+//!
+//! ```text
+//!   reading: told.rs, metrics.rs      changing: access.rs lets in, change.rs carries out
+//! ```
+//!
+//! # Bounds
+//! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`]; both have to come in time.
+
+mod access;
+mod change;
+mod told;
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::Stream;
+use crate::gate::Gate;
+use crate::metrics;
+use crate::settings::Settings;
 use crate::worker::House;
 
+/// The most bytes of a body.
+const MAX_BODY: usize = 16 << 10;
+
+/// The most bytes of a head, give or take what is read at once.
+const MAX_HEAD: usize = 16 << 10;
+
+/// How long a head or a body may take to come.
+const TIME: Duration = Duration::from_secs(30);
+
+/// Everything here is built in one piece.
+type Reply = Response<Full<Bytes>>;
+
+/// What may be asked on a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Everything.
+    Whole,
+    /// `/metrics` and nothing else.
+    Metrics,
+}
+
+/// What an answer is made from.
+struct Office {
+    gate: Gate,
+    settings: Arc<Settings>,
+    access: Access,
+}
+
 /// Answers until the peer has had enough or the server stops.
-pub(crate) async fn converse(_stream: Stream, _house: House) {}
+pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
+    let House { gate, settings, mut stopped } = house;
+    let office = Office { gate, settings, access };
+    let service = service_fn(|request| {
+        let office = &office;
+        async move { Ok::<_, Infallible>(office.answer(request).await) }
+    });
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(TIME.min(office.settings.idle_after))
+        .max_buf_size(MAX_HEAD);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let is_stopping = tokio::select! {
+        biased;
+        // That it broke off concerns nobody but the peer, who knows.
+        _ = connection.as_mut() => false,
+        _ = stopped.wait_for(|stopped| *stopped) => true,
+    };
+    if is_stopping {
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+/// What can be asked, and what for.
+const PATHS: [(&str, &str); 12] = [
+    ("/metrics", "what was counted, for Prometheus"),
+    ("/stats", "what was counted, as envoyproxy/ratelimit tells it"),
+    ("/rlconfig", "every limit of the policy, as envoyproxy/ratelimit tells it"),
+    ("/healthz", "whether the process lives"),
+    ("/readyz", "whether it is ready: a policy, a store, and not about to end"),
+    ("/v1/policy", "which policy is in force, and what overrules it"),
+    ("/v1/hot-keys", "which keys come most, and which are denied most"),
+    ("/v1/reset", "POST: lets a key, or whoever descriptors are about, start afresh"),
+    ("/v1/overrides", "PUT, DELETE: other numbers for a limit, for a while"),
+    ("/v1/kill-switch", "PUT, DELETE: limits that are decided and hold nobody back"),
+    ("/v1/log-level", "PUT: how much is logged"),
+    ("/debug/pprof/", "not here: this is no Go program; use perf or a debugger"),
+];
+
+impl Office {
+    async fn answer(&self, request: Request<Incoming>) -> Reply {
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        if self.access == Access::Metrics && path != "/metrics" {
+            return refusal(StatusCode::NOT_FOUND, "there is nothing but /metrics here");
+        }
+        if head.method == Method::GET || head.method == Method::HEAD {
+            return self.tell(path).await;
+        }
+        self.change(&head, body).await
+    }
+
+    async fn tell(&self, path: &str) -> Reply {
+        let gate = &self.gate;
+        match path {
+            "/" => plain(StatusCode::OK, &paths()),
+            "/metrics" => {
+                let text = metrics::text(gate, self.settings.envoy_metrics);
+                let mut reply = plain(StatusCode::OK, &text);
+                let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+                reply.headers_mut().insert(header::CONTENT_TYPE, kind);
+                reply
+            }
+            "/stats" => plain(StatusCode::OK, &metrics::stats(gate)),
+            "/rlconfig" => plain(StatusCode::OK, &metrics::rules(gate)),
+            "/healthz" => plain(StatusCode::OK, "ok\n"),
+            "/readyz" => match told::hindrance(gate).await {
+                None => plain(StatusCode::OK, "ready\n"),
+                Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
+            },
+            "/v1/policy" => document(&told::policy(gate)),
+            "/v1/hot-keys" => document(&told::hot_keys(gate)),
+            "/v1/overrides" => document(&told::overrides(gate)),
+            "/v1/kill-switch" => document(&told::switches(gate)),
+            "/v1/log-level" => document(&json!({ "level": gate.status().log().level().name() })),
+            "/v1/reset" => other_method("POST"),
+            _ if path.starts_with("/debug/pprof") => {
+                let why = "there are no pprof endpoints: this is no Go program; use perf or a \
+                           debugger on the process";
+                refusal(StatusCode::NOT_FOUND, why)
+            }
+            _ => refusal(StatusCode::NOT_FOUND, "nothing is here; / lists what is"),
+        }
+    }
+
+    async fn change(&self, head: &Parts, body: Incoming) -> Reply {
+        let allowed = match head.uri.path() {
+            "/v1/reset" => &["POST"][..],
+            "/v1/overrides" | "/v1/kill-switch" => &["PUT", "DELETE"],
+            "/v1/log-level" => &["PUT"],
+            path if PATHS.iter().any(|(known, _)| *known == path) || path == "/" => {
+                return other_method("GET");
+            }
+            _ => return refusal(StatusCode::NOT_FOUND, "nothing is here; / lists what is"),
+        };
+        if !allowed.contains(&head.method.as_str()) {
+            return other_method(&allowed.join(", "));
+        }
+        if let Err((status, why)) = access::check(head, &self.settings) {
+            let mut reply = refusal(status, why);
+            if status == StatusCode::UNAUTHORIZED {
+                let scheme = HeaderValue::from_static("Bearer");
+                reply.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+            }
+            return reply;
+        }
+        let Ok(Ok(body)) = timeout(TIME, Limited::new(body, MAX_BODY).collect()).await else {
+            let why = format!("a body has at most {MAX_BODY} bytes and comes within 30 s");
+            return refusal(StatusCode::BAD_REQUEST, &why);
+        };
+        match change::carry_out(&self.gate, head, &body.to_bytes()).await {
+            Ok(told) => document(&told),
+            Err(why) => refusal(StatusCode::BAD_REQUEST, &why),
+        }
+    }
+}
+
+fn paths() -> String {
+    PATHS.iter().map(|(path, about)| format!("{path}: {about}\n")).collect()
+}
+
+fn other_method(allowed: &str) -> Reply {
+    let mut reply = refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("ask with {allowed}"));
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        reply.headers_mut().insert(header::ALLOW, allowed);
+    }
+    reply
+}
+
+fn document(value: &Value) -> Reply {
+    typed(StatusCode::OK, &format!("{value}\n"), "application/json")
+}
+
+fn refusal(status: StatusCode, why: &str) -> Reply {
+    typed(status, &format!("{}\n", json!({ "error": why })), "application/json")
+}
+
+fn plain(status: StatusCode, text: &str) -> Reply {
+    typed(status, text, "text/plain; charset=utf-8")
+}
+
+fn typed(status: StatusCode, text: &str, kind: &'static str) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::copy_from_slice(text.as_bytes())));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    // Whatever a key says, no browser takes it for a page.
+    let guard = HeaderValue::from_static("nosniff");
+    reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, guard);
+    reply
+}

@@ -42,7 +42,7 @@ fn percent(percent: u32, until: u64) -> Overruling {
 fn an_override_holds_until_its_end_and_through_reloads() {
     let (limiter, clock) = limiter();
     for id in ["d/user#", "d/window#"] {
-        limiter.overrule(id, percent(50, 1_000_100)).unwrap();
+        limiter.overrule(id, &percent(50, 1_000_100)).unwrap();
     }
     assert_eq!((passed(&limiter, "user", "a"), passed(&limiter, "window", "a")), (5, 5));
     limiter.replace(Policy::load(&[("p", POLICY)], Merging::Refuse).policy.unwrap());
@@ -51,7 +51,7 @@ fn an_override_holds_until_its_end_and_through_reloads() {
     assert_eq!((passed(&limiter, "user", "c"), passed(&limiter, "window", "c")), (10, 10));
     let rate = Limit::token_bucket(Rate::per_second(1)).burst(17).build().unwrap();
     let other = Overruling { numbers: OtherNumbers::Limit(rate), ..percent(1, 1_000_200) };
-    limiter.overrule("d/user#", other).unwrap();
+    limiter.overrule("d/user#", &other).unwrap();
     assert_eq!(passed(&limiter, "user", "d"), 17);
     assert!(limiter.end_overruling("d/user#") && !limiter.end_overruling("d/user#"));
     assert_eq!(passed(&limiter, "user", "e"), 10);
@@ -61,7 +61,7 @@ fn an_override_holds_until_its_end_and_through_reloads() {
 #[test]
 fn a_scaled_bucket_refills_at_the_scaled_rate() {
     let (limiter, clock) = limiter();
-    limiter.overrule("d/user#", percent(33, 1_001_000)).unwrap();
+    limiter.overrule("d/user#", &percent(33, 1_001_000)).unwrap();
     assert_eq!(passed(&limiter, "user", "a"), 3);
     clock.set(Timestamp::from_secs(1_000_018));
     assert_eq!(passed(&limiter, "user", "a"), 0);
@@ -91,7 +91,7 @@ fn a_switch_spares_a_limit_a_domain_or_all() {
 #[test]
 fn what_cannot_be_meant_is_refused() {
     let (limiter, _) = limiter();
-    let refused = |id: &str, it: Overruling| limiter.overrule(id, it).unwrap_err();
+    let refused = |id: &str, it: Overruling| limiter.overrule(id, &it).unwrap_err();
     assert_eq!(refused("d/other#", percent(50, 1_000_100)), ControlError::NoSuchLimit);
     assert_eq!(refused("d/user#", percent(50, 1_000_000)), ControlError::Until);
     assert_eq!(refused("d/user#", percent(50, 9_000_000)), ControlError::Until);

@@ -196,6 +196,11 @@ fn is_policy(path: &Path) -> bool {
 }
 
 impl Texts {
+    /// The names of the files, in the order in which they were read.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|(name, _)| &**name)
+    }
+
     /// Makes a policy of them.
     pub fn load(&self) -> Loaded {
         let files: Vec<(&str, &str)> =

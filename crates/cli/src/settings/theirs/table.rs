@@ -46,14 +46,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable("GRPC_SERVER_TLS_CERT", "", Makes("listen.grpc.tls.certificate")),
     variable("GRPC_SERVER_TLS_KEY", "", Makes("listen.grpc.tls.key")),
     variable("GRPC_CLIENT_TLS_CACERT", "", Makes("listen.grpc.tls.client_ca")),
-    variable(
-        "GRPC_CLIENT_TLS_SAN",
-        "",
-        Refused(
-            ANY,
-            "names in client certificates are not compared, so everybody whom the authority signed would be let in: leave it out, or let a proxy compare",
-        ),
-    ),
+    variable("GRPC_CLIENT_TLS_SAN", "", Makes("listen.grpc.tls.client_names")),
     variable("LOG_LEVEL", "WARN", Makes("log.level")),
     variable("LOG_FORMAT", "text", Makes("log.format")),
     variable(
@@ -125,7 +118,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
         "0",
         Unused("denials are not cached: each is asked for, so that a refund counts at once"),
     ),
-    variable("NEAR_LIMIT_RATIO", "0.8", Makes("response.near_limit_percent")),
+    variable("NEAR_LIMIT_RATIO", "0.8", Makes("policy.near_limit_percent")),
     variable("CACHE_KEY_PREFIX", "", Sets("store.namespace")),
     variable(
         "BACKEND_TYPE",
@@ -229,6 +222,3 @@ pub(crate) static VARIABLES: &[Variable] = &[
         Unused("a month is 30 days unless the policy says `window: calendar`"),
     ),
 ];
-
-/// Whatever is said.
-const ANY: &[&str] = &[];

@@ -1,0 +1,65 @@
+//! The policy, read at the start and again whenever its files change.
+
+use std::path::PathBuf;
+
+use tidegate::Clock;
+use tidegate::policy::{Merging, Refusal, Source, Texts, Update, Watch};
+use tidegate_server::{Event, Gate, Level};
+
+use crate::settings::Chosen;
+
+/// Loads the policy, and loads it again whenever it changes; `None` if there are no files.
+pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, String> {
+    let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    let merging = if chosen.flag("policy.merge") { Merging::Allow } else { Merging::Refuse };
+    let source = Source::new(paths, merging);
+    let texts = source.read().map_err(|error| error.to_string())?;
+    let loaded = texts.load();
+    let Some(policy) = loaded.policy else {
+        return Err(format!("the policy cannot be used\n{}", loaded.findings.trim_end()));
+    };
+    gate.status().needs_policy();
+    gate.replace(policy);
+    let clock = Clock::default();
+    gate.status().policy_loaded(texts.revision(), names(&texts), clock.now());
+    let say = |level, text: &str| gate.status().log().say(level, Event::PolicyLoaded, text);
+    match &*loaded.findings {
+        "" => say(Level::Info, "policy loaded"),
+        findings => say(Level::Warn, &format!("policy loaded\n{findings}")),
+    }
+    let (gate, files) = (gate.clone(), source.clone());
+    let watch = Watch::builder(source).in_force(&texts).start(move |change| {
+        let (status, log) = (gate.status(), gate.status().log());
+        match change {
+            Ok(Update { policy, findings, revision }) => {
+                gate.replace(policy);
+                let names = files.read().map(|texts| names(&texts)).unwrap_or_default();
+                status.policy_loaded(revision, names, clock.now());
+                let level = if findings.is_empty() { Level::Info } else { Level::Warn };
+                log.say(level, Event::PolicyLoaded, format_args!("policy reloaded\n{findings}"));
+            }
+            Err(refusal) => {
+                let why = why(&refusal);
+                status.policy_refused(&why);
+                let told = format_args!("policy not reloaded: {why}");
+                log.say(Level::Error, Event::PolicyRefused, told);
+            }
+        }
+    });
+    watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
+}
+
+fn names(texts: &Texts) -> Vec<String> {
+    texts.names().map(ToOwned::to_owned).collect()
+}
+
+/// What is wrong with the files, with all that was found.
+fn why(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Wrong { findings, .. } => format!("{refusal}\n{findings}"),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,168 @@
+//! From settings to a gate and a server.
+
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use tidegate::Clock;
+use tidegate::policy::Switch;
+use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::RedisConfig;
+use tidegate_server::{
+    Address, Answers, Body, EnvoyHeaders, Format, Gate, Level, Listen, Log, Settings, TlsFiles,
+};
+
+use crate::settings::{Chosen, Listener};
+
+/// Where the daemon says what happens.
+pub(super) fn log(chosen: &Chosen) -> Log {
+    let level = chosen.text("log.level").and_then(|name| Level::named(&name));
+    let is_json = chosen.text("log.format").is_some_and(|format| format == "json");
+    let format = if is_json { Format::Json } else { Format::Text };
+    Log::new(level.unwrap_or(Level::Info), format, Clock::default())
+}
+
+/// What decides: a store in this process, or the one that is named.
+pub(super) fn gate(chosen: &Chosen) -> Result<Gate, String> {
+    let url = chosen.text("store.url").unwrap_or_default();
+    if url == "memory" {
+        if chosen.text("store.per_second_url").is_some() {
+            return Err("store.per_second_url: there is no second store beside memory".into());
+        }
+        let bytes = chosen.number("store.memory").unwrap_or(MemoryStore::DEFAULT_BYTES);
+        let gate = Gate::in_memory(bytes, Clock::default());
+        return gate.map_err(|error| format!("cannot reserve memory: {error}"));
+    }
+    let wrong = |error: tidegate::store::StoreError| format!("store.url: {error}");
+    let mut config = RedisConfig::new(&url).map_err(wrong)?;
+    if let Some(url) = chosen.text("store.per_second_url") {
+        config =
+            config.per_second(&url).map_err(|error| format!("store.per_second_url: {error}"))?;
+    }
+    if let Some(deadline) = chosen.span("store.deadline") {
+        config = config.deadline(deadline);
+    }
+    if let Some(timeout) = chosen.span("store.connect_timeout") {
+        config = config.connect_timeout(timeout);
+    }
+    if let Some(namespace) = chosen.text("store.namespace") {
+        config = config.namespace(namespace);
+    }
+    if chosen.flag("store.hash_keys") {
+        config = config.hash_keys();
+    }
+    if let Some(most) = count(chosen, "store.max_in_flight") {
+        config = config.max_in_flight(most);
+    }
+    if !chosen.flag("store.wait_at_start") {
+        config = config.start_without_server();
+    }
+    if let Some(file) = chosen.text("store.tls.authority") {
+        config = config.tls_authority(contents(&file)?);
+    }
+    let pair = chosen.text("store.tls.certificate").zip(chosen.text("store.tls.key"));
+    if let Some((certificate, key)) = pair {
+        config = config.tls_certificate(contents(&certificate)?, contents(&key)?);
+    }
+    Gate::connect(config).map_err(wrong)
+}
+
+/// What overrules the policy from the start.
+pub(super) fn govern(chosen: &Chosen, gate: &Gate) -> Result<(), String> {
+    gate.count_near_from(chosen.number("policy.near_limit_percent").unwrap_or(80));
+    if chosen.flag("policy.shadow") {
+        gate.switch_off(&Switch::All).map_err(|error| format!("policy.shadow: {error}"))?;
+    }
+    Ok(())
+}
+
+/// What the server is told.
+pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
+    let defaults = Settings::default();
+    let secret =
+        |path: &str| chosen.text(path).map(|file| first_line(Path::new(&file))).transpose();
+    let threads = count(chosen, "threads").and_then(NonZeroUsize::new);
+    let settings = Settings {
+        http: listen(chosen, "http"),
+        grpc: listen(chosen, "grpc"),
+        resp: listen(chosen, "resp"),
+        admin: listen(chosen, "admin"),
+        metrics: listen(chosen, "metrics"),
+        password: secret("listen.resp.password_file")?,
+        token: secret("listen.admin.token_file")?,
+        envoy_metrics: chosen.text("compat").is_some_and(|whom| whom == "envoy"),
+        answers: answers(chosen),
+        threads: threads.unwrap_or(defaults.threads),
+        max_connections: count(chosen, "limits.max_connections")
+            .unwrap_or(defaults.max_connections),
+        idle_after: chosen.span("limits.idle_after").unwrap_or(defaults.idle_after),
+        stuck_after: chosen.span("limits.stuck_after").unwrap_or(defaults.stuck_after),
+        max_age: chosen.span("listen.grpc.max_connection_age").unwrap_or(defaults.max_age),
+        max_age_grace: chosen
+            .span("listen.grpc.max_connection_age_grace")
+            .unwrap_or(defaults.max_age_grace),
+        drain: chosen.span("limits.drain").unwrap_or(defaults.drain),
+    };
+    let Settings { http, grpc, resp, admin, .. } = &settings;
+    if [http, grpc, resp, admin].into_iter().all(Option::is_none) {
+        return Err("every listener is off".into());
+    }
+    Ok(settings)
+}
+
+fn answers(chosen: &Chosen) -> Answers {
+    let text = |path: &str| chosen.text(path).unwrap_or_default();
+    let envoy_headers = chosen.flag("response.ratelimit_headers").then(|| EnvoyHeaders {
+        limit: text("response.limit_header"),
+        remaining: text("response.remaining_header"),
+        reset: text("response.reset_header"),
+    });
+    Answers {
+        x_rate_limit: chosen.flag("response.x_ratelimit_headers"),
+        body: match &*text("response.body") {
+            "problem+json" => Body::Problem,
+            "empty" => Body::Empty,
+            _ => Body::Json,
+        },
+        envoy_headers,
+        dynamic_metadata: chosen.flag("response.dynamic_metadata"),
+    }
+}
+
+fn listen(chosen: &Chosen, door: &str) -> Option<Listen> {
+    let address = match chosen.listener(&format!("listen.{door}.address")) {
+        Listener::Off => return None,
+        Listener::Tcp(address) => Address::Tcp(address),
+        Listener::Unix(path) => Address::Unix(path),
+    };
+    // Metrics for everybody are no secret.
+    if door == "metrics" {
+        return Some(Listen { address, tls: None });
+    }
+    let file = |what: &str| chosen.text(&format!("listen.{door}.tls.{what}")).map(PathBuf::from);
+    let tls = file("certificate").zip(file("key")).map(|(certificate, key)| TlsFiles {
+        certificate,
+        key,
+        client_authority: file("client_ca"),
+        client_names: chosen.list(&format!("listen.{door}.tls.client_names")),
+    });
+    Some(Listen { address, tls })
+}
+
+fn count(chosen: &Chosen, path: &str) -> Option<usize> {
+    usize::try_from(chosen.number(path)?).ok()
+}
+
+fn contents(file: &str) -> Result<Vec<u8>, String> {
+    fs::read(file).map_err(|error| format!("cannot read {file}: {error}"))
+}
+
+/// A secret is the first line of its file.
+fn first_line(file: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(file);
+    let text = text.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_owned()),
+        _ => Err(format!("{} has nothing in its first line", file.display())),
+    }
+}

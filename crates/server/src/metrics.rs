@@ -1,0 +1,222 @@
+//! What the daemon has counted, as Prometheus reads it and as envoyproxy/ratelimit tells it.
+//!
+//! # Bounds
+//! Labels are those of [`table::METRICS`] and no others. Limits are told apart up to [`MAX_LIMITS`];
+//! what further ones have counted is told together, as that of the limit `_overflow`.
+
+mod envoy;
+pub(crate) mod table;
+
+use std::fmt::Write as _;
+
+use tidegate::policy::{OVERFLOW, Tally};
+
+use self::table::METRICS;
+use crate::gate::Gate;
+use crate::status::{BOUNDS, Times};
+use crate::transport::Protocol;
+
+pub(crate) use self::envoy::{rules, stats};
+
+/// The most limits that are told apart.
+pub(crate) const MAX_LIMITS: usize = 1_000;
+
+/// What the content type of metrics is.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All metrics.
+pub(crate) fn text(gate: &Gate, with_envoy_names: bool) -> String {
+    let mut page = Page::default();
+    process(gate, &mut page);
+    doors(gate, &mut page);
+    policy(gate, &mut page);
+    limits(gate, &mut page);
+    store(gate, &mut page);
+    if with_envoy_names {
+        envoy::metrics(gate, &mut page);
+    }
+    page.text
+}
+
+/// Metrics as they are written, one after the other.
+#[derive(Debug, Default)]
+struct Page {
+    text: String,
+    /// The metric whose head was written last.
+    head: &'static str,
+}
+
+impl Page {
+    /// One line; with the head of its metric, if it is the first.
+    fn line(&mut self, name: &'static str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
+        self.suffixed(name, "", labels, value);
+    }
+
+    fn suffixed(
+        &mut self,
+        name: &'static str,
+        suffix: &str,
+        labels: &[(&str, &str)],
+        value: impl std::fmt::Display,
+    ) {
+        if self.head != name {
+            self.head = name;
+            let metric = METRICS.iter().find(|metric| metric.name == name);
+            debug_assert!(metric.is_some(), "{name} is not in the table");
+            if let Some(metric) = metric {
+                let (about, kind) = (metric.about, metric.kind);
+                let _ = writeln!(self.text, "# HELP {name} {about}\n# TYPE {name} {kind}");
+            }
+        }
+        let _ = write!(self.text, "{name}{suffix}");
+        for (number, (label, value)) in labels.iter().enumerate() {
+            let start = if number == 0 { '{' } else { ',' };
+            let _ = write!(self.text, "{start}{label}=\"{}\"", escaped(value));
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.text, "{end} {value}");
+    }
+
+    fn histogram(&mut self, name: &'static str, labels: &[(&str, &str)], times: &Times) {
+        for (bound, count) in BOUNDS.iter().zip(times.at_most) {
+            let bound = seconds(*bound);
+            let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
+            self.suffixed(name, "_bucket", &labels, count);
+        }
+        let all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
+        self.suffixed(name, "_bucket", &all, times.count);
+        self.suffixed(name, "_sum", labels, seconds(times.micros));
+        self.suffixed(name, "_count", labels, times.count);
+    }
+}
+
+/// Microseconds as seconds, exactly.
+fn seconds(micros: u64) -> String {
+    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// As Prometheus wants the value of a label.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn process(gate: &Gate, page: &mut Page) {
+    let version = env!("CARGO_PKG_VERSION");
+    page.line("tidegate_build_info", &[("version", version)], 1);
+    let uptime = gate.now().since(gate.status().started());
+    page.line("tidegate_uptime_seconds", &[], seconds(uptime.as_micros()));
+    page.line("tidegate_draining", &[], u8::from(gate.status().is_draining()));
+}
+
+fn doors(gate: &Gate, page: &mut Page) {
+    let doors = Protocol::ALL.map(|door| (door.name(), gate.status().door(door)));
+    for (door, tally) in &doors[..3] {
+        for (verdict, count) in
+            [("allowed", tally.allowed), ("denied", tally.denied), ("failed", tally.failed)]
+        {
+            let labels = [("door", *door), ("verdict", verdict)];
+            page.line("tidegate_requests_total", &labels, count);
+        }
+    }
+    for (door, tally) in &doors {
+        page.line("tidegate_connections_total", &[("door", door)], tally.connections);
+    }
+    for (door, tally) in &doors {
+        page.line("tidegate_connections", &[("door", door)], tally.open);
+    }
+}
+
+fn policy(gate: &Gate, page: &mut Page) {
+    let policy = gate.status().policy();
+    let revision = policy.revision.map(|revision| revision.to_string()).unwrap_or_default();
+    page.line("tidegate_policy_info", &[("revision", &revision)], 1);
+    let loaded_at = policy.loaded_at.map_or(0, |at| at.as_micros());
+    page.line("tidegate_policy_loaded_timestamp_seconds", &[], seconds(loaded_at));
+    for (outcome, count) in [("loaded", policy.loaded), ("refused", policy.refused)] {
+        page.line("tidegate_policy_loads_total", &[("outcome", outcome)], count);
+    }
+    let controls = gate.limiter().controls();
+    let overrides = controls.overrides().filter(|(_, it)| gate.now() < it.until).count();
+    page.line("tidegate_overrides", &[], overrides);
+    page.line("tidegate_kill_switches", &[], controls.switches().count());
+}
+
+fn limits(gate: &Gate, page: &mut Page) {
+    let policy = gate.policy();
+    let mut told: Vec<(&str, &str, Tally)> = Vec::new();
+    let mut beside = Vec::new();
+    let mut rest = Tally::default();
+    for domain in policy.domains() {
+        for limit in domain.rules().iter().flat_map(tidegate::policy::Rule::limits) {
+            if told.len() == MAX_LIMITS {
+                rest += limit.tally();
+                continue;
+            }
+            told.push((domain.name(), limit.id(), limit.tally()));
+            beside.extend(limit.shadow().map(|it| (domain.name(), limit.id(), it.agreement())));
+        }
+    }
+    told.sort_unstable_by_key(|(domain, limit, _)| (*domain, *limit));
+    if rest != Tally::default() {
+        told.push((OVERFLOW, OVERFLOW, rest));
+    }
+    for (domain, limit, tally) in told {
+        for (outcome, units) in [
+            ("within_limit", tally.within_limit),
+            ("over_limit", tally.over_limit),
+            ("near_limit", tally.near_limit),
+            ("shadow", tally.shadow_mode),
+            ("returned", tally.total_negative_hits),
+        ] {
+            let labels = [("domain", domain), ("limit", limit), ("outcome", outcome)];
+            page.line("tidegate_limit_units_total", &labels, units);
+        }
+    }
+    for (domain, limit, agreement) in beside {
+        for (outcome, count) in [
+            ("agree", agreement.agree),
+            ("would_deny", agreement.would_deny),
+            ("would_allow", agreement.would_allow),
+        ] {
+            let labels = [("domain", domain), ("limit", limit), ("outcome", outcome)];
+            page.line("tidegate_shadow_requests_total", &labels, count);
+        }
+    }
+}
+
+fn store(gate: &Gate, page: &mut Page) {
+    if let Some(memory) = gate.memory() {
+        page.line("tidegate_store_memory_bytes", &[], memory.bytes);
+        page.line("tidegate_store_keys", &[], memory.keys);
+        page.line("tidegate_store_evicted_total", &[], memory.evicted);
+        page.line("tidegate_store_forgotten_units_total", &[], memory.forgotten_units);
+        page.line("tidegate_store_overflowed_total", &[], memory.overflowed);
+    }
+    let (away, refused) = gate.status().store_errors();
+    for (kind, count) in [("away", away), ("refused", refused)] {
+        page.line("tidegate_store_errors_total", &[("kind", kind)], count);
+    }
+    let times = gate.status().times(|thread| &thread.store_times);
+    page.histogram("tidegate_store_seconds", &[], &times);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_exactly() {
+        for (micros, text) in [(0, "0"), (1, "0.000001"), (1_500_000, "1.5"), (10_000_000, "10")] {
+            assert_eq!(seconds(micros), text);
+        }
+    }
+
+    #[test]
+    fn labels_cannot_break_out() {
+        let mut page = Page::default();
+        page.line("tidegate_policy_info", &[("revision", "a\"\\\nb")], 1);
+        let line = page.text.lines().last().unwrap();
+        assert_eq!(line, "tidegate_policy_info{revision=\"a\\\"\\\\\\nb\"} 1");
+    }
+}

@@ -1,0 +1,127 @@
+//! What envoyproxy/ratelimit tells on its debug port, told alike.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use tidegate::policy::{Allowance, Domain, Form, Mode, Tally};
+
+use super::Page;
+use crate::gate::Gate;
+use crate::transport::Protocol;
+
+const METHOD: [(&str, &str); 1] = [("grpc_method", "ShouldRateLimit")];
+
+/// `/stats`: one `name: value` per line.
+pub(crate) fn stats(gate: &Gate) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: u64| {
+        let _ = writeln!(text, "{name}: {value}");
+    };
+    let status = gate.status();
+    let (policy, grpc) = (status.policy(), status.door(Protocol::Grpc));
+    let (away, refused) = status.store_errors();
+    line("ratelimit.service.call.should_rate_limit.redis_error", away + refused);
+    line(
+        "ratelimit.service.call.should_rate_limit.service_error",
+        grpc.failed.saturating_sub(away + refused),
+    );
+    line("ratelimit.service.config_load_error", policy.refused);
+    line("ratelimit.service.config_load_success", policy.loaded);
+    for (name, tally) in gate.limiter().tallies() {
+        for (counter, units) in counters(&tally) {
+            line(&format!("ratelimit.service.rate_limit.{name}.{counter}"), units);
+        }
+        let negative = format!("ratelimit.service.rate_limit.{name}.total_negative_hits");
+        line(&negative, tally.total_negative_hits);
+    }
+    for (domain, count) in gate.limiter().unknown_domains() {
+        line(&format!("ratelimit.service.rate_limit.{domain}.domain_not_found"), count);
+    }
+    let calls = grpc.allowed + grpc.denied + grpc.failed;
+    line("ratelimit_server.ShouldRateLimit.total_requests", calls);
+    text
+}
+
+const fn counters(tally: &Tally) -> [(&'static str, u64); 5] {
+    [
+        ("total_hits", tally.total_hits),
+        ("over_limit", tally.over_limit),
+        ("near_limit", tally.near_limit),
+        ("within_limit", tally.within_limit),
+        ("shadow_mode", tally.shadow_mode),
+    ]
+}
+
+/// `/rlconfig`: one line per limit; one of ours is told in words.
+pub(crate) fn rules(gate: &Gate) -> String {
+    let mut text = String::new();
+    let policy = gate.policy();
+    let mut domains: Vec<&Domain> = policy.domains().collect();
+    domains.sort_unstable_by_key(|domain| domain.name());
+    for domain in domains {
+        for rule in domain.rules() {
+            for limit in rule.limits() {
+                let is_shadow = limit.mode() == Mode::Shadow;
+                let numbers = match (limit.form(), limit.allowance()) {
+                    (_, Allowance::Unlimited) => "unit=UNKNOWN requests_per_unit=0".to_owned(),
+                    (Form::Envoy { unit, requests_per_unit }, _) => {
+                        let unit = unit.as_str().to_ascii_uppercase();
+                        format!("unit={unit} requests_per_unit={requests_per_unit}")
+                    }
+                    (Form::Native, allowance) => format!("{} {allowance}", limit.algorithm()),
+                };
+                let _ = writeln!(
+                    text,
+                    "{}.{}: {numbers}, shadow_mode: {is_shadow}, quota_mode: {}",
+                    domain.name(),
+                    rule.stat(),
+                    rule.is_quota()
+                );
+            }
+        }
+    }
+    text
+}
+
+/// The names of their default mapper: the third key and those after it are dropped.
+pub(super) fn metrics(gate: &Gate, page: &mut Page) {
+    let mut told: BTreeMap<[String; 3], Tally> = BTreeMap::new();
+    for (name, tally) in gate.limiter().tallies() {
+        let mut parts = name.splitn(4, '.').map(ToOwned::to_owned);
+        let mut part = || parts.next().unwrap_or_default();
+        let labels = [part(), part(), part()];
+        if told.len() < super::MAX_LIMITS || told.contains_key(&labels) {
+            *told.entry(labels).or_default() += tally;
+        }
+    }
+    let names = [
+        "ratelimit_service_rate_limit_total_hits",
+        "ratelimit_service_rate_limit_over_limit",
+        "ratelimit_service_rate_limit_near_limit",
+        "ratelimit_service_rate_limit_within_limit",
+        "ratelimit_service_rate_limit_shadow_mode",
+    ];
+    for (number, name) in names.into_iter().enumerate() {
+        for ([domain, key1, key2], tally) in &told {
+            let labels = [("domain", &**domain), ("key1", key1), ("key2", key2)];
+            let labels = if key2.is_empty() { &labels[..2] } else { &labels };
+            page.line(name, labels, counters(tally)[number].1);
+        }
+    }
+    let status = gate.status();
+    let grpc = status.door(Protocol::Grpc);
+    let (away, refused) = status.store_errors();
+    for (kind, count) in [
+        ("redis_error", away + refused),
+        ("service_error", grpc.failed.saturating_sub(away + refused)),
+    ] {
+        page.line("ratelimit_service_should_rate_limit_error", &[("err_type", kind)], count);
+    }
+    let calls = grpc.allowed + grpc.denied + grpc.failed;
+    page.line("ratelimit_service_total_requests", &METHOD, calls);
+    let times = status.times(|thread| &thread.grpc_times);
+    page.histogram("ratelimit_service_response_time_seconds", &METHOD, &times);
+    let policy = status.policy();
+    page.line("ratelimit_service_config_load_success", &[], policy.loaded);
+    page.line("ratelimit_service_config_load_error", &[], policy.refused);
+}

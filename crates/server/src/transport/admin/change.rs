@@ -1,0 +1,160 @@
+//! Changes in a hurry. Each is written to the log.
+
+use hyper::Method;
+use hyper::http::request::Parts;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tidegate::policy::{Descriptor, Entry, OtherNumbers, Overruling, Request, Switch};
+use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
+use tidegate_core::Builder;
+
+use super::told;
+use crate::gate::Gate;
+use crate::log::{Event, Level};
+
+/// The longest reason that is kept.
+const MAX_REASON: usize = 256;
+
+/// Carries out what a call asks for, and tells what has become of it.
+pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<Value, String> {
+    let is_put = head.method == Method::PUT;
+    let done = match head.uri.path() {
+        "/v1/reset" => reset(gate, &read(body)?).await?,
+        "/v1/overrides" if is_put => overrule(gate, read(body)?)?,
+        "/v1/overrides" => {
+            let Named { limit } = read(body)?;
+            json!({ "ended": gate.limiter().end_overruling(&limit) })
+        }
+        "/v1/kill-switch" => {
+            let switch = read::<Target>(body)?.switch()?;
+            if is_put {
+                gate.limiter().switch_off(&switch).map_err(|error| error.to_string())?;
+                told::switches(gate)
+            } else {
+                json!({ "ended": gate.limiter().switch_on(&switch) })
+            }
+        }
+        _ => {
+            let LevelName { level } = read(body)?;
+            let level = Level::named(&level).ok_or("level is one of error, warn, info, debug")?;
+            gate.status().log().set_level(level);
+            json!({ "level": level.name() })
+        }
+    };
+    let (method, path) = (&head.method, head.uri.path());
+    // What was asked may hold a personal key; that it was asked may not go unnoticed.
+    gate.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
+    Ok(done)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    limit: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LevelName {
+    level: String,
+}
+
+/// Whose state is forgotten: a key whose limit comes with requests, or whoever descriptors are about.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Whose {
+    key: Option<String>,
+    domain: Option<String>,
+    #[serde(default)]
+    descriptors: Vec<Vec<(String, String)>>,
+}
+
+async fn reset(gate: &Gate, whose: &Whose) -> Result<Value, String> {
+    match (&whose.key, &whose.domain) {
+        (Some(key), None) if whose.descriptors.is_empty() => {
+            let forgotten = gate.forget(gate.now(), key.as_bytes()).await;
+            Ok(json!({ "had_state": forgotten.map_err(|error| error.to_string())? }))
+        }
+        (None, Some(domain)) => {
+            let entries: Vec<Vec<Entry<'_>>> = whose
+                .descriptors
+                .iter()
+                .map(|side| side.iter().map(|(key, value)| Entry { key, value }).collect())
+                .collect();
+            let descriptors: Vec<Descriptor<'_>> =
+                entries.iter().map(|entries| Descriptor::new(entries)).collect();
+            let request = Request { domain, descriptors: &descriptors, hits: None };
+            let answer = gate.reset(&request).await.map_err(|error| error.to_string())?;
+            let met = answer.parts().iter().filter(|part| part.decision.is_some()).count();
+            Ok(json!({ "limits_reset": met }))
+        }
+        _ => Err("say key, or domain and descriptors as lists of [key, value] pairs".into()),
+    }
+}
+
+/// Other numbers for a limit, and for how long.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    limit: String,
+    percent: Option<u32>,
+    rate: Option<String>,
+    burst: Option<u64>,
+    seconds: u64,
+    reason: Option<String>,
+}
+
+fn overrule(gate: &Gate, wish: Wish) -> Result<Value, String> {
+    let numbers = match (wish.percent, &wish.rate) {
+        (Some(percent), None) if wish.burst.is_none() => OtherNumbers::Percent(percent),
+        (None, Some(rate)) => OtherNumbers::Limit(numbers(gate, &wish, rate)?),
+        _ => return Err("say percent, or rate and perhaps burst".into()),
+    };
+    let reason = wish.reason.filter(|reason| !reason.is_empty());
+    if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+        return Err(format!("a reason has at most {MAX_REASON} bytes"));
+    }
+    let until = wish.seconds.saturating_mul(1_000_000).saturating_add(gate.now().as_micros());
+    let until = Timestamp::from_micros(until);
+    let overruling = Overruling { numbers, until, reason };
+    gate.limiter().overrule(&wish.limit, &overruling).map_err(|error| error.to_string())?;
+    Ok(told::overrides(gate))
+}
+
+/// The limit that a rate makes by the algorithm of the one that it is for.
+fn numbers(gate: &Gate, wish: &Wish, rate: &str) -> Result<Limit, String> {
+    let rate: Rate = rate.parse().map_err(|wrong: InvalidLimit| wrong.to_string())?;
+    let policy = gate.policy();
+    let mut limits = policy.domains().flat_map(|it| it.rules()).flat_map(|rule| rule.limits());
+    let limit = limits.find(|limit| limit.id() == wish.limit);
+    let limit = limit.ok_or("the policy has no limit of this id: /metrics lists them")?;
+    let builder = Builder::new(limit.algorithm(), rate);
+    let builder = wish.burst.map_or(builder, |burst| builder.burst(burst));
+    builder.build().map_err(|wrong| wrong.to_string())
+}
+
+/// What holds nobody back: all, a domain, or a limit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Target {
+    #[serde(default)]
+    all: bool,
+    domain: Option<String>,
+    limit: Option<String>,
+}
+
+impl Target {
+    fn switch(self) -> Result<Switch, &'static str> {
+        match (self.all, self.domain, self.limit) {
+            (true, None, None) => Ok(Switch::All),
+            (false, Some(domain), None) => Ok(Switch::Domain(domain)),
+            (false, None, Some(limit)) => Ok(Switch::Limit(limit)),
+            _ => Err("say one of \"all\": true, domain, limit"),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What is told about the daemon, as documents.
+
+use serde_json::{Value, json};
+use tidegate::Timestamp;
+use tidegate::policy::{OtherNumbers, Switch, in_words};
+
+use crate::gate::Gate;
+use crate::hot_keys::{HotKey, TOLD};
+use crate::log::Utc;
+
+/// Why the daemon is not ready; `None` if it is. Asks the store.
+pub(super) async fn hindrance(gate: &Gate) -> Option<String> {
+    if let Some(why) = gate.status().hindrance() {
+        return Some(why.to_owned());
+    }
+    gate.probe().await.err().map(|error| error.to_string())
+}
+
+pub(super) fn policy(gate: &Gate) -> Value {
+    let status = gate.status().policy();
+    let policy = gate.policy();
+    let limits =
+        policy.domains().flat_map(|it| it.rules()).map(|rule| rule.limits().len()).sum::<usize>();
+    let mut domains: Vec<&str> = policy.domains().map(|domain| domain.name()).collect();
+    domains.sort_unstable();
+    json!({
+        "revision": status.revision.map(|revision| revision.to_string()),
+        "files": status.files,
+        "loaded_at": status.loaded_at.map(time),
+        "loaded": status.loaded,
+        "refused": status.refused,
+        "refusal": status.refusal,
+        "domains": domains,
+        "limits": limits,
+        "overrides": overrides(gate)["overrides"],
+        "kill_switch": switches(gate)["kill_switch"],
+    })
+}
+
+pub(super) fn overrides(gate: &Gate) -> Value {
+    let (controls, now) = (gate.limiter().controls(), gate.now());
+    let overrides: Vec<Value> = controls
+        .overrides()
+        .filter(|(_, it)| now < it.until)
+        .map(|(id, it)| {
+            let mut told = json!({ "limit": id, "until": time(it.until), "reason": it.reason });
+            match &it.numbers {
+                OtherNumbers::Percent(percent) => told["percent"] = (*percent).into(),
+                OtherNumbers::Limit(limit) => told["numbers"] = in_words(limit).to_string().into(),
+            }
+            told
+        })
+        .collect();
+    json!({ "overrides": overrides })
+}
+
+pub(super) fn switches(gate: &Gate) -> Value {
+    let controls = gate.limiter().controls();
+    let told = |switch: &Switch| match switch {
+        Switch::All => json!({ "all": true }),
+        Switch::Domain(name) => json!({ "domain": name }),
+        Switch::Limit(id) => json!({ "limit": id }),
+    };
+    let switches: Vec<Value> = controls.switches().map(told).collect();
+    json!({ "kill_switch": switches })
+}
+
+pub(super) fn hot_keys(gate: &Gate) -> Value {
+    let told = |denied: bool| -> Vec<Value> {
+        let told = |HotKey { key, requests }| json!({ "key": key, "requests": requests });
+        gate.status().hot_keys(denied).into_iter().map(told).collect()
+    };
+    json!({ "at_most": TOLD, "asked": told(false), "denied": told(true) })
+}
+
+fn time(at: Timestamp) -> String {
+    Utc(at).to_string()
+}
