@@ -321,3 +321,58 @@ fn systemd_is_told_what_happens() {
     assert_eq!(next(), "STOPPING=1");
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
+
+/// The block of a guide that begins with this line.
+fn block(guide: &str, start: &str) -> String {
+    let text = guide.split("```").find(|block| block.contains(start)).expect(start);
+    text.split_once('\n').expect("the name of a language").1.to_owned()
+}
+
+/// The deployment of the guide, as it stands there: only the places are other ones.
+#[test]
+fn a_deployment_of_envoyproxy_starts_unchanged() {
+    let guide = include_str!("../../../docs/guide/replace-envoyproxy-ratelimit.md");
+    let folder = Folder::new("envoy");
+    folder.file("ratelimit/config/config.yaml", &block(guide, "domain: mongo_cps"));
+    let root = folder.0.display().to_string();
+    let written = block(guide, "RUNTIME_ROOT=");
+    let lines = written.lines().filter_map(|line| line.split_once('='));
+    let mut variables: Vec<(&str, &str)> = lines.collect();
+    assert_eq!(variables.len(), 7, "{written}");
+    for (name, value) in &mut variables {
+        match *name {
+            "RUNTIME_ROOT" => *value = &root,
+            // Nobody is there: the start does not wait for it.
+            "REDIS_URL" => *value = "127.0.0.1:1",
+            _ => {}
+        }
+    }
+    let ports =
+        [("HOST", "127.0.0.1"), ("PORT", "0"), ("DEBUG_HOST", "127.0.0.1"), ("DEBUG_PORT", "0")];
+    variables.extend(ports);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--resp", "off", "--grpc", "off"])
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program is built");
+    let out = BufReader::new(child.stdout.take().expect("piped"));
+    let lines: Vec<String> = out.lines().take(2).map(|line| line.expect("text")).collect();
+    let http = lines[0].strip_prefix("listening for HTTP on ").expect(&lines[0]);
+    let admin = lines[1].strip_prefix("listening for admin on ").expect(&lines[1]);
+    assert!(ask_http(http, "GET /healthz", "").starts_with("HTTP/1.1 200"));
+    let rules = ask_http(admin, "GET /rlconfig", "");
+    let line = "mongo_cps.database_users: unit=SECOND requests_per_unit=500, shadow_mode: false, \
+                quota_mode: false\n";
+    assert!(rules.contains(line), "{rules}");
+    assert!(ask_http(admin, "GET /readyz", "").starts_with("HTTP/1.1 503"));
+    assert!(
+        ask_http(admin, "GET /metrics", "").contains("ratelimit_service_config_load_success 1\n")
+    );
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("ours").code(), Some(0));
+    let mut log = String::new();
+    child.stderr.take().expect("piped").read_to_string(&mut log).expect("text");
+    assert!(!log.contains("has no effect"), "{log}");
+}

@@ -203,7 +203,7 @@ impl Reception {
                 Ok(socket) => {
                     let Some(place) = self.place() else {
                         let name = self.door.protocol.name();
-                        let why = format_args!("no room for another connection to {name}");
+                        let why = format!("no room for another connection to {name}");
                         self.log.say(Level::Warn, Event::Full, why);
                         continue;
                     };
@@ -213,7 +213,7 @@ impl Reception {
                 }
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(error) => {
-                    let why = format_args!("cannot take connections: {error}");
+                    let why = format!("cannot take connections: {error}");
                     self.log.say(Level::Error, Event::Full, why);
                     tokio::time::sleep(PAUSE).await;
                 }

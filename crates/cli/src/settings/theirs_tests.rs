@@ -173,3 +173,35 @@ fn what_counts_only_together_is_told_when_alone() {
     assert!(told("REDIS_AUTH") && told("GRPC_SERVER_TLS_CERT"), "{warnings:?}");
     assert!(!warnings.iter().any(|it| it.contains("pw")), "{warnings:?}");
 }
+
+/// The table at the end of the guide, as it has to be.
+fn table() -> String {
+    let mut table = String::from("| variable | default there | here |\n|---|---|---|\n");
+    for variable in VARIABLES {
+        let default = match variable.default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        let becomes = match variable.fate {
+            Fate::Sets(path) => format!("`{path}`"),
+            Fate::Makes(path) => format!("a part of `{path}`"),
+            Fate::Unused(why) => format!("no effect: {why}"),
+            Fate::Refused(values, why) => {
+                format!("`{}` does not start: {why}", values.join("`, `"))
+            }
+        };
+        table += &format!("| `{}` | {default} | {becomes} |\n", variable.name);
+    }
+    table
+}
+
+#[test]
+fn the_guide_lists_every_variable() {
+    let page =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/replace-envoyproxy-ratelimit.md");
+    let found = std::fs::read_to_string(page).unwrap_or_default();
+    let fresh = std::env::temp_dir().join("tidegate-variables.md");
+    std::fs::write(&fresh, table()).unwrap();
+    let hint = format!("put {} at the end of the guide", fresh.display());
+    assert!(found.ends_with(&table()), "{hint}");
+}
