@@ -298,7 +298,7 @@ fn systemd_is_told_what_happens() {
     let path = folder.0.join("notify.sock");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
-    let mut said = move || {
+    let said = move || {
         let mut words = [0; 256];
         let length = socket.recv(&mut words).expect("in time");
         String::from_utf8(words[..length].to_vec()).expect("text")
@@ -309,7 +309,7 @@ fn systemd_is_told_what_happens() {
     assert_eq!(said(), "READY=1");
     assert_eq!(said(), "WATCHDOG=1");
     daemon.signal(Signal::HUP);
-    let mut next = || loop {
+    let next = || loop {
         let words = said();
         if words != "WATCHDOG=1" {
             return words;

@@ -9,7 +9,8 @@ use tidegate::policy::Switch;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate_server::{
-    Address, Answers, Body, EnvoyHeaders, Format, Gate, Level, Listen, Log, Settings, TlsFiles,
+    Address, Answers, Body, EnvoyHeaders, Format, Gate, Level, Listen, Log, ProxyHeaders, Settings,
+    TlsFiles,
 };
 
 use crate::settings::{Chosen, Listener};
@@ -112,11 +113,17 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
 
 fn answers(chosen: &Chosen) -> Answers {
     let text = |path: &str| chosen.text(path).unwrap_or_default();
-    let envoy_headers = chosen.flag("response.ratelimit_headers").then(|| EnvoyHeaders {
-        limit: text("response.limit_header"),
-        remaining: text("response.remaining_header"),
-        reset: text("response.reset_header"),
-    });
+    let proxy_headers = if chosen.flag("response.ratelimit_headers") {
+        ProxyHeaders::Envoy(EnvoyHeaders {
+            limit: text("response.limit_header"),
+            remaining: text("response.remaining_header"),
+            reset: text("response.reset_header"),
+        })
+    } else if text("compat") == "envoy" {
+        ProxyHeaders::None
+    } else {
+        ProxyHeaders::Standard
+    };
     Answers {
         x_rate_limit: chosen.flag("response.x_ratelimit_headers"),
         body: match &*text("response.body") {
@@ -124,7 +131,7 @@ fn answers(chosen: &Chosen) -> Answers {
             "empty" => Body::Empty,
             _ => Body::Json,
         },
-        envoy_headers,
+        proxy_headers,
         dynamic_metadata: chosen.flag("response.dynamic_metadata"),
     }
 }

@@ -1,0 +1,182 @@
+//! Clients that take and never give: slow ones by the thousands, more than there are descriptors, and
+//! a stop while everybody asks (F17, F20).
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
+
+/// Far longer than anything here takes; only so that what hangs fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Requests that are never completed, as each door is kept waiting by.
+const BEGINNINGS: [(&str, &[u8]); 3] = [
+    ("RESP", b"*5\r\n$11\r\nCL.THROT"),
+    ("HTTP", b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-len"),
+    ("gRPC", b"PRI * HTTP/2.0\r\n\r\nSM"),
+];
+
+struct Daemon {
+    child: Child,
+    listeners: Vec<(String, String)>,
+}
+
+impl Daemon {
+    fn start(program: &mut Command) -> Self {
+        let any = "127.0.0.1:0";
+        let mut child = program
+            .args(["--resp", any, "--http", any, "--grpc", any, "--admin", "off"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program is built");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        let lines = out.lines().map(|line| line.expect("text"));
+        let listeners = lines.filter_map(|line| {
+            let (name, address) = line.strip_prefix("listening for ")?.split_once(" on ")?;
+            Some((name.to_owned(), address.to_owned()))
+        });
+        let listeners = listeners.take(BEGINNINGS.len()).collect();
+        Self { child, listeners }
+    }
+
+    fn connect(&self, name: &str) -> std::io::Result<TcpStream> {
+        let (_, address) = self.listeners.iter().find(|(door, _)| door == name).expect(name);
+        let socket = TcpStream::connect(address)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(socket)
+    }
+
+    fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve() -> Command {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    program.arg("serve");
+    program
+}
+
+/// A normal client's round trip.
+fn ping(socket: &mut TcpStream) -> bool {
+    let mut answer = [0; 7];
+    socket.write_all(b"PING\r\n").is_ok()
+        && socket.read_exact(&mut answer).is_ok()
+        && answer == *b"+PONG\r\n"
+}
+
+fn check(daemon: &Daemon) -> bool {
+    let Ok(mut socket) = daemon.connect("HTTP") else { return false };
+    let body = r#"{"key":"k","rate":"1000000/s"}"#;
+    let length = body.len();
+    let request = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
+    let mut answer = String::new();
+    socket.write_all(request.as_bytes()).is_ok()
+        && socket.read_to_string(&mut answer).is_ok()
+        && answer.starts_with("HTTP/1.1 200")
+}
+
+#[test]
+fn ten_thousand_slow_clients_hold_up_nobody() {
+    let open = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let slow = usize::try_from(open.saturating_sub(500).min(10_000)).expect("a small number");
+    assert!(slow >= 500, "{open} file descriptors are too few to try this");
+    let daemon = Daemon::start(&mut serve());
+    let before = daemon.resident_kib();
+    let mut steady = daemon.connect("RESP").unwrap();
+    let mut held = Vec::with_capacity(slow);
+    for number in 0..slow {
+        let (name, beginning) = BEGINNINGS[number % BEGINNINGS.len()];
+        let mut socket = daemon.connect(name).unwrap();
+        socket.write_all(beginning).unwrap();
+        held.push(socket);
+        if number % 100 == 0 {
+            assert!(ping(&mut steady), "after {number} slow ones");
+            assert!(ping(&mut daemon.connect("RESP").unwrap()), "a new one after {number}");
+            assert!(check(&daemon), "over HTTP after {number}");
+        }
+    }
+    let grown = daemon.resident_kib().saturating_sub(before);
+    println!("{slow} slow connections take {grown} KiB");
+    assert!(grown < 32 * slow as u64, "{grown} KiB for {slow} connections");
+}
+
+/// The daemon may open 64 files; three times as many come and stay.
+#[test]
+fn more_clients_than_descriptors_cost_nobody_an_answer() {
+    let program = env!("CARGO_BIN_EXE_tidegate");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 64 && exec \"$0\" serve \"$@\"", program, "--threads", "1"]);
+    let daemon = Daemon::start(&mut shell);
+    let mut steady = daemon.connect("RESP").unwrap();
+    assert!(ping(&mut steady));
+    let mut held: Vec<TcpStream> = (0..192).map(|_| daemon.connect("RESP").unwrap()).collect();
+    let answered = held.iter_mut().filter_map(|socket| ping(socket).then_some(())).count();
+    assert!((8..=32).contains(&answered), "{answered} of 192 found a place");
+    assert!(ping(&mut steady), "whoever was there before is still answered");
+    drop(held);
+    // Their places are free again as soon as the daemon has noticed.
+    let is_answered = || daemon.connect("RESP").is_ok_and(|mut socket| ping(&mut socket));
+    assert!((0..1_000).any(|_| is_answered()), "a new one is answered again");
+}
+
+#[test]
+fn a_stop_under_load_loses_no_answer() {
+    const CLIENTS: usize = 16;
+    let mut daemon = Daemon::start(&mut serve());
+    let asked: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let mut socket = daemon.connect("RESP").unwrap();
+            let (ready, started) = std::sync::mpsc::channel();
+            let client = std::thread::spawn(move || {
+                let mut answers = 0;
+                loop {
+                    // An answer to what was read, or none because it was not read: never a part.
+                    let (mut answer, mut read) = ([0; 7], 0);
+                    if socket.write_all(b"PING\r\n").is_err() {
+                        return answers;
+                    }
+                    while read < answer.len() {
+                        match socket.read(&mut answer[read..]) {
+                            Ok(0) | Err(_) => {
+                                assert_eq!(read, 0, "an answer was cut off");
+                                return answers;
+                            }
+                            Ok(more) => read += more,
+                        }
+                    }
+                    assert_eq!(&answer, b"+PONG\r\n");
+                    answers += 1;
+                    if answers == 100 {
+                        let _ = ready.send(());
+                    }
+                }
+            });
+            (client, started)
+        })
+        .collect();
+    for (_, started) in &asked {
+        started.recv_timeout(PATIENCE).expect("there is load");
+    }
+    kill_process(Pid::from_child(&daemon.child), Signal::TERM).expect("it runs");
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+    for (client, _) in asked {
+        assert!(client.join().expect("no answer was cut off") >= 100);
+    }
+}
