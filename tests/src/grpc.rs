@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
+use futures_util::stream::{Iter, iter};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::header::HeaderMap;
 use hyper::{Request, Response};
@@ -27,7 +28,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct GrpcClient {
     runtime: Runtime,
-    sender: SendRequest<Full<Bytes>>,
+    sender: SendRequest<Pieces>,
+}
+
+/// A body that is sent piece by piece.
+type Pieces = StreamBody<Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::convert::Infallible>>>>;
+
+fn pieces(body: &[u8], size: usize) -> Pieces {
+    let pieces = body.chunks(size).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece))));
+    StreamBody::new(iter(pieces.collect::<Vec<_>>()))
 }
 
 /// How a call ended that brought no message.
@@ -42,7 +51,12 @@ pub struct Failed {
 impl GrpcClient {
     /// Connects.
     pub fn connect(address: SocketAddr) -> Self {
-        Self::over(async move { TcpStream::connect(address).await.expect("it listens") })
+        Self::over(async move {
+            let socket = TcpStream::connect(address).await.expect("it listens");
+            // A head and a message are two pieces, and the second must not wait for news of the first.
+            socket.set_nodelay(true).expect("an open socket");
+            socket
+        })
     }
 
     /// Speaks over a connection that this makes.
@@ -88,6 +102,21 @@ impl GrpcClient {
         headers: &[(&str, &str)],
     ) -> (Vec<Vec<u8>>, Failed) {
         let response = self.send(method, body, headers);
+        self.read(response)
+    }
+
+    /// As [`GrpcClient::exchange`], but in pieces of so many bytes.
+    pub fn exchange_in_pieces(
+        &mut self,
+        method: &str,
+        body: &[u8],
+        size: usize,
+    ) -> (Vec<Vec<u8>>, Failed) {
+        let response = self.send_pieces(method, pieces(body, size), &[]);
+        self.read(response)
+    }
+
+    fn read(&self, response: Response<Incoming>) -> (Vec<Vec<u8>>, Failed) {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "application/grpc");
         let head = response.headers().clone();
@@ -105,13 +134,22 @@ impl GrpcClient {
         body: &[u8],
         headers: &[(&str, &str)],
     ) -> Response<Incoming> {
+        self.send_pieces(method, pieces(body, body.len().max(1)), headers)
+    }
+
+    fn send_pieces(
+        &mut self,
+        method: &str,
+        body: Pieces,
+        headers: &[(&str, &str)],
+    ) -> Response<Incoming> {
         let request = Request::post(format!("http://grpc{method}"));
         let has_kind = headers.iter().any(|(name, _)| *name == "content-type");
         let kind = [("content-type", "application/grpc"), ("te", "trailers")];
         let kind = kind.iter().filter(|(name, _)| *name != "content-type" || !has_kind);
         let request =
             kind.chain(headers).fold(request, |it, (name, value)| it.header(*name, *value));
-        let request = request.body(Full::new(Bytes::copy_from_slice(body))).expect("a request");
+        let request = request.body(body).expect("a request");
         wait(&self.runtime, self.sender.send_request(request)).expect("an answer")
     }
 
@@ -150,7 +188,7 @@ impl GrpcClient {
                 self.sender.ready().await?;
                 let request = Request::post(format!("http://grpc{SHOULD_RATE_LIMIT}"));
                 let request = request.header("content-type", "application/grpc");
-                let request = request.body(Full::new(Bytes::from(body.clone())));
+                let request = request.body(pieces(&body, body.len()));
                 let sent = self.sender.send_request(request.expect("a request"));
                 // Long enough to be sent, too short to be answered.
                 let _ = timeout(Duration::ZERO, sent).await;

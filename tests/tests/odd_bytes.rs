@@ -91,6 +91,16 @@ fn a_question_in_json_may_be_anything() {
     meet("question", fuzzing::question);
 }
 
+#[test]
+fn a_message_of_envoy_may_be_anything() {
+    meet("rate_limit", fuzzing::rate_limit);
+}
+
+#[test]
+fn a_document_of_envoy_may_be_anything() {
+    meet("json", fuzzing::json);
+}
+
 /// Every parser that fuzzers know has seeds and a test here, and the other way round.
 #[test]
 fn no_parser_is_left_out() {

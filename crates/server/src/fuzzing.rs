@@ -10,7 +10,8 @@ use tidegate::policy::{Merging, Policy};
 use tidegate::{Clock, ManualClock};
 
 use crate::gate::{Gate, at_once};
-use crate::transport::{http, resp};
+use crate::settings::{Answers, ProxyHeaders};
+use crate::transport::{http, resp, rls};
 
 /// A policy whose rules are met by what the seeds ask.
 const POLICY: &str = "
@@ -54,4 +55,18 @@ pub fn redis(bytes: &[u8]) {
 /// The body of a question in JSON.
 pub fn question(bytes: &[u8]) {
     at_once(http::try_body(gate(), bytes)).expect("memory keeps nobody waiting");
+}
+
+/// A message to the rate limit service. What is read is answered, in both spellings.
+pub fn rate_limit(bytes: &[u8]) {
+    for proxy_headers in [ProxyHeaders::Standard, ProxyHeaders::Envoy(Default::default())] {
+        let answers = Answers { proxy_headers, dynamic_metadata: true, ..Answers::default() };
+        at_once(rls::try_message(gate(), bytes, &answers)).expect("memory keeps nobody waiting");
+    }
+}
+
+/// A document to `/json`.
+pub fn json(bytes: &[u8]) {
+    let answers = Answers { dynamic_metadata: true, ..Answers::default() };
+    at_once(rls::json(gate(), bytes, &answers)).expect("memory keeps nobody waiting");
 }

@@ -4,7 +4,7 @@ use prost::Message;
 use tidegate::Span;
 use tidegate_server::{Answers, EnvoyHeaders, ProxyHeaders, Settings};
 use tidegate_tests::grpc::{SHOULD_RATE_LIMIT, framed};
-use tidegate_tests::rls::{Code, Kind, RateLimitRequest};
+use tidegate_tests::rls::{Code, Kind, RateLimitRequest, RateLimitResponse};
 
 use super::{Door, POLICY};
 
@@ -115,6 +115,24 @@ fn what_cannot_be_decided_is_an_error_and_never_an_answer() {
         let failed = client.should_rate_limit(&request).unwrap_err();
         assert_eq!((failed.code, &*failed.text), (2, text));
     }
+}
+
+/// However a message is torn on its way, it is the same message.
+#[test]
+fn a_message_may_come_in_pieces() {
+    let door = Door::open();
+    let mut client = door.client();
+    let mut request = RateLimitRequest::one("api", "user", &"x".repeat(300));
+    request.descriptors[0].hits_addend = Some(0);
+    let body = framed(&request.encode_to_vec());
+    for size in [1, 2, 4, 5, 6, 100] {
+        let (messages, status) = client.exchange_in_pieces(SHOULD_RATE_LIMIT, &body, size);
+        assert_eq!((messages.len(), status.code), (1, 0), "{size}");
+        let response = RateLimitResponse::decode(&*messages[0]).unwrap();
+        assert_eq!(response.statuses[0].limit_remaining, 2);
+    }
+    let (messages, status) = client.exchange_in_pieces(SHOULD_RATE_LIMIT, &body[..9], 3);
+    assert_eq!((messages.len(), status.code), (0, 3));
 }
 
 #[test]

@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use prost::Message;
+use tidegate::policy::{Merging, Policy};
+use tidegate::store::redis::RedisConfig;
 use tidegate_server::{Address, Gate, Listen, Settings, serve};
-use tidegate_tests::grpc::GrpcClient;
+use tidegate_tests::grpc::{GrpcClient, SHOULD_RATE_LIMIT, framed};
 use tidegate_tests::rls::RateLimitRequest;
+use tidegate_tests::servers::{Folder, RedisServer};
 
-use super::{Door, PATIENCE, POLICY};
+use super::{Door, PATIENCE, POLICY, serve_grpc};
 
 /// No request is lost when the server stops under load: whatever it has taken it answers.
 #[test]
@@ -115,7 +119,7 @@ fn resetting_streams_concerns_nobody_else() {
 
 #[test]
 fn a_socket_in_the_file_system_is_as_good() {
-    let folder = tidegate_tests::servers::Folder::create();
+    let folder = Folder::create();
     let path = folder.path().join("grpc.sock");
     let grpc = Some(Listen { address: Address::Unix(path.clone()), tls: None });
     let gate = Gate::new().expect("memory");
@@ -124,4 +128,25 @@ fn a_socket_in_the_file_system_is_as_good() {
     let mut client = GrpcClient::over(connect);
     assert!(client.should_rate_limit(&RateLimitRequest::one("api", "user", "x")).unwrap().is_ok());
     server.stop();
+}
+
+/// Whoever asks says how long it waits: a store that does not answer keeps nobody longer.
+#[test]
+fn nobody_is_kept_longer_than_they_said() {
+    let redis = RedisServer::start();
+    let config = RedisConfig::new(&redis.url()).expect("a valid address");
+    let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+    let gate = Gate::connect(config).expect("a fresh server");
+    let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
+    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let server = serve_grpc(&Settings::default(), &gate);
+    let mut client = GrpcClient::connect(server.grpc().unwrap());
+    let request = RateLimitRequest::one("api", "user", "x");
+    assert!(client.should_rate_limit(&request).unwrap().is_ok());
+    redis.pause();
+    let body = framed(&request.encode_to_vec());
+    let (_, failed) = client.exchange(SHOULD_RATE_LIMIT, &body, &[("grpc-timeout", "50m")]);
+    assert_eq!(failed.code, 4, "{failed:?}");
+    redis.resume();
+    assert!(client.should_rate_limit(&request).is_ok());
 }

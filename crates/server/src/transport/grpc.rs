@@ -62,6 +62,9 @@ const MAX_UNSENT: usize = 64 << 10;
 /// How long a connection may take to ask for something.
 const FIRST_TIME: Duration = Duration::from_secs(60);
 
+/// How long a connection that nobody uses may take to end.
+const IDLE_GRACE: Duration = Duration::from_secs(5);
+
 /// How long a message may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
@@ -107,7 +110,7 @@ pub(crate) async fn converse(stream: Stream, house: House) {
                 let asked = visit.asked.load(Ordering::Relaxed);
                 // One is ours, one the service's; any other belongs to a request under way.
                 if asked == seen && Arc::strong_count(&visit) == 2 {
-                    break BODY_TIME;
+                    break IDLE_GRACE;
                 }
                 (patience, seen) = (idle_after, asked);
             }

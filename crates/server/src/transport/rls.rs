@@ -67,6 +67,21 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A message, from a fuzzer.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn try_message(
+    gate: &crate::gate::Gate,
+    message: &[u8],
+    answers: &crate::settings::Answers,
+) {
+    let Ok(question) = Question::read(message) else { return };
+    let descriptors = question.descriptors();
+    let Ok(answer) = gate.check(&question.request(&descriptors)).await else { return };
+    let told = Told { question: &question, answer: &answer, answers };
+    write(&told, &mut Vec::new());
+    let _ = json::write(&told);
+}
+
 #[cfg(test)]
 mod answer_tests;
 #[cfg(test)]

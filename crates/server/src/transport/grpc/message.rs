@@ -1,8 +1,10 @@
 //! Messages on a stream: a byte that says whether it is compressed, four for the length, and so many.
 
-use hyper::body::{Body, Bytes, Incoming};
 use std::future::poll_fn;
+use std::mem;
 use std::pin::Pin;
+
+use hyper::body::{Body, Bytes, Incoming};
 
 use super::status::{Code, Status};
 use crate::transport::rls::MAX_MESSAGE;
@@ -34,40 +36,27 @@ impl Messages {
 
     /// The next message; `None` if there is no more.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        // Nearly always a message comes in one piece, and stays where it is.
+        let mut gathered = Vec::new();
         loop {
-            if let Some(length) = self.length()?
-                && let Some(end) = PREFIX.checked_add(length)
-                && end <= self.rest.len()
-            {
-                let message = self.rest.split_to(end);
-                return Ok(Some(message.slice(PREFIX..)));
+            let seen = if gathered.is_empty() { &*self.rest } else { &*gathered };
+            if let Some(end) = end(seen)?.filter(|end| *end <= seen.len()) {
+                if !gathered.is_empty() {
+                    self.rest = gathered.into();
+                }
+                return Ok(Some(self.rest.split_to(end).slice(PREFIX..)));
             }
             let Some(more) = self.more().await? else {
-                let is_whole = self.rest.is_empty();
+                let is_whole = self.rest.is_empty() && gathered.is_empty();
                 return if is_whole { Ok(None) } else { Err("a message breaks off".into()) };
             };
-            // Nearly always a message comes in one piece, and stays where it is.
-            self.rest = match self.rest.is_empty() {
-                true => more,
-                false => [&*self.rest, &*more].concat().into(),
-            };
+            if self.rest.is_empty() && gathered.is_empty() {
+                self.rest = more;
+            } else {
+                gathered.extend_from_slice(&mem::take(&mut self.rest));
+                gathered.extend_from_slice(&more);
+            }
         }
-    }
-
-    /// How long the next message is, if so much of it is known.
-    fn length(&self) -> Result<Option<usize>, Status> {
-        let Some([compressed, length @ ..]) = self.rest.first_chunk::<PREFIX>() else {
-            return Ok(None);
-        };
-        if *compressed != 0 {
-            return Err(Status::new(Code::Unimplemented, "messages are read uncompressed only"));
-        }
-        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if length > MAX_MESSAGE {
-            let text = format!("a message has at most {MAX_MESSAGE} bytes, this one has {length}");
-            return Err(Status::new(Code::ResourceExhausted, text));
-        }
-        Ok(Some(length))
     }
 
     /// The next bytes that come, if any do.
@@ -83,6 +72,20 @@ impl Messages {
             }
         }
     }
+}
+
+/// Where the first message ends, if so much of it is known.
+fn end(bytes: &[u8]) -> Result<Option<usize>, Status> {
+    let Some([compressed, length @ ..]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+    if *compressed != 0 {
+        return Err(Status::new(Code::Unimplemented, "messages are read uncompressed only"));
+    }
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if length > MAX_MESSAGE {
+        let text = format!("a message has at most {MAX_MESSAGE} bytes, this one has {length}");
+        return Err(Status::new(Code::ResourceExhausted, text));
+    }
+    Ok(Some(PREFIX + length))
 }
 
 /// A message as it is sent.
