@@ -32,6 +32,7 @@ descriptors:
 
 struct Door {
     server: Server,
+    gate: Gate,
     clock: ManualClock,
 }
 
@@ -46,7 +47,7 @@ impl Door {
         let gate = Gate::with_clock(Clock::from(clock.clone())).expect("memory");
         let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
         gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
-        Self { server: serve_grpc(settings, &gate), clock }
+        Self { server: serve_grpc(settings, &gate), gate, clock }
     }
 
     fn client(&self) -> GrpcClient {

@@ -143,4 +143,6 @@ fn answers_are_written_as_theirs_are() {
         assert_eq!((code, body.starts_with("Bad Request: ")), (400, true), "{wrong}: {body}");
     }
     assert_eq!(send(&server, "GET", "/healthcheck", ""), (200, "OK".into()));
+    gate.status().drain();
+    assert_eq!(send(&server, "GET", "/healthcheck", ""), (500, String::new()));
 }

@@ -74,6 +74,9 @@ fn health_is_told_under_both_names() {
         assert_eq!(client.call(CHECK, &service(name)).unwrap(), SERVING, "{name}");
     }
     assert_eq!(client.call(CHECK, &service("other")).unwrap_err().code, 5);
+    // Before anything stops, nobody is to begin.
+    door.gate.status().drain();
+    assert_eq!(client.call(CHECK, &service("ratelimit")).unwrap(), NOT_SERVING);
 }
 
 #[test]

@@ -33,6 +33,8 @@ use crate::metrics;
 use crate::settings::Settings;
 use crate::worker::House;
 
+pub(crate) use self::told::hindrance;
+
 /// The most bytes of a body.
 const MAX_BODY: usize = 16 << 10;
 

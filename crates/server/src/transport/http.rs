@@ -136,7 +136,10 @@ impl Visit {
                 Ok(body) => rls::json(gate, &body, answers).await,
                 Err(refused) => refused,
             },
-            Route::HealthCheck => rls::healthcheck(*self.stopped.borrow()),
+            Route::HealthCheck => {
+                let is_stopping = *self.stopped.borrow();
+                rls::healthcheck(gate, is_stopping).await
+            }
             Route::OpenApi => json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())),
         }
     }

@@ -9,7 +9,7 @@ use crate::hot_keys::{HotKey, TOLD};
 use crate::log::Utc;
 
 /// Why the daemon is not ready; `None` if it is. Asks the store.
-pub(super) async fn hindrance(gate: &Gate) -> Option<String> {
+pub(crate) async fn hindrance(gate: &Gate) -> Option<String> {
     if let Some(why) = gate.status().hindrance() {
         return Some(why.to_owned());
     }

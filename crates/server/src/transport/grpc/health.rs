@@ -8,6 +8,7 @@ use hyper::body::{Bytes, Incoming};
 use super::body::streaming;
 use super::status::{Code, Status};
 use super::{Reply, Visit, message, only_message};
+use crate::transport::admin::hindrance;
 use crate::transport::rls::{Reader, Writer};
 
 /// The whole, as envoyproxy/ratelimit calls itself, and by the name of the service.
@@ -22,8 +23,13 @@ enum Health {
 }
 
 impl Health {
-    fn of(visit: &Visit) -> Self {
-        if *visit.stopped.borrow() { Self::NotServing } else { Self::Serving }
+    /// As `/readyz` of the admin port.
+    async fn of(visit: &Visit) -> Self {
+        let is_stopping = *visit.stopped.borrow();
+        match is_stopping || hindrance(&visit.gate).await.is_some() {
+            true => Self::NotServing,
+            false => Self::Serving,
+        }
     }
 
     fn message(self) -> Bytes {
@@ -36,7 +42,7 @@ pub(super) async fn check(visit: &Visit, request: Request<Incoming>) -> Result<B
     if !is_known(request).await? {
         return Err(Status::new(Code::NotFound, "unknown service"));
     }
-    Ok(Health::of(visit).message())
+    Ok(Health::of(visit).await.message())
 }
 
 /// `Watch`: whether now, and whenever that changes.
@@ -46,7 +52,7 @@ pub(super) async fn watch(visit: &Arc<Visit>, request: Request<Incoming>) -> Rep
         Err(status) => return status.reply(),
     };
     streaming(visit, async move |visit: Arc<Visit>, sender| {
-        let now = if is_known { Health::of(&visit) } else { Health::ServiceUnknown };
+        let now = if is_known { Health::of(&visit).await } else { Health::ServiceUnknown };
         // If nobody takes it, nobody watches any more; so below.
         let _ = sender.send(Ok(now.message())).await;
         let mut stopped = visit.stopped.clone();

@@ -10,6 +10,7 @@ use super::json::{self, Asked};
 use super::told::Told;
 use crate::gate::Gate;
 use crate::settings::Answers;
+use crate::transport::admin::hindrance;
 use crate::transport::http::Reply;
 
 /// `/json`, by any method: 200 or 429 with an answer, or 400 whatever else happens.
@@ -34,9 +35,9 @@ async fn decide(gate: &Gate, body: &[u8], answers: &Answers) -> Result<Reply, St
     Ok(reply)
 }
 
-/// `/healthcheck`: whether it is worth asking here.
-pub(crate) fn healthcheck(is_stopping: bool) -> Reply {
-    match is_stopping {
+/// `/healthcheck`: whether it is worth asking here, as `/readyz` of the admin port.
+pub(crate) async fn healthcheck(gate: &Gate, is_stopping: bool) -> Reply {
+    match is_stopping || hindrance(gate).await.is_some() {
         true => with_status(StatusCode::INTERNAL_SERVER_ERROR, ""),
         false => with_status(StatusCode::OK, "OK"),
     }
