@@ -62,7 +62,19 @@ fn run(args: &Serve) -> Result<(), String> {
         announce(&server);
         notify.ready();
         signals.until_the_end(watch.as_ref(), &notify).await;
-        stop(server, &gate, signals, &notify).await
+        // First of all, so that nobody sends more.
+        gate.status().drain();
+        notify.stopping();
+        let linger = chosen.span("limits.linger").unwrap_or_default();
+        if !linger.is_zero() {
+            let log = gate.status().log();
+            log.say(Level::Info, Event::Stopping, "not ready any more, and still answering");
+            tokio::select! {
+                () = tokio::time::sleep(linger) => {}
+                () = signals.end() => {}
+            }
+        }
+        stop(server, &gate, signals).await
     });
     // Does not wait for the connections: whoever is impatient has said so.
     runtime.shutdown_background();
@@ -70,15 +82,7 @@ fn run(args: &Serve) -> Result<(), String> {
 }
 
 /// Lets connections finish, unless a second signal says that there is no time for it.
-async fn stop(
-    server: Server,
-    gate: &Gate,
-    mut signals: Signals,
-    notify: &Notify,
-) -> Result<(), String> {
-    // First of all, so that nobody sends more.
-    gate.status().drain();
-    notify.stopping();
+async fn stop(server: Server, gate: &Gate, mut signals: Signals) -> Result<(), String> {
     gate.status().log().say(Level::Info, Event::Stopping, "letting connections finish");
     let stopping = tokio::task::spawn_blocking(|| server.stop());
     tokio::select! {

@@ -20,16 +20,16 @@ fn try_chosen(
 
 #[test]
 fn flags_go_before_the_environment_and_that_before_the_file() {
-    let file = "threads: 2\nstore: {deadline: 1ms, nodes: 3}\n";
+    let file = "threads: 2\nstore: {deadline: 1ms, max_in_flight: 3}\n";
     let variables = [("TIDEGATE__THREADS", "4"), ("TIDEGATE__STORE__DEADLINE", "2ms")];
     let settings = chosen(file, &variables, &[("threads", "8")]);
     assert_eq!(settings.number("threads"), Some(8));
     assert_eq!(settings.span("store.deadline"), Some(Duration::from_millis(2)));
-    assert_eq!(settings.number("store.nodes"), Some(3));
+    assert_eq!(settings.number("store.max_in_flight"), Some(3));
     assert_eq!(settings.text("store.url").as_deref(), Some("memory"));
-    let origins = ["threads", "store.deadline", "store.nodes"];
+    let origins = ["threads", "store.deadline", "store.max_in_flight"];
     let origins = origins.map(|path| settings.origin(path).unwrap().to_string());
-    assert_eq!(origins, ["--threads", "TIDEGATE__STORE__DEADLINE", "s.yaml:2:31"]);
+    assert_eq!(origins, ["--threads", "TIDEGATE__STORE__DEADLINE", "s.yaml:2:39"]);
     assert_eq!(settings.origin("store.url"), None);
 }
 

@@ -172,12 +172,6 @@ pub(crate) static SETTINGS: &[Setting] = &[
     .default("1024"),
     setting("store.wait_at_start", Kind::Flag, "Do not start while Redis is away").default("false"),
     setting(
-        "store.nodes",
-        Kind::Number(1, 100_000),
-        "How many daemons share the store: what each allows alone while Redis is away is its share",
-    )
-    .default("1"),
-    setting(
         "store.tls.authority",
         Kind::Path,
         "Who signs the certificates of Redis (PEM), instead of those the system trusts",
@@ -202,6 +196,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "One that has begun a request and does not complete it, or does not take its answer, is closed after this",
     )
     .default("10s"),
+    setting(
+        "limits.linger",
+        Kind::Span(Duration::ZERO, Duration::from_secs(3_600)),
+        "How long the daemon goes on answering, unready, once it is told to stop: as long as whoever sends to it takes to notice",
+    )
+    .default("0"),
     setting(
         "limits.drain",
         Kind::Span(Duration::ZERO, Duration::from_secs(3_600)),

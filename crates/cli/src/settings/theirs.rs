@@ -215,8 +215,11 @@ impl Reader<'_> {
         folder.push(self.text("RUNTIME_SUBDIRECTORY"));
         folder.push(self.text("RUNTIME_APPDIRECTORY"));
         let value = Value::List(vec![folder.display().to_string()]);
-        let origin =
-            Origin::Environment("RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY".into());
+        let names =
+            ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT"];
+        let names: Vec<&str> = names.into_iter().filter(|name| self.is_set(name)).collect();
+        let names = if names.is_empty() { "compat: envoy".into() } else { names.join(", ") };
+        let origin = Origin::Environment(names);
         self.choose("policy.files", value, origin);
     }
 
