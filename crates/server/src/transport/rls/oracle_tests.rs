@@ -214,6 +214,22 @@ fn noise_is_read_as_others_read_it() {
     }
 }
 
+/// The tenth byte of a number has room for one bit, and there is no eleventh.
+#[test]
+fn numbers_end_where_others_end_them() {
+    for last in 0..=u8::MAX {
+        for length in 1..12 {
+            let number = [&[0x18][..], &vec![0xff; length - 1], &[last]].concat();
+            assert_eq!(agree(&number), last < if length < 10 { 0x80 } else { 2 } && length < 11);
+            // As a key, as the length of a text, and of what is skipped.
+            for start in [&[][..], &[0x0a], &[0x7a]] {
+                let rest = vec![0; 130];
+                agree(&[start, &number[1..], &rest].concat());
+            }
+        }
+    }
+}
+
 #[test]
 fn what_comes_in_pieces_is_put_together() {
     // A limit told twice: the later count, and the unit of the earlier.
