@@ -10,8 +10,13 @@ mod door;
 mod proxies;
 #[path = "door_http/questions.rs"]
 mod questions;
+#[path = "door_http/shared.rs"]
+mod shared;
 
-use door::{Door, Json, PATIENCE, settings};
+use std::time::Duration;
+
+use door::{Door, Json, PATIENCE, policy, settings};
+use tidegate::ManualClock;
 use tidegate_tests::http::Answer;
 
 const POLICY: &str = "

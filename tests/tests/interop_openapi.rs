@@ -51,6 +51,9 @@ fn the_document_is_the_one_in_the_reference() {
     assert_eq!(answer.body, reference, "copy crates/server/src/transport/http/openapi.json there");
 }
 
+/// What envoyproxy/ratelimit has and describes; we only do as it does.
+const THEIRS: [&str; 2] = ["/json", "/healthcheck"];
+
 /// Every path of the door is in the document, and the other way round.
 #[test]
 fn the_document_has_every_path() {
@@ -65,10 +68,14 @@ fn the_document_has_every_path() {
         let status = if paths[path].get("get").is_some() { 200 } else { 405 };
         assert_eq!(get(address, path, "").status, status, "{path}");
     }
-    assert_eq!(
-        told.matches('/').count(),
-        paths.keys().map(|it| it.matches('/').count()).sum::<usize>()
-    );
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let told = told["error"].as_str().and_then(|told| told.strip_prefix("there is "));
+    let undocumented: Vec<&str> = told
+        .expect("a list of paths")
+        .split(", ")
+        .filter(|path| !paths.contains_key(*path) && !THEIRS.contains(path))
+        .collect();
+    assert!(undocumented.is_empty(), "{undocumented:?}");
 }
 
 /// Lets schemathesis try `operations` operations, of those that the arguments leave.

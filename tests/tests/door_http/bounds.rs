@@ -1,7 +1,6 @@
 //! Who may ask how, and what is not listened to.
 
 use std::io::{Read, Write};
-use std::time::Duration;
 
 use tidegate_server::Settings;
 use tidegate_tests::servers::wait_until;

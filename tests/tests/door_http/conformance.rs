@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tidegate::Span;
 use tidegate::policy::Policy;
-use tidegate::{ManualClock, Span};
 use tidegate_tests::conformance::{
     Action, Case, Limiting, Question, Reply, Side, Status, Wait, cases, run_case,
 };

@@ -37,15 +37,19 @@ pub(crate) fn settings() -> Settings {
     Settings { http, threads: NonZeroUsize::MIN, drain: PATIENCE, ..Settings::default() }
 }
 
+/// The policy of a text.
+pub(crate) fn policy(text: &str) -> Policy {
+    let loaded = Policy::load(&[("policy.yaml", text)], Merging::Refuse);
+    loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
+}
+
 impl Door {
     pub(crate) fn open(policy: &str) -> Self {
         Self::with(&settings(), policy)
     }
 
     pub(crate) fn with(settings: &Settings, policy: &str) -> Self {
-        let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
-        let policy = loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings));
-        Self::at(ManualClock::new(), settings, policy)
+        Self::at(ManualClock::new(), settings, self::policy(policy))
     }
 
     pub(crate) fn at(clock: ManualClock, settings: &Settings, policy: Policy) -> Self {
