@@ -10,6 +10,7 @@ pub mod model;
 pub mod mutation;
 pub mod oracle;
 pub mod rls;
+pub mod rls_differential;
 pub mod servers;
 pub mod shared_comparison;
 pub mod subject;

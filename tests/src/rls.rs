@@ -145,19 +145,39 @@ pub struct Struct {
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
     /// One of these.
-    #[prost(oneof = "Kind", tags = "2, 3")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: Option<Kind>,
 }
 
-/// As much of it as tests look at.
+/// What a value can be.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Kind {
+    /// Nothing.
+    #[prost(int32, tag = "1")]
+    Null(i32),
     /// A number.
     #[prost(double, tag = "2")]
     Number(f64),
     /// A text.
     #[prost(string, tag = "3")]
     Text(String),
+    /// True or false.
+    #[prost(bool, tag = "4")]
+    Flag(bool),
+    /// More of it, by name.
+    #[prost(message, tag = "5")]
+    Fields(Struct),
+    /// More of it, in order.
+    #[prost(message, tag = "6")]
+    Values(ListValue),
+}
+
+/// Values in order.
+#[derive(Clone, PartialEq, Message)]
+pub struct ListValue {
+    /// These.
+    #[prost(message, repeated, tag = "1")]
+    pub values: Vec<Value>,
 }
 
 /// Verdicts.

@@ -18,16 +18,22 @@ Usage: cargo xtask <task> [options]
   soak        The daemon under load for long: keys, clients and policies that come and go.
                 --minutes N      how long (default 30)
                 --rate N         decisions per second (default 20000)
+  differential
+              The same requests to envoyproxy/ratelimit, which Go builds, and to Tidegate in its place.
+                --requests N     how many (default 100000)
+                --seed N         which (default 1)
+                --stage TEXT     only settings whose name contains this
   bench       Measurements, also written as JSON under target/bench/.
                 memory [args]    decisions per second and bytes per key, beside other crates
                 growth [args]    only the growth: bytes per key and pauses while a table fills
                 attack [args]    a flood of random keys against a bounded table
                 redis [args]     the store in Redis, beside scripts, transactions and redis-cell
                 policy [args]    finding a rule among many, and loading many
+                server [args]    the daemon through each door, beside other servers
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.
 `check` and `test` together are what .ci/run runs.";
 
 /// Every task.
-pub(crate) const TASKS: &str = "check, test, campaign, fuzz, soak, bench, help";
+pub(crate) const TASKS: &str = "check, test, campaign, fuzz, soak, differential, bench, help";

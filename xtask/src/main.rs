@@ -4,8 +4,10 @@ mod bench;
 mod campaign;
 mod check;
 mod clients;
+mod differential;
 mod fuzz;
 mod help;
+mod peers;
 mod soak;
 mod step;
 mod test;
@@ -45,6 +47,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "campaign" => campaign::run(&mut tally, options)?,
         "fuzz" => fuzz::run(&mut tally, options)?,
         "soak" => soak::run(&mut tally, options)?,
+        "differential" => differential::run(&mut tally, options)?,
         "bench" => bench::run(&mut tally, options)?,
         unknown => {
             return Err(Failure::new(format!("unknown task `{unknown}`; known: {TASKS}")));

@@ -143,6 +143,12 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().find(is_root).unwrap_or(&here).to_path_buf()
 }
 
+/// A program that cargo has built, by its place in the target directory.
+pub(crate) fn built(program: &str) -> PathBuf {
+    let folder = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(folder).join(program)
+}
+
 #[expect(clippy::disallowed_methods, reason = "measures how long commands take; decides nothing")]
 fn now() -> Instant {
     Instant::now()

@@ -54,7 +54,7 @@ impl Folder {
     }
 
     /// The end of the log, for panics.
-    pub(crate) fn log_tail(&self) -> String {
+    pub fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")

@@ -12,7 +12,7 @@ const BUS_OFFSET: u16 = 10_000;
 const MOST_TRIES: u32 = 1_000;
 
 /// A port that is free now; it may be taken before it is used.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     find(is_free)
 }
 

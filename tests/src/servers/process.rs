@@ -20,7 +20,7 @@ const WATCHER: &str = r#"trap "" HUP INT TERM; read -r never; kill -9 "$1"; rm -
 
 /// A running server and the watcher that kills it if the test process cannot.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     server: Child,
     /// Owns the writing end of the watcher's input.
     watcher: Child,
@@ -28,7 +28,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts `program`, with its output in the log of `folder`.
-    pub(crate) fn start(
+    pub fn start(
         program: &Path,
         arguments: &[String],
         variables: &[(String, String)],
@@ -59,12 +59,13 @@ impl Process {
         Self { server, watcher }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    /// Its number.
+    pub fn pid(&self) -> u32 {
         self.server.id()
     }
 
     /// False once it has ended by itself.
-    pub(crate) fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         matches!(self.server.try_wait(), Ok(None))
     }
 
@@ -79,7 +80,7 @@ impl Process {
     }
 
     /// User and system time so far.
-    pub(crate) fn cpu_seconds(&self) -> f64 {
+    pub fn cpu_seconds(&self) -> f64 {
         let fields = self.fields();
         let ticks = |field: usize| -> f64 { fields[field].parse().expect("a count of ticks") };
         // Fields 14 and 15 of proc(5), which counts from one.

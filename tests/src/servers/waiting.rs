@@ -12,7 +12,7 @@ pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) 
 }
 
 /// Whether `condition` holds before `limit` has passed; it is looked at least once.
-pub(crate) fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = now();
     loop {
         if condition() {

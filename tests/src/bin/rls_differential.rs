@@ -1,0 +1,142 @@
+//! Asks envoyproxy/ratelimit and Tidegate the same, and lists where they differ.
+//!
+//! ```text
+//! rls_differential --theirs PROGRAM --ours PROGRAM [--requests N] [--seed S] [--stage NAME]
+//! ```
+//!
+//! `cargo xtask differential` builds both and runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tidegate_tests::rls_differential::{
+    Edition, Ledger, Moment, Program, Seam, Service, Stage, Traffic,
+};
+
+fn main() -> ExitCode {
+    match Arguments::parse(std::env::args().skip(1)).and_then(|arguments| run(&arguments)) {
+        Ok(ledger) => {
+            println!("\n{ledger}");
+            if ledger.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(problem) => {
+            eprintln!("rls_differential: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<Ledger, String> {
+    let edition = edition(arguments)?;
+    let stages: Vec<Stage> =
+        Stage::ALL.into_iter().filter(|stage| stage.name.contains(&arguments.stage)).collect();
+    let ours =
+        [Program::OursInMemory(arguments.ours.clone()), Program::Ours(arguments.ours.clone())];
+    let parts = u64::try_from(stages.len() * ours.len()).map_err(|error| error.to_string())?;
+    let mut ledger = Ledger::default();
+    for (program, store) in ours.iter().zip(["memory", "Redis"]) {
+        for stage in &stages {
+            let name = format!("{}, {store}", stage.name);
+            let before = ledger.compared();
+            let mut pair = Pair::start(arguments, stage, edition, program)?;
+            pair.compare(&name, arguments.requests.div_ceil(parts), &mut ledger);
+            eprintln!("{name}: {} answers compared", ledger.compared() - before);
+        }
+    }
+    Ok(ledger)
+}
+
+/// What the version of theirs knows: it answers for a domain of a newer file, or has not read any.
+fn edition(arguments: &Arguments) -> Result<Edition, String> {
+    let theirs = Program::Theirs(arguments.theirs.clone());
+    let mut theirs = Service::start(&theirs, &Stage::ALL[0], Edition::Newer, &arguments.policies)?;
+    let mut limits = theirs.listing("/rlconfig");
+    limits.retain(|name| name.starts_with("quotas."));
+    if limits != tidegate_tests::rls_differential::Fields::default() {
+        return Ok(Edition::Newer);
+    }
+    eprintln!(
+        "LEFT OUT: quotas, stars within values and metadata, which this version reads otherwise"
+    );
+    Ok(Edition::Settled)
+}
+
+/// Both, in the same environment.
+struct Pair {
+    theirs: Service,
+    ours: Service,
+    traffic: Traffic,
+}
+
+impl Pair {
+    fn start(
+        arguments: &Arguments,
+        stage: &Stage,
+        edition: Edition,
+        program: &Program,
+    ) -> Result<Self, String> {
+        let theirs = Program::Theirs(arguments.theirs.clone());
+        Ok(Self {
+            theirs: Service::start(&theirs, stage, edition, &arguments.policies)?,
+            ours: Service::start(program, stage, edition, &arguments.policies)?,
+            traffic: Traffic::new(arguments.seed, edition),
+        })
+    }
+
+    fn compare(&mut self, stage: &str, requests: u64, ledger: &mut Ledger) {
+        let mut seam = Seam::default();
+        for _ in 0..requests {
+            let asked = self.traffic.ask();
+            let start = Moment::to_ask();
+            let theirs = self.theirs.ask(&asked);
+            let ours = self.ours.ask(&asked);
+            let end = Moment::now();
+            seam.note(start, end);
+            let units = || theirs.units().chain(ours.units());
+            if start != end || units().any(|unit| seam.touches(unit, start)) {
+                ledger.leave_out();
+            } else {
+                ledger.compare(stage, &asked, &theirs, &ours);
+            }
+        }
+    }
+}
+
+struct Arguments {
+    theirs: PathBuf,
+    ours: PathBuf,
+    policies: PathBuf,
+    requests: u64,
+    seed: u64,
+    stage: String,
+}
+
+impl Arguments {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut parsed = Self {
+            theirs: PathBuf::new(),
+            ours: PathBuf::new(),
+            policies: Path::new(env!("CARGO_MANIFEST_DIR")).join("differential"),
+            requests: 100_000,
+            seed: 1,
+            stage: String::new(),
+        };
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{name} takes a value"))?;
+            let number = || value.parse().map_err(|_| format!("{name} takes a whole number"));
+            match name.as_str() {
+                "--theirs" => parsed.theirs = value.into(),
+                "--ours" => parsed.ours = value.into(),
+                "--requests" => parsed.requests = number()?,
+                "--seed" => parsed.seed = number()?,
+                "--stage" => parsed.stage = value,
+                unknown => return Err(format!("unknown option `{unknown}`")),
+            }
+        }
+        for (name, program) in [("--theirs", &mut parsed.theirs), ("--ours", &mut parsed.ours)] {
+            // Each service works in a folder of its own.
+            *program = program.canonicalize().map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(parsed)
+    }
+}

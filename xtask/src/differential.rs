@@ -1,0 +1,25 @@
+//! `differential`: the same requests to envoyproxy/ratelimit and to Tidegate in its place.
+
+use crate::peers;
+use crate::step::{Failure, Step, Tally, built};
+
+pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+    let theirs = match peers::ratelimit() {
+        Ok(theirs) => theirs,
+        Err(failure) => {
+            println!("\n!!! LEFT OUT: nothing is compared, because\n!!! {failure}");
+            tally.passed("nothing");
+            return Ok(());
+        }
+    };
+    Step::cargo("build --release --package tidegate-cli").run()?;
+    let ours = built("release/tidegate");
+    let programs = [("--theirs", theirs), ("--ours", ours)];
+    let programs = programs.map(|(name, path)| [name.to_owned(), path.display().to_string()]);
+    Step::cargo("run --release --package tidegate-tests --bin rls_differential --")
+        .with(&programs.concat())
+        .with(options)
+        .run()?;
+    tally.passed("the same answers as those of envoyproxy/ratelimit");
+    Ok(())
+}
