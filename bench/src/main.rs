@@ -19,6 +19,7 @@ mod policy;
 mod redis;
 mod report;
 mod row;
+mod server;
 mod targets;
 mod tidegate;
 mod traffic;
@@ -38,12 +39,14 @@ usage: tidegate-bench COMMAND [OPTIONS]
   attack   a bounded table under a flood of distinct keys
   redis    the store in Redis: processor time of server and client, commands, latency, bytes per key
   policy   finding the rule of a descriptor among few rules and many; loading many
+  server   the daemon through each door, beside other servers: processor time, latency, memory
   list     the names --only can choose from
 
-  --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far; redis [100000]
-  --rounds N      memory, redis: interleaved rounds, medians of them are reported [5]
-  --millis N      memory, redis: length of one measurement [150, 1000]
-  --only A,B,..   memory, growth, redis: only names that contain one of these
+  --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far;
+                  redis [100000]; server [1000000]
+  --rounds N      memory, redis, server: interleaved rounds, medians of them are reported [5]
+  --millis N      memory, redis, server: length of one measurement [150, 1000, 800]
+  --only A,B,..   memory, growth, redis, server: only names that contain one of these
   --max-mib N     attack: the bound of the table [256]
   --quick         a smoke run of seconds
   --out FILE      where the JSON goes [target/bench/COMMAND.json]";
@@ -67,6 +70,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "attack" => attack::run(&Options::parse(rest)?),
         "redis" => redis::run(&Options::parse(rest)?),
         "policy" => policy::run(&Options::parse(rest)?),
+        "server" => server::run(&Options::parse(rest)?),
         "list" => {
             candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
             Ok(())
@@ -75,6 +79,8 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "one-memory" => memory::child(rest),
         "one-growth" => growth::child(rest),
         "one-redis" => redis::child(rest),
+        // And of `server`: what the doors could cost at least.
+        "floor-resp" | "floor-rls" => server::floor::serve(command, rest),
         _ => Err(USAGE.into()),
     }
 }

