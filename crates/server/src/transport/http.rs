@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use hyper::header::{ALLOW, CONNECTION, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -154,12 +154,6 @@ fn unreadable(head: &Parts) -> Option<Reply> {
     if size(&head.headers) > MAX_HEAD {
         let told = format!("a head has at most {MAX_HEAD} bytes");
         return Some(closing(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &told)));
-    }
-    // Whoever stands before us may have gone by the other of the two, so that what is a body to one is
-    // a request to the other.
-    if head.headers.contains_key(TRANSFER_ENCODING) && head.headers.contains_key(CONTENT_LENGTH) {
-        let told = "a request has content-length or transfer-encoding, not both";
-        return Some(closing(refusal(StatusCode::BAD_REQUEST, told)));
     }
     None
 }
