@@ -106,7 +106,8 @@ fn http(daemon: &Server) -> SocketAddr {
 #[test]
 fn nginx_limits_by_key() {
     let daemon = daemon();
-    let arguments = ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off;"];
+    let arguments =
+        ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off; master_process off;"];
     let addresses = [("127.0.0.1:8080", http(&daemon))];
     let nginx = Proxy::start(&by_debian("nginx"), &arguments, "nginx", &addresses);
     let expected = Expected { tells_allowed: true, without_daemon: 200 };
@@ -116,7 +117,8 @@ fn nginx_limits_by_key() {
 /// A slip must not pass everybody.
 #[test]
 fn nginx_that_asks_for_no_domain_serves_nobody() {
-    let arguments = ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off;"];
+    let arguments =
+        ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off; master_process off;"];
     // A daemon that knows no policy.
     let gate = Gate::new().expect("memory");
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
