@@ -16,7 +16,7 @@ pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
     /// In Redis or Valkey.
-    Redis(RedisStore),
+    Redis(Box<RedisStore>),
 }
 
 impl Store for AnyStore {

@@ -90,7 +90,7 @@ impl Tls {
 
 impl Texts {
     fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        let read = |path: &PathBuf| fs::read(path).map_err(|error| TlsError::read(path, error));
+        let read = |path: &PathBuf| fs::read(path).map_err(|error| TlsError::read(path, &error));
         Ok(Self {
             certificate: read(&files.certificate)?,
             key: read(&files.key)?,
@@ -144,7 +144,7 @@ pub struct TlsError {
 }
 
 impl TlsError {
-    fn read(path: &Path, error: io::Error) -> Self {
+    fn read(path: &Path, error: &io::Error) -> Self {
         Self { path: path.into(), why: format!("cannot be read: {error}") }
     }
 

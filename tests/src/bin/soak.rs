@@ -140,7 +140,7 @@ impl Load {
         !self.is_over.load(Ordering::Relaxed)
     }
 
-    fn tell(&self, problem: impl ToString) {
+    fn tell(&self, problem: &impl ToString) {
         let mut wrong = self.wrong.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         wrong.get_or_insert_with(|| problem.to_string());
         self.is_over.store(true, Ordering::Relaxed);
@@ -186,7 +186,7 @@ fn soak(program: &Path, folder: &Path, length: Duration, rate: u64) -> Result<St
             let taken = write_policy(&policy, changes).and_then(|()| daemon.resident_kib());
             match taken {
                 Ok(kib) => resident.push(kib),
-                Err(error) => load.tell(error),
+                Err(error) => load.tell(&error),
             }
             let (seconds, kib) = (start.elapsed().as_secs(), resident.last().unwrap_or(&0));
             let (files, made) = (daemon.descriptors(), load.decisions.load(Ordering::Relaxed));
@@ -264,7 +264,7 @@ fn ask_redis(load: &Load, address: &str, seed: u64) {
             Ok(())
         });
         if let Err(error) = connection {
-            load.tell(format!("RESP: {error}"));
+            load.tell(&format!("RESP: {error}"));
         }
     }
 }
@@ -310,7 +310,7 @@ fn ask_http(load: &Load, address: &str) {
             Ok(())
         });
         if let Err(error) = connection {
-            load.tell(format!("HTTP: {error}"));
+            load.tell(&format!("HTTP: {error}"));
         }
     }
 }
@@ -355,7 +355,7 @@ fn vanish(load: &Load, addresses: [&str; 2]) {
         match connect(address) {
             // That nobody reads on is their own wish.
             Ok(mut socket) => drop(socket.write_all(beginnings[rng.usize(..beginnings.len())])),
-            Err(error) => load.tell(format!("a new client: {error}")),
+            Err(error) => load.tell(&format!("a new client: {error}")),
         }
         thread::park_timeout(Duration::from_millis(20));
     }

@@ -68,6 +68,7 @@ impl Fields {
         both.filter(|(_, this, other)| this != other).collect()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and texts, as they come")]
     fn put(&mut self, name: impl Into<String>, value: impl ToString) {
         self.0.insert(name.into(), value.to_string());
     }

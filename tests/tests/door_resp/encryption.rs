@@ -20,7 +20,8 @@ fn settings_of(certificates: &Certificates) -> Settings {
 }
 
 fn with_clients(mut settings: Settings, authority: &Path, names: &[&str]) -> Settings {
-    let tls = settings.resp.as_mut().and_then(|listen| listen.tls.as_mut()).unwrap();
+    let tls = settings.resp.as_mut().and_then(|listen| listen.tls.as_mut());
+    let tls = tls.expect("settings with TLS");
     tls.client_authority = Some(authority.to_owned());
     tls.client_names = names.iter().map(|&name| name.to_owned()).collect();
     settings

@@ -8,7 +8,7 @@ use tidegate_tests::servers::{RedisServer, wait_until};
 use super::*;
 
 fn gate(redis: &RedisServer) -> Gate {
-    let config = RedisConfig::new(&redis.url()).unwrap();
+    let config = RedisConfig::new(&redis.url()).expect("a valid address");
     let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
     Gate::connect(config).unwrap_or_else(|error| panic!("{error}"))
 }

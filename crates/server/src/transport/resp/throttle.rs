@@ -49,7 +49,7 @@ impl Recent {
 }
 
 /// Why there is no decision, as Redis itself would say it.
-fn failed(error: StoreError) -> String {
+fn failed(error: &StoreError) -> String {
     format!("ERR {error}")
 }
 
@@ -80,7 +80,7 @@ async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
     let limit = asker.recent.limit(numbers)?;
     let given = Given { key: words.at(1), limit: &limit, op };
-    asker.gate.charge(asker.now, &given).await.map_err(failed)
+    asker.gate.charge(asker.now, &given).await.map_err(|error| failed(&error))
 }
 
 /// What redis-cell says of its own accord has no code in front.
@@ -147,7 +147,7 @@ async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Dec
     }
     let given: Vec<Given<'_>> =
         limits.iter().map(|(key, limit, op)| Given { key, limit, op: *op }).collect();
-    asker.gate.charge_together(asker.now, &given).await.map_err(failed)
+    asker.gate.charge_together(asker.now, &given).await.map_err(|error| failed(&error))
 }
 
 /// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: whether allowed, the limit,
@@ -187,7 +187,7 @@ async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     };
     let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
     let given = Given { key: words.at(1), limit: &limit, op: Op::Take(units) };
-    asker.gate.charge(asker.now, &given).await.map_err(failed)
+    asker.gate.charge(asker.now, &given).await.map_err(|error| failed(&error))
 }
 
 /// `DEL key …`: lets keys of limits that come with the command start afresh, and tells how many of
@@ -200,7 +200,7 @@ pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &m
     for key in words.from(1) {
         match asker.gate.forget(asker.now, key).await {
             Ok(was_owed) => owed += i64::from(was_owed),
-            Err(error) => return replies.error(failed(error)),
+            Err(error) => return replies.error(failed(&error)),
         }
     }
     replies.integer(owed);

@@ -17,7 +17,12 @@ use crate::transport::http::Reply;
 pub(crate) async fn json(gate: &Gate, body: &[u8], answers: &Answers) -> Reply {
     match decide(gate, body, answers).await {
         Ok(reply) => reply,
-        Err(why) => with_status(StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n")),
+        Err(why) => {
+            let mut reply = with_status(StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n"));
+            let text = HeaderValue::from_static("text/plain; charset=utf-8");
+            reply.headers_mut().insert(CONTENT_TYPE, text);
+            reply
+        }
     }
 }
 
