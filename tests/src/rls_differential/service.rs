@@ -1,7 +1,7 @@
 //! One of the two services, in the environment of envoyproxy/ratelimit.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -108,7 +108,11 @@ impl Service {
         let (path, arguments) = program.command();
         let mut process = Process::start(path, &arguments, &variables, &folder);
         let mut web = Web::new(http);
-        let mut is_up = || web.ask("GET", "/healthcheck", "").is_ok_and(|page| page.status == 200);
+        // Each of its listeners starts by itself.
+        let listens = || [grpc, debug].iter().all(|door| TcpStream::connect(door).is_ok());
+        let mut is_healthy =
+            || web.ask("GET", "/healthcheck", "").is_ok_and(|page| page.status == 200);
+        let mut is_up = || is_healthy() && listens();
         if !comes_true(START_LIMIT, || !process.is_running() || is_up()) || !process.is_running() {
             return Err(format!("{program:?} did not start:\n{}", folder.log_tail()));
         }
