@@ -71,7 +71,7 @@ impl Gate {
     /// A gate whose state is in Redis or Valkey, by the clock of those.
     pub fn connect(config: RedisConfig) -> Result<Self, StoreError> {
         let (thread, store) = StoreThread::connect(config)?;
-        Self::with_store(AnyStore::Redis(Box::new(store)), Clock::default(), Some(Arc::new(thread)))
+        Self::with_store(AnyStore::Redis(store), Clock::default(), Some(Arc::new(thread)))
             .map_err(|wrong| StoreError::Protocol(wrong.to_string().into()))
     }
 

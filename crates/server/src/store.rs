@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 
 /// One of the stores.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in the whole process")]
 pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
     /// In Redis or Valkey.
-    Redis(Box<RedisStore>),
+    Redis(RedisStore),
 }
 
 impl Store for AnyStore {
