@@ -36,6 +36,7 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         .with(&policies()?)
         .run()?;
         tally.passed(format!("{POLICY_MINUTES} minutes of nonsense for the loader of policies"));
+        crate::fuzz::run(tally, &[])?;
     }
     if plan.mutants {
         tally.passed(mutants()?);

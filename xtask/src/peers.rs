@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::step::{Failure, Step, root};
 
-/// The newest that the module mirror has; it has no releases.
+/// Pinned by commit, for it has no releases.
 const RATELIMIT: &str =
     "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36";
 const THROTTLECRAB: &str = "throttlecrab-server@0.4.40";

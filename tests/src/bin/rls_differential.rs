@@ -30,6 +30,10 @@ fn run(arguments: &Arguments) -> Result<Ledger, String> {
     let edition = edition(arguments)?;
     let stages: Vec<Stage> =
         Stage::ALL.into_iter().filter(|stage| stage.name.contains(&arguments.stage)).collect();
+    if stages.is_empty() {
+        let names: Vec<&str> = Stage::ALL.iter().map(|stage| stage.name).collect();
+        return Err(format!("no stage is called so; there are: {}", names.join("; ")));
+    }
     let ours =
         [Program::OursInMemory(arguments.ours.clone()), Program::Ours(arguments.ours.clone())];
     let parts = u64::try_from(stages.len() * ours.len()).map_err(|error| error.to_string())?;

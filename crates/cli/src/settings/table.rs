@@ -193,7 +193,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "limits.stuck_after",
         Kind::Span(millis(100), DAY),
-        "One that has begun a request and does not complete it, or does not take its answer, is closed after this",
+        "A Redis client that has begun a request and does not complete it, or does not take its answer, is closed after this",
     )
     .default("10s"),
     setting(

@@ -242,8 +242,13 @@ impl Reader<'_> {
                 self.take(name, path, "REDIS_TLS, ");
             }
         }
-        for path in ["store.deadline", "store.connect_timeout"] {
-            self.take("REDIS_TIMEOUT", path, "");
+        if self.is_set("REDIS_TIMEOUT") {
+            for path in ["store.deadline", "store.connect_timeout"] {
+                self.take("REDIS_TIMEOUT", path, "");
+            }
+        } else {
+            // What theirs waits for. Who takes its place must not give up where it did not.
+            self.set("store.deadline", "10s", "compat: envoy");
         }
     }
 

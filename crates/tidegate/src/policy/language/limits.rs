@@ -59,7 +59,7 @@ const ON_STORE_FAILURE: Field = field(
     Kind::Choice(&["allow", "deny", "local"]),
     "on_store_failure: deny",
     "What is answered when the store gives no decision; `local`, this node's share of the limit, by \
-     default.",
+     default. Checked and kept; so far the answer is an error.",
 );
 const UNLIMITED: Field =
     field("unlimited", Kind::Flag, "unlimited: true", "Everything is allowed, and not counted.");
