@@ -126,6 +126,13 @@ impl Chosen {
                 let why = "certificate and key go together: give both or neither";
                 wrong.push(format!("{place}.tls: {why}"));
             }
+            let names =
+                place != "store" && !self.list(&format!("{place}.tls.client_names")).is_empty();
+            if names && !has("client_ca") {
+                let why = "client_names are looked for in certificates that client_ca vouches for: \
+                           give it too";
+                wrong.push(format!("{place}.tls: {why}"));
+            }
             if place != "store" && has("client_ca") && !has("certificate") {
                 let why = "client_ca asks for TLS, which needs a certificate and a key";
                 wrong.push(format!("{place}.tls: {why}"));
@@ -139,7 +146,7 @@ impl Chosen {
     }
 
     /// Who chose a setting; `None` if it is what it is by default.
-    fn origin(&self, path: &str) -> Option<&Origin> {
+    pub(crate) fn origin(&self, path: &str) -> Option<&Origin> {
         self.values.get(path).map(|(_, origin)| origin)
     }
 

@@ -215,7 +215,9 @@ impl Gate {
         let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
         let mut decisions = Vec::with_capacity(charges.len());
         let answered = self.limiter.store().decide(now, &charges, &mut decisions).await;
-        self.count_given(given, answered.as_ref().map(|()| &*decisions));
+        if given.iter().any(|given| matches!(given.op, Op::Take(_))) {
+            self.count_given(given, answered.as_ref().map(|()| &*decisions));
+        }
         answered.map(|()| decisions)
     }
 

@@ -107,10 +107,10 @@ impl Event {
         }
     }
 
-    /// Whether all of them are written: they happen at the start, at the end, or when files change,
-    /// which is looked at no more than twice in a second.
+    /// Whether all of them are written: they happen at the start, at the end, when files change,
+    /// which is looked at no more than twice in a second, or by the hand of somebody who may.
     const fn is_rare(self) -> bool {
-        matches!(self, Self::Settings | Self::PolicyLoaded | Self::PolicyRefused | Self::Stopping)
+        !matches!(self, Self::StoreAway | Self::StoreRefuses | Self::Full)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Listeners, and the threads behind them.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::descriptors;
 use crate::gate::Gate;
-use crate::listener::Bound;
+use crate::listener::{Bound, Listener};
 use crate::log::{Event, Level, Log};
 use crate::settings::{Address, Listen, Settings};
 use crate::tls::{Tls, TlsError};
@@ -27,6 +29,9 @@ const MAX_WAITING: usize = 1_024;
 /// How long to wait before accepting again after the system could not, as when it is out of file
 /// descriptors: until one is closed, asking again at once would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often nobody may be found at a door before it is closed for good.
+const LAST_LOOKS: usize = 3;
 
 /// How often the files of certificates are looked at.
 const CERTIFICATES: Duration = Duration::from_secs(10);
@@ -127,7 +132,7 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
             for Listening { bound, door, .. } in listening {
                 let places = Arc::new(Semaphore::new(max_connections));
                 if door.tls.is_some() {
-                    accepting.spawn(renew(Arc::clone(&door), stopped.clone()));
+                    accepting.spawn(renew(Arc::clone(&door), log.clone(), stopped.clone()));
                 }
                 let descriptors = Arc::clone(&descriptors);
                 let (workers, log) = (workers.clone(), log.clone());
@@ -169,12 +174,23 @@ fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Takes over certificates that have been renewed.
-async fn renew(door: Arc<Door>, mut stopped: watch::Receiver<bool>) {
+async fn renew(door: Arc<Door>, log: Log, mut stopped: watch::Receiver<bool>) {
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let mut stopping = pin!(stopping);
     while tokio::time::timeout(CERTIFICATES, stopping.as_mut()).await.is_err() {
-        // What cannot be used yet may be half written: the old ones stay, and it is tried again.
-        let _ = door.tls.as_ref().map(Tls::reload);
+        let name = door.protocol.name();
+        match door.tls.as_ref().map(Tls::reload) {
+            Some(Ok(true)) => {
+                let told = format!("the certificate of {name} was renewed");
+                log.say(Level::Info, Event::Settings, told);
+            }
+            // It may be half written: the old one stays, and it is tried again.
+            Some(Err(error)) => {
+                let told = format!("the certificate of {name} stays as it is: {error}");
+                log.say(Level::Warn, Event::Settings, told);
+            }
+            Some(Ok(false)) | None => {}
+        }
     }
 }
 
@@ -196,7 +212,7 @@ impl Reception {
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = stopped.wait_for(|stopped| *stopped) => return,
+                _ = stopped.wait_for(|stopped| *stopped) => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -217,6 +233,26 @@ impl Reception {
                     self.log.say(Level::Error, Event::Full, why);
                     tokio::time::sleep(PAUSE).await;
                 }
+            }
+        }
+        self.last_call(&listener, turn).await;
+    }
+
+    /// Shows in those who have come already: they may have asked, and count on an answer.
+    async fn last_call(&self, listener: &Listener, mut turn: usize) {
+        let mut quiet = 0;
+        while quiet < LAST_LOOKS {
+            // Lets the runtime look at what the system has for it.
+            tokio::task::yield_now().await;
+            let mut next = pin!(listener.accept());
+            let next = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+            match (next, self.place()) {
+                (Poll::Ready(Ok(socket)), Some(place)) => {
+                    turn += 1;
+                    let door = Arc::clone(&self.door);
+                    self.show_in(turn, Visitor { socket, place, door }).await;
+                }
+                _ => quiet += 1,
             }
         }
     }

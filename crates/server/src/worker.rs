@@ -12,6 +12,9 @@ use crate::settings::Settings;
 use crate::transport::admin::{self, Access};
 use crate::transport::{Door, Protocol, grpc, http, resp};
 
+/// How often the runtime looks for what has been sent before connections are asked to end.
+const LAST_LOOKS: usize = 4;
+
 /// A connection on its way from the listener to the worker.
 #[derive(Debug)]
 pub(crate) struct Visitor {
@@ -51,6 +54,10 @@ pub(crate) async fn work(
             // Without this the set would keep what has ended. A panic ends its connection only.
             Some(_) = connections.join_next() => {}
         }
+    }
+    // Whoever has just come has not been read from: the runtime looks what there is, and then they are.
+    for _ in 0..LAST_LOOKS {
+        tokio::task::yield_now().await;
     }
     stop.send_replace(true);
     let finished = async { while connections.join_next().await.is_some() {} };

@@ -61,12 +61,9 @@ impl Notify {
         self.say("WATCHDOG=1");
     }
 
-    /// Completes when it is time to say so; never, if nobody asked.
-    pub(super) async fn watchdog(&self) {
-        match self.watchdog {
-            Some(every) => tokio::time::sleep(every).await,
-            None => std::future::pending().await,
-        }
+    /// Ticks whenever it is time to say so; `None` if nobody asked.
+    pub(super) fn watchdog(&self) -> Option<tokio::time::Interval> {
+        self.watchdog.map(tokio::time::interval)
     }
 
     fn say(&self, words: &str) {

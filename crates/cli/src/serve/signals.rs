@@ -34,18 +34,26 @@ impl Signals {
     /// The same; meanwhile it reads the policy again whenever somebody asks for it, and tells systemd
     /// that it is alive as often as that wants to hear it.
     pub(super) async fn until_the_end(&mut self, watch: Option<&Watch>, notify: &Notify) {
+        // One for all, so that no other signal puts it off.
+        let mut watchdog = notify.watchdog();
         loop {
+            let tick = async {
+                match &mut watchdog {
+                    Some(ticks) => drop(ticks.tick().await),
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
                 _ = self.hang_up.recv() => {
+                    notify.reloading();
                     if let Some(watch) = watch {
-                        notify.reloading();
                         watch.reload_now();
-                        notify.ready();
                     }
+                    notify.ready();
                 }
-                () = notify.watchdog() => notify.alive(),
+                () = tick => notify.alive(),
             }
         }
     }

@@ -51,7 +51,8 @@ pub(super) fn read(environment: &Environment, chosen: &mut Chosen, wrong: &mut V
             Fate::Makes(_) => {}
             Fate::Unused(why) => {
                 if !text.is_empty() && !is_the_same(text, variable.quiet) {
-                    let warning = format!("{}={text} has no effect: {why}", variable.name);
+                    // Without its value, which may be a secret.
+                    let warning = format!("{} has no effect: {why}", variable.name);
                     reader.chosen.warnings.push(warning);
                 }
             }
@@ -186,6 +187,10 @@ impl Reader<'_> {
     fn address(&mut self, path: &str, host: &str, port: &str) {
         let (host_text, port_text) = (self.text(host).to_owned(), self.text(port).to_owned());
         let names: Vec<&str> = [host, port].into_iter().filter(|name| self.is_set(name)).collect();
+        // What they listen on by default counts only where nobody has said anything.
+        if names.is_empty() && self.chosen.origin(path).is_some() {
+            return;
+        }
         let names = if names.is_empty() { "compat: envoy".into() } else { names.join(", ") };
         self.listen(path, &host_text, &port_text, &names);
     }
@@ -207,13 +212,24 @@ impl Reader<'_> {
 
     /// Their folders, whether the root is watched or not.
     fn policy(&mut self) {
-        // Without it, and with nobody asking for the rest, their default folder is hardly there.
-        if !self.is_set("RUNTIME_ROOT") && implied_by(self.environment).is_some() {
+        let is_told = self.is_set("RUNTIME_ROOT");
+        if !is_told && self.chosen.origin("policy.files").is_some() {
             return;
         }
         let mut folder = PathBuf::from(self.text("RUNTIME_ROOT"));
-        folder.push(self.text("RUNTIME_SUBDIRECTORY"));
-        folder.push(self.text("RUNTIME_APPDIRECTORY"));
+        for name in ["RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"] {
+            // As in Go, a slash in front does not lead away from the root.
+            folder.push(self.text(name).trim_start_matches('/'));
+        }
+        // Where only Redis was told of, their default folder may not be there, nor meant.
+        if !is_told && implied_by(self.environment).is_some() && !folder.is_dir() {
+            let warning = format!(
+                "there is no policy: RUNTIME_ROOT is not set, and {} is not there",
+                folder.display()
+            );
+            self.chosen.warnings.push(warning);
+            return;
+        }
         let value = Value::List(vec![folder.display().to_string()]);
         let names =
             ["RUNTIME_ROOT", "RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY", "RUNTIME_WATCH_ROOT"];

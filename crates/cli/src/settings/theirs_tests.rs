@@ -95,7 +95,7 @@ fn every_variable_has_the_fate_that_the_table_tells() {
                 // Some defaults are the value that we would try.
                 let told = if is_the_same(other, variable.quiet) { "0" } else { other };
                 let with: Vec<_> = base.iter().copied().chain([(name, told)]).collect();
-                let warning = format!("{name}={told} has no effect: {why}");
+                let warning = format!("{name} has no effect: {why}");
                 assert!(chosen(&with).unwrap().warnings.contains(&warning), "{warning}");
                 let with: Vec<_> = base.iter().copied().chain([(name, variable.quiet)]).collect();
                 let warnings = chosen(&with).unwrap().warnings;

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Stream;
+use super::http::Patient;
 use crate::gate::Gate;
 use crate::metrics;
 use crate::settings::Settings;
@@ -76,7 +77,8 @@ pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
         .timer(TokioTimer::new())
         .header_read_timeout(TIME.min(office.settings.idle_after))
         .max_buf_size(MAX_HEAD);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(Patient::new(stream, TIME));
+    let mut connection = pin!(builder.serve_connection(stream, service));
     let is_stopping = tokio::select! {
         biased;
         // That it broke off concerns nobody but the peer, who knows.

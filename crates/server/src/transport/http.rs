@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use self::answer::{empty, json, refusal, text};
-use self::patience::Patient;
+pub(crate) use self::patience::Patient;
 use self::route::Route;
 use super::{Stream, rls};
 use crate::gate::Gate;

@@ -42,7 +42,7 @@ pub struct Overruling {
 pub enum OtherNumbers {
     /// So many hundredths of rate and burst, plans and overrides of the policy included.
     Percent(u32),
-    /// This limit for everybody.
+    /// This limit for everybody, counted apart from the policy's.
     Limit(Limit),
 }
 
@@ -128,11 +128,16 @@ impl Controls {
         }
         let overruling = self.overrides.get(limit.id()).filter(|it| now < it.until);
         let other = overruling.and_then(|overruling| match overruling.numbers {
-            OtherNumbers::Percent(percent) => scaled(&plain, percent),
-            OtherNumbers::Limit(limit) => Some(limit),
+            // Takes as long to refill, so that nodes with and without it may share a state.
+            OtherNumbers::Percent(percent) => Some((scaled(&plain, percent)?, scope)),
+            // A node that has the policy's numbers would find a state of these impossible, or the
+            // other way round, and refill it: each counts for itself.
+            OtherNumbers::Limit(other) => {
+                let name = format!("{}#override", limit.id());
+                Some((other, Scope::new(&name, &other)))
+            }
         });
-        // Only the length of a window is a part of the scope, so mostly it is the same.
-        Some(other.map_or((plain, scope), |other| (other, Scope::new(limit.id(), &other))))
+        Some(other.unwrap_or((plain, scope)))
     }
 }
 
@@ -202,6 +207,8 @@ impl<S: Store> PolicyLimiter<S> {
                 return Err(ControlError::Unscalable);
             }
         }
+        // Before anybody decides by the new numbers.
+        self.0.store.limits_changed();
         self.change(|controls| {
             controls.overrides.retain(|_, it| now < it.until);
             if controls.overrides.len() >= MAX_CONTROLS && !controls.overrides.contains_key(id) {
@@ -209,21 +216,17 @@ impl<S: Store> PolicyLimiter<S> {
             }
             controls.overrides.insert(id.into(), overruling.clone());
             Ok(())
-        })?;
-        self.0.store.limits_changed();
-        Ok(())
+        })
     }
 
     /// Ends an override; false if there was none.
     pub fn end_overruling(&self, id: &str) -> bool {
         let mut was_there = false;
+        self.0.store.limits_changed();
         let ended = self.change(|controls| {
             was_there = controls.overrides.remove(id).is_some();
             Ok(())
         });
-        if was_there {
-            self.0.store.limits_changed();
-        }
         ended.is_ok() && was_there
     }
 

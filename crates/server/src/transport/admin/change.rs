@@ -38,14 +38,20 @@ pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<
         _ => {
             let LevelName { level } = read(body)?;
             let level = Level::named(&level).ok_or("level is one of error, warn, info, debug")?;
+            // By the old level, lest the last word be that nothing more is said.
+            tell(gate, head);
             gate.status().log().set_level(level);
-            json!({ "level": level.name() })
+            return Ok(json!({ "level": level.name() }));
         }
     };
-    let (method, path) = (&head.method, head.uri.path());
-    // What was asked may hold a personal key; that it was asked may not go unnoticed.
-    gate.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
+    tell(gate, head);
     Ok(done)
+}
+
+/// What was asked may hold a personal key; that it was asked may not go unnoticed.
+fn tell(gate: &Gate, head: &Parts) {
+    let (method, path) = (&head.method, head.uri.path());
+    gate.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {

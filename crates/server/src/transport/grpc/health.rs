@@ -45,7 +45,7 @@ pub(super) async fn check(visit: &Visit, request: Request<Incoming>) -> Result<B
     Ok(Health::of(visit).await.message())
 }
 
-/// `Watch`: whether now, and whenever that changes.
+/// `Watch`: whether now, and that it ends when it does.
 pub(super) async fn watch(visit: &Arc<Visit>, request: Request<Incoming>) -> Reply {
     let is_known = match is_known(request).await {
         Ok(is_known) => is_known,

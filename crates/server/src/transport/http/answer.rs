@@ -99,7 +99,8 @@ impl std::fmt::Display for Refused {
         match self {
             Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
             Self::Missing(why) => f.write_str(why),
-            Self::Store(error) => write!(f, "the store gives no decision: {error}"),
+            // Whoever asked may be a stranger: which store, and why, is in the log.
+            Self::Store(_) => f.write_str("the store gives no decision; the log says why"),
         }
     }
 }
