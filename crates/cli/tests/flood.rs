@@ -139,6 +139,33 @@ fn more_clients_than_descriptors_cost_nobody_an_answer() {
     assert!((0..1_000).any(|_| is_answered()), "a new one is answered again");
 }
 
+/// Who has connected and asked before the daemon even looked is answered before it ends.
+#[test]
+fn a_stop_answers_those_who_stood_at_the_door() {
+    let mut daemon = Daemon::start(&mut serve());
+    let pid = Pid::from_child(&daemon.child);
+    kill_process(pid, Signal::STOP).expect("it runs");
+    let asked: Vec<(&str, TcpStream)> = (0..40)
+        .map(|number| {
+            let (door, question): (_, &[u8]) = match number % 2 {
+                0 => ("RESP", b"PING\r\n"),
+                _ => ("HTTP", b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
+            };
+            let mut socket = daemon.connect(door).unwrap();
+            socket.write_all(question).unwrap();
+            (door, socket)
+        })
+        .collect();
+    kill_process(pid, Signal::TERM).expect("it runs");
+    kill_process(pid, Signal::CONT).expect("it runs");
+    for (number, (door, mut socket)) in asked.into_iter().enumerate() {
+        let mut answer = String::new();
+        let read = socket.read_to_string(&mut answer);
+        assert!(read.is_ok_and(|read| read > 0), "{door} number {number} got no answer");
+    }
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn a_stop_under_load_loses_no_answer() {
     const CLIENTS: usize = 16;

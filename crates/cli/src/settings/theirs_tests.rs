@@ -35,10 +35,16 @@ fn other_value(name: &str) -> (&'static str, &'static [(&'static str, &'static s
         "PORT" | "DEBUG_PORT" | "GRPC_PORT" => ("7", &[]),
         "GRPC_UDS" => ("run/g.sock", &[]),
         "GRPC_SERVER_USE_TLS" => ("true", TLS),
-        "GRPC_SERVER_TLS_CERT"
-        | "GRPC_SERVER_TLS_KEY"
-        | "GRPC_CLIENT_TLS_CACERT"
-        | "GRPC_CLIENT_TLS_SAN" => ("x", TLS),
+        "GRPC_SERVER_TLS_CERT" | "GRPC_SERVER_TLS_KEY" | "GRPC_CLIENT_TLS_CACERT" => ("x", TLS),
+        "GRPC_CLIENT_TLS_SAN" => (
+            "x",
+            &[
+                ("GRPC_SERVER_USE_TLS", "1"),
+                ("GRPC_SERVER_TLS_CERT", "c"),
+                ("GRPC_SERVER_TLS_KEY", "k"),
+                ("GRPC_CLIENT_TLS_CACERT", "a"),
+            ],
+        ),
         "LOG_LEVEL" => ("trace", &[]),
         "LOG_FORMAT" => ("json", &[]),
         "CONFIG_TYPE" => ("GRPC_XDS_SOTW", &[]),
@@ -135,6 +141,33 @@ fn their_listeners_are_open_to_everybody_and_ours_stay() {
     assert_eq!(shown(&ours, "listen.http.address"), "127.0.0.1:8080");
     let empty = chosen(&[]).unwrap();
     assert_eq!(shown(&empty, "compat"), "off");
+}
+
+#[test]
+fn what_somebody_chose_goes_before_their_defaults() {
+    let environment: Environment =
+        [("REDIS_URL".to_owned(), "h:1".to_owned())].into_iter().collect();
+    let text = "listen:\n  http: {address: \"127.0.0.1:9000\"}\n  admin: {address: off}\n\
+                policy:\n  files: [mine.yaml]\nstore: {deadline: 20ms}\n";
+    let file = Some(("settings.yaml", text));
+    let sources = Sources { file, environment: &environment, flags: Vec::new() };
+    let settings = Chosen::of(&sources).unwrap();
+    for (path, expected) in [
+        ("listen.http.address", "127.0.0.1:9000"),
+        ("listen.admin.address", "off"),
+        ("listen.grpc.address", "0.0.0.0:8081"),
+        ("policy.files", "[mine.yaml]"),
+        ("store.deadline", "20ms"),
+    ] {
+        assert_eq!(shown(&settings, path), expected);
+    }
+    let nothing = chosen(&[("REDIS_URL", "h:1")]).unwrap();
+    assert_eq!(shown(&nothing, "store.deadline"), "10s");
+    assert!(nothing.warnings.iter().any(|it| it.contains("there is no policy")));
+    let rooted = [("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "/ratelimit")];
+    assert_eq!(shown(&chosen(&rooted).unwrap(), "policy.files"), "[/data/ratelimit/config]");
+    let secret = chosen(&[("REDIS_URL", "h:1"), ("REDIS_SENTINEL_AUTH", "s3cret")]).unwrap();
+    assert!(!secret.warnings.iter().any(|it| it.contains("s3cret")), "{:?}", secret.warnings);
 }
 
 #[test]
