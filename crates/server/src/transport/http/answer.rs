@@ -67,7 +67,7 @@ pub(crate) enum Refused {
     /// It can be read, but what it says cannot be.
     Impossible(String),
     /// The store gave no decision.
-    Store(StoreError),
+    Store,
 }
 
 impl Refused {
@@ -85,7 +85,7 @@ impl Refused {
             Self::Malformed(why) => refusal(StatusCode::BAD_REQUEST, why),
             Self::Missing(why) => refusal(StatusCode::NOT_FOUND, why),
             Self::Impossible(why) => refusal(StatusCode::UNPROCESSABLE_ENTITY, why),
-            Self::Store(_) => {
+            Self::Store => {
                 let mut reply = refusal(StatusCode::SERVICE_UNAVAILABLE, &self.to_string());
                 reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(STORE_RETRY));
                 reply
@@ -100,21 +100,21 @@ impl std::fmt::Display for Refused {
             Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
             Self::Missing(why) => f.write_str(why),
             // Whoever asked may be a stranger: which store, and why, is in the log.
-            Self::Store(_) => f.write_str("the store gives no decision; the log says why"),
+            Self::Store => f.write_str("the store gives no decision; the log says why"),
         }
     }
 }
 
 impl From<StoreError> for Refused {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
+    fn from(_: StoreError) -> Self {
+        Self::Store
     }
 }
 
 impl From<CheckError> for Refused {
     fn from(error: CheckError) -> Self {
         match error {
-            CheckError::Store(error) => Self::Store(error),
+            CheckError::Store(_) => Self::Store,
             // Which limits a request meets is up to the policy.
             CheckError::TooManyTogether => Self::Impossible(error.to_string()),
             _ => Self::Malformed(error.to_string()),
