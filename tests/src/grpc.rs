@@ -81,17 +81,12 @@ impl GrpcClient {
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Failed> {
         let message = self.call(SHOULD_RATE_LIMIT, &request.encode_to_vec())?;
-        Ok(RateLimitResponse::decode(&*message).expect("what the protocol says"))
+        Ok(decoded(&message))
     }
 
     /// Calls a method with one message, and returns the one that is answered.
     pub fn call(&mut self, method: &str, message: &[u8]) -> Result<Vec<u8>, Failed> {
-        let (messages, status) = self.exchange(method, &framed(message), &[]);
-        match (status.code, &*messages) {
-            (0, [message]) => Ok(message.clone()),
-            (0, _) => panic!("{} messages", messages.len()),
-            _ => Err(status),
-        }
+        only(self.exchange(method, &framed(message), &[]))
     }
 
     /// Sends this body with these headers, and returns all messages and how the call ended.
@@ -143,6 +138,15 @@ impl GrpcClient {
         body: Pieces,
         headers: &[(&str, &str)],
     ) -> Response<Incoming> {
+        self.try_pieces(method, body, headers).expect("an answer")
+    }
+
+    fn try_pieces(
+        &mut self,
+        method: &str,
+        body: Pieces,
+        headers: &[(&str, &str)],
+    ) -> Result<Response<Incoming>, hyper::Error> {
         let request = Request::post(format!("http://grpc{method}"));
         let has_kind = headers.iter().any(|(name, _)| *name == "content-type");
         let kind = [("content-type", "application/grpc"), ("te", "trailers")];
@@ -150,7 +154,7 @@ impl GrpcClient {
         let request =
             kind.chain(headers).fold(request, |it, (name, value)| it.header(*name, *value));
         let request = request.body(body).expect("a request");
-        wait(&self.runtime, self.sender.send_request(request)).expect("an answer")
+        wait(&self.runtime, self.sender.send_request(request))
     }
 
     /// The next piece of an answer; `None` at its end. Trailers are told as their status.
@@ -173,7 +177,15 @@ impl GrpcClient {
         request: &RateLimitRequest,
     ) -> Option<Result<RateLimitResponse, Failed>> {
         wait(&self.runtime, self.sender.ready()).ok()?;
-        Some(self.should_rate_limit(request))
+        let body = framed(&request.encode_to_vec());
+        match self.try_pieces(SHOULD_RATE_LIMIT, pieces(&body, body.len()), &[]) {
+            // It was never sent.
+            Err(error) if error.is_canceled() => None,
+            answer => {
+                let answer = self.read(answer.expect("an answer"));
+                Some(only(answer).map(|message| decoded(&message)))
+            }
+        }
     }
 
     /// Asks so often, and waits for no answer.
@@ -207,6 +219,19 @@ impl GrpcClient {
         };
         wait(&self.runtime, closed);
     }
+}
+
+/// The one message of an answer.
+fn only((messages, status): (Vec<Vec<u8>>, Failed)) -> Result<Vec<u8>, Failed> {
+    match (status.code, &*messages) {
+        (0, [message]) => Ok(message.clone()),
+        (0, _) => panic!("{} messages", messages.len()),
+        _ => Err(status),
+    }
+}
+
+fn decoded(message: &[u8]) -> RateLimitResponse {
+    RateLimitResponse::decode(message).expect("what the protocol says")
 }
 
 fn wait<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {

@@ -1,11 +1,14 @@
 //! HTTP by hand: what is sent is what stands in a test, and nothing is added.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Far longer than an answer takes; only so that what hangs fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The longest head that is read.
+const MAX_HEAD: u64 = 1 << 20;
 
 /// An answer, taken apart.
 #[derive(Clone, Debug)]
@@ -25,8 +28,11 @@ impl Answer {
     /// If it is none.
     pub fn read(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("a head ends with an empty line");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        Self { status: status.expect("a status"), head: head.to_lowercase(), body: body.into() }
+        Self {
+            status: status(head).expect("a status"),
+            head: head.to_lowercase(),
+            body: body.into(),
+        }
     }
 
     /// The first header of this name, which is in small letters.
@@ -36,19 +42,34 @@ impl Answer {
     }
 }
 
+fn status(head: &str) -> Option<u16> {
+    head.split(' ').nth(1)?.parse().ok()
+}
+
 /// A connection that fails rather than hangs.
 ///
 /// # Panics
 /// If nobody listens there.
-pub fn connect(address: SocketAddr) -> TcpStream {
-    let socket = TcpStream::connect(address).expect("somebody listens");
-    socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
-    socket.set_write_timeout(Some(PATIENCE)).expect("not zero");
-    socket
+pub fn connect(address: impl ToSocketAddrs) -> TcpStream {
+    dial(address).expect("somebody listens")
+}
+
+fn dial(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    let socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// A request with a body. Each of the headers ends its line.
+pub fn request(call: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("{call} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}")
 }
 
 /// Sends this and nothing more, and takes what comes back until the connection ends.
-pub fn send(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
+pub fn send(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> Answer {
     let mut socket = connect(address);
     // It may be closed before all of it is sent.
     let _ = socket.write_all(request.as_ref());
@@ -57,8 +78,55 @@ pub fn send(address: SocketAddr, request: impl AsRef<[u8]>) -> Answer {
     Answer::read(&String::from_utf8_lossy(&answer))
 }
 
+/// One call, such as `POST /v1/check`, on a connection of its own; each of the headers ends its line.
+pub fn ask(address: impl ToSocketAddrs, call: &str, headers: &str, body: &str) -> Answer {
+    send(address, request(call, &format!("connection: close\r\n{headers}"), body))
+}
+
 /// One GET on a connection of its own; each of the headers ends its line.
-pub fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
-    let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
-    send(address, format!("{head}{headers}\r\n"))
+pub fn get(address: impl ToSocketAddrs, path: &str, headers: &str) -> Answer {
+    let address =
+        address.to_socket_addrs().ok().and_then(|mut all| all.next()).expect("an address");
+    // Proxies choose a site by it.
+    let host = format!("host: {address}\r\nconnection: close\r\n");
+    send(address, format!("GET {path} HTTP/1.1\r\n{host}{headers}\r\n"))
+}
+
+/// A connection that is kept for many calls, and tells what goes wrong with it.
+#[derive(Debug)]
+pub struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    /// Connects.
+    pub fn open(address: impl ToSocketAddrs) -> io::Result<Self> {
+        dial(address).map(|socket| Self(BufReader::new(socket)))
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, call: &str, body: &str) -> io::Result<Answer> {
+        self.send(call, body)?;
+        self.answer()
+    }
+
+    /// Asks, and waits for nothing.
+    pub fn send(&mut self, call: &str, body: &str) -> io::Result<()> {
+        self.0.get_mut().write_all(request(call, "", body).as_bytes())
+    }
+
+    /// The next answer.
+    pub fn answer(&mut self) -> io::Result<Answer> {
+        let (mut head, mut bounded) = (String::new(), self.0.by_ref().take(MAX_HEAD));
+        while !head.ends_with("\r\n\r\n") {
+            if bounded.read_line(&mut head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let odd = || io::Error::other(format!("answered {head:?}"));
+        let status = status(&head).ok_or_else(odd)?;
+        let answer = Answer { status, head: head.to_lowercase(), body: String::new() };
+        let length = answer.header("content-length").and_then(|length| length.parse().ok());
+        let mut body = vec![0; length.ok_or_else(odd)?];
+        self.0.read_exact(&mut body)?;
+        Ok(Answer { body: String::from_utf8_lossy(&body).into_owned(), ..answer })
+    }
 }

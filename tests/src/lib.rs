@@ -3,6 +3,7 @@
 pub mod clients;
 pub mod comparison;
 pub mod conformance;
+pub mod deny_comparison;
 pub mod grpc;
 pub mod history;
 pub mod http;
@@ -14,4 +15,5 @@ pub mod rls_differential;
 pub mod servers;
 pub mod shared_comparison;
 pub mod subject;
+pub mod tls;
 pub mod trace;

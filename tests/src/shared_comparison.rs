@@ -76,7 +76,7 @@ async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
         let key = Key::new(Scope::new("trace", limit), text.as_bytes());
         let expected = limit.decide(&mut state, now, op);
         let mut found = Vec::new();
-        let decided_there = store.decide(now, &[Charge { key, limit, op }], &mut found).await;
+        let decided_there = store.decide(now, &[Charge::new(key, limit, op)], &mut found).await;
         let recent = || {
             let steps = history.iter().rev().take(12).rev().map(ToString::to_string);
             steps.collect::<Vec<_>>().join("\n")
@@ -140,7 +140,7 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
             .collect();
         let asked = charges.iter().map(|charges| async {
             let mut decisions = Vec::new();
-            store.decide(now, charges, &mut decisions).await.map(|()| decisions)
+            store.decide(now, charges, &mut decisions).await.map(|_| decisions)
         });
         let found = join_all(asked).await;
         for (charges, found) in charges.iter().zip(found) {
@@ -173,7 +173,7 @@ struct Asked {
 impl Asked {
     fn charge<'a>(&'a self, limits: &'a [(&'static str, Limit)]) -> Charge<'a> {
         let (name, limit) = &limits[self.limit];
-        Charge { key: Key::new(Scope::new(name, limit), self.text.as_bytes()), limit, op: self.op }
+        Charge::new(Key::new(Scope::new(name, limit), self.text.as_bytes()), limit, self.op)
     }
 }
 

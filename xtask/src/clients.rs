@@ -4,10 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::step::{Failure, Step, root};
-use crate::test::python_environment;
-
-/// The variable that tells the tests where a client is, what it is called, and where or why not.
-type Installed = (&'static str, &'static str, Result<PathBuf, Failure>);
+use crate::test::{Installed, python_environment};
 
 /// Installs all of them, each only once.
 pub(crate) fn install() -> impl Iterator<Item = Installed> {

@@ -1,11 +1,12 @@
 //! `fuzz`: every parser of what strangers send, led on by the coverage of the last try.
 
 use std::fs;
+use std::path::Path;
 
-use crate::step::{Failure, Step, Tally, root};
+use crate::step::{Failure, Step, Tally, built, root};
 
 /// What a campaign gives each parser.
-const MINUTES: u32 = 10;
+const MINUTES: f64 = 10.0;
 
 /// Without the sanitizers, which need another compiler: there is no unsafe code to be caught.
 const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
@@ -16,36 +17,68 @@ const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
 /// Build scripts are not to be instrumented, which naming a target sees to.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
+const USAGE: &str = "usage: cargo xtask fuzz [--minutes N] [--only PARSER]";
+
+/// Runs one after the other. Two of these may run at once: cargo lets one build at a time, and each
+/// parser has files of its own.
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
-    let minutes = match options {
-        [] => MINUTES,
-        [name, minutes] if name == "--minutes" => minutes
-            .parse()
-            .map_err(|_| Failure::new("--minutes takes a whole number of minutes"))?,
-        _ => return Err(Failure::new("usage: cargo xtask fuzz [--minutes N]")),
-    };
-    Step::cargo(&format!(
-        "build --release --manifest-path fuzz/Cargo.toml --target {TARGET} --target-dir target/fuzz"
-    ))
-    .env("RUSTFLAGS", FLAGS)
-    .run()?;
-    for target in targets()? {
-        let corpus = format!("target/fuzz/corpus/{target}");
-        fs::create_dir_all(root().join(&corpus))
-            .map_err(|error| Failure::new(error.to_string()))?;
-        let seeds = format!("fuzz/seeds/{target}");
-        Step::new(
-            &format!("target/fuzz/{TARGET}/release/{target}"),
-            &format!(
-                "{corpus} {seeds} -max_total_time={} -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
-                 -print_final_stats=1 -verbosity=0 -artifact_prefix=target/fuzz/{target}-",
-                minutes * 60
-            ),
-        )
-        .run()?;
-        tally.passed(format!("{minutes} minutes of odd bytes for {target}"));
+    let wish = Wish::read(options)?;
+    let all = targets()?;
+    let chosen: Vec<&String> =
+        all.iter().filter(|name| wish.only.as_ref().is_none_or(|only| only == *name)).collect();
+    if chosen.is_empty() {
+        return Err(Failure::new(format!("--only takes one of {}", all.join(", "))));
+    }
+    let folder = built("fuzz");
+    let build = Step::cargo(&format!(
+        "build --release --manifest-path fuzz/Cargo.toml --target {TARGET} --target-dir"
+    ));
+    build.with(&[text(&folder)]).env("RUSTFLAGS", FLAGS).run()?;
+    for target in chosen {
+        let corpus = folder.join("corpus").join(target);
+        fs::create_dir_all(&corpus).map_err(|error| Failure::new(error.to_string()))?;
+        let program = folder.join(TARGET).join("release").join(target);
+        let bounds = format!(
+            "-max_total_time={} -max_len=4096 -timeout=10 -rss_limit_mb=2048 \
+             -print_final_stats=1 -verbosity=0",
+            wish.seconds
+        );
+        let found = format!("-artifact_prefix={}-", text(&folder.join(target)));
+        let places = [text(&corpus), format!("fuzz/seeds/{target}"), found];
+        Step::new(&text(&program), &bounds).with(&places).run()?;
+        tally.passed(format!("{} s of odd bytes for {target}", wish.seconds));
     }
     Ok(())
+}
+
+/// What is to be run, and for how long.
+struct Wish {
+    seconds: u64,
+    only: Option<String>,
+}
+
+impl Wish {
+    fn read(options: &[String]) -> Result<Self, Failure> {
+        let (mut minutes, mut only) = (MINUTES, None);
+        for pair in options.chunks(2) {
+            match pair {
+                [name, value] if name == "--minutes" => {
+                    let number = value.parse().ok().filter(|it| (0.01..=10_000.0).contains(it));
+                    minutes = number.ok_or_else(|| {
+                        Failure::new("--minutes takes a number from 0.01 to 10000")
+                    })?;
+                }
+                [name, value] if name == "--only" => only = Some(value.clone()),
+                _ => return Err(Failure::new(USAGE)),
+            }
+        }
+        // Nothing is decided by this: how long to try is all it says.
+        Ok(Self { seconds: (minutes * 60.0).ceil() as u64, only })
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// One for each file in `fuzz/fuzz_targets`.

@@ -15,6 +15,7 @@ Usage: cargo xtask <task> [options]
                 --mutants-only   only mutation testing
   fuzz        Odd bytes for every parser of what strangers send, led on by coverage.
                 --minutes N      for each (default 10)
+                --only PARSER    one of fuzz/fuzz_targets
   soak        The daemon under load for long: keys, clients and policies that come and go.
                 --minutes N      how long (default 30)
                 --rate N         decisions per second (default 20000)

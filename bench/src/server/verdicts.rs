@@ -43,8 +43,10 @@ impl Run<'_> {
                 let what = format!("RESP, pipeline {depth}, CPU of {ours} / {theirs}");
                 targets.push(at_most(&what, most, cpu(row(ours), row(theirs))));
             }
-            let what = format!("RESP, pipeline {depth}, p99 of {OURS} / {REDIS}");
-            targets.push(at_most(&what, 1.0, p99(row(OURS), row(REDIS))));
+            for theirs in [REDIS, THROTTLECRAB] {
+                let what = format!("RESP, pipeline {depth}, p99 of {OURS} / {theirs}");
+                targets.push(at_most(&what, 1.0, p99(row(OURS), row(theirs))));
+            }
         }
         targets
     }
@@ -53,11 +55,17 @@ impl Run<'_> {
         let nginx = self.find("nginx_limit_req", Door::Http, None, 50);
         let doors = [(Door::HttpAuth, "GET /v1/auth"), (Door::Http, "POST /v1/check")];
         let both = doors.map(|(door, what)| {
-            let ours = self.find(OURS, door, None, 50);
-            let cpu = at_most(&format!("{what}, CPU / nginx limit_req"), 1.0, cpu(ours, nginx));
-            [cpu, at_most(&format!("{what}, p99 / nginx limit_req"), 1.0, p99(ours, nginx))]
+            // nginx has one worker.
+            [OURS_ALONE, OURS].map(|name| {
+                let ours = self.find(name, door, None, 50);
+                let told = |of| format!("{what}, {of} of {name} / nginx limit_req");
+                [
+                    at_most(&told("CPU"), 1.0, cpu(ours, nginx)),
+                    at_most(&told("p99"), 1.0, p99(ours, nginx)),
+                ]
+            })
         });
-        both.into_iter().flatten().collect()
+        both.into_iter().flatten().flatten().collect()
     }
 
     fn grpc(&self) -> Vec<Target> {
@@ -70,6 +78,8 @@ impl Run<'_> {
                 let what = format!("gRPC, {conns} connections, CPU of {ours} / {theirs}");
                 targets.push(at_most(&what, most, cpu(row(ours), row(theirs))));
             }
+            let what = format!("gRPC, {conns} connections, p99 of {OURS} / {LIMITADOR}");
+            targets.push(at_most(&what, 1.0, p99(row(OURS), row(LIMITADOR))));
         }
         let row = |name| self.find(name, Door::GrpcRedis, None, 4);
         for theirs in [LIMITADOR_IN_REDIS, RATELIMIT] {

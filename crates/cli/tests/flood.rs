@@ -4,9 +4,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use tidegate_tests::http::Connection;
 
 /// Far longer than anything here takes; only so that what hangs fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,9 +45,12 @@ impl Daemon {
         Self { child, listeners }
     }
 
+    fn address(&self, name: &str) -> &str {
+        &self.listeners.iter().find(|(door, _)| door == name).expect(name).1
+    }
+
     fn connect(&self, name: &str) -> std::io::Result<TcpStream> {
-        let (_, address) = self.listeners.iter().find(|(door, _)| door == name).expect(name);
-        let socket = TcpStream::connect(address)?;
+        let socket = TcpStream::connect(self.address(name))?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         Ok(socket)
@@ -79,17 +86,11 @@ fn ping(socket: &mut TcpStream) -> bool {
         && answer == *b"+PONG\r\n"
 }
 
+const QUESTION: &str = r#"{"key":"k","rate":"1000000/s"}"#;
+
 fn check(daemon: &Daemon) -> bool {
-    let Ok(mut socket) = daemon.connect("HTTP") else { return false };
-    let body = r#"{"key":"k","rate":"1000000/s"}"#;
-    let length = body.len();
-    let request = format!(
-        "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
-    let mut answer = String::new();
-    socket.write_all(request.as_bytes()).is_ok()
-        && socket.read_to_string(&mut answer).is_ok()
-        && answer.starts_with("HTTP/1.1 200")
+    let Ok(mut connection) = Connection::open(daemon.address("HTTP")) else { return false };
+    connection.ask("POST /v1/check", QUESTION).is_ok_and(|answer| answer.status == 200)
 }
 
 #[test]
@@ -173,8 +174,8 @@ fn a_stop_under_load_loses_no_answer() {
     let asked: Vec<_> = (0..CLIENTS)
         .map(|_| {
             let mut socket = daemon.connect("RESP").unwrap();
-            let (ready, started) = std::sync::mpsc::channel();
-            let client = std::thread::spawn(move || {
+            let (ready, started) = mpsc::channel();
+            let client = thread::spawn(move || {
                 let mut answers = 0;
                 loop {
                     // An answer to what was read, or none because it was not read: never a part.
@@ -209,4 +210,73 @@ fn a_stop_under_load_loses_no_answer() {
     for (client, _) in asked {
         assert!(client.join().expect("no answer was cut off") >= 100);
     }
+}
+
+/// What one client of HTTP has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    answered: u64,
+    /// Sent before the signal, and not answered.
+    lost: u64,
+    /// The least that was left after one of its requests.
+    least_left: u64,
+}
+
+/// Asks on one connection until that ends; says when there is load.
+fn ask_until_the_end(address: &str, is_told: &AtomicBool, ready: &mpsc::Sender<()>) -> Seen {
+    // One bucket for all, which is never refilled: what is left says how many were decided.
+    let question = r#"{"key":"all","rate":"1/h","burst":500000}"#;
+    let mut connection = Connection::open(address).expect("it listens");
+    let mut seen = Seen { least_left: u64::MAX, ..Seen::default() };
+    loop {
+        let is_before =
+            connection.send("POST /v1/check", question).is_ok() && !is_told.load(Ordering::SeqCst);
+        let Ok(answer) = connection.answer() else {
+            seen.lost += u64::from(is_before);
+            return seen;
+        };
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let left = answer.body.split("\"remaining\":").nth(1).expect("what is left");
+        let left =
+            left.split(|it: char| !it.is_ascii_digit()).next().and_then(|it| it.parse().ok());
+        seen.least_left = seen.least_left.min(left.expect("a number"));
+        seen.answered += 1;
+        if seen.answered == 50 {
+            let _ = ready.send(());
+        }
+        if answer.header("connection") == Some("close") {
+            return seen;
+        }
+    }
+}
+
+/// Every request that was sent before the signal is answered, and none is charged that is not.
+#[test]
+fn a_stop_under_load_answers_every_request_over_http() {
+    const CLIENTS: usize = 16;
+    let mut daemon = Daemon::start(&mut serve());
+    let (ready, started) = mpsc::channel();
+    let is_told = AtomicBool::new(false);
+    let seen: Vec<Seen> = thread::scope(|scope| {
+        let (daemon, is_told) = (&daemon, &is_told);
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let ready = ready.clone();
+                scope.spawn(move || ask_until_the_end(daemon.address("HTTP"), is_told, &ready))
+            })
+            .collect();
+        for _ in 0..CLIENTS {
+            started.recv_timeout(PATIENCE).expect("there is load");
+        }
+        is_told.store(true, Ordering::SeqCst);
+        kill_process(Pid::from_child(&daemon.child), Signal::TERM).expect("it runs");
+        clients.into_iter().map(|client| client.join().expect("no wrong answer")).collect()
+    });
+    assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
+    let answered: u64 = seen.iter().map(|seen| seen.answered).sum();
+    let least_left = seen.iter().map(|seen| seen.least_left).min().expect("clients");
+    println!("{answered} answered, {least_left} left");
+    assert_eq!(seen.iter().map(|seen| seen.lost).sum::<u64>(), 0, "{seen:?}");
+    assert!(answered >= 50 * CLIENTS as u64);
+    assert_eq!(500_000 - least_left, answered, "charged and answered");
 }

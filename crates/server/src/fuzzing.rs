@@ -6,23 +6,59 @@
 
 use std::sync::OnceLock;
 
-use tidegate::policy::{Merging, Policy};
-use tidegate::{Clock, ManualClock};
+use hyper::header::{HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Uri};
+use tidegate::policy::{
+    CheckError, Descriptor, Entry, HttpRequest, Loaded, Merging, Policy, Request as Asked, leaves,
+};
+use tidegate::{Clock, ManualClock, Timestamp};
 
 use crate::gate::{Gate, at_once};
+use crate::log::Level;
 use crate::settings::{Answers, ProxyHeaders};
-use crate::transport::{http, resp, rls};
+use crate::transport::{admin, grpc, http, resp, rls};
+
+/// The domain that whoever decides on it panics about, as if there were a mistake in the daemon.
+pub const MISTAKE: &str = "\u{1}mistake";
 
 /// A policy whose rules are met by what the seeds ask.
 const POLICY: &str = "
 domain: api
 requests:
+  trusted_proxies: 1
   rules:
     - path: /items/{id}
       descriptors:
         - entries:
             - {key: api_key, header: x-api-key}
+        - entries:
+            - {key: item, path_parameter: id}
+            - {key: session, cookie: session}
+    - path: /files/{rest...}
+      methods: [GET, PUT]
+      hosts: [example.org, '*.example.com']
+      descriptors:
+        - entries:
+            - {key: user, api_key: true}
+        - entries:
+            - {key: user, query: user}
+        - entries:
+            - {key: user, path: true, default: nobody}
+    - descriptors:
+        - entries:
+            - {key: client, client_ip: true}
+            - {key: host, host: true}
+            - {key: method, method: true}
 descriptors:
+  - key: client
+    descriptors:
+      - key: host
+        descriptors:
+          - {key: method, rate: 3/s}
+  - key: item
+    descriptors:
+      - {key: session, rate: 2/s, algorithm: leaky_bucket}
   - key: api_key
     rate: 5/s
   - key: user
@@ -36,14 +72,14 @@ descriptors:
 /// One for all calls, in whose memory little fits: what is forgotten is part of what is tried.
 fn gate() -> &'static Gate {
     static GATE: OnceLock<Gate> = OnceLock::new();
-    GATE.get_or_init(|| {
-        let clock = Clock::from(ManualClock::new());
-        let gate = Gate::in_memory(1 << 20, clock).expect("a megabyte");
-        gate.replace(
-            Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse).policy.expect(POLICY),
-        );
-        gate
-    })
+    GATE.get_or_init(new_gate)
+}
+
+fn new_gate() -> Gate {
+    let clock = Clock::from(ManualClock::new());
+    let gate = Gate::in_memory(1 << 20, clock).expect("a megabyte");
+    gate.replace(Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse).policy.expect(POLICY));
+    gate
 }
 
 /// Bytes that a client of Redis sends: the first says where they are torn apart.
@@ -69,4 +105,92 @@ pub fn rate_limit(bytes: &[u8]) {
 pub fn json(bytes: &[u8]) {
     let answers = Answers { dynamic_metadata: true, ..Answers::default() };
     at_once(rls::json(gate(), bytes, &answers)).expect("memory keeps nobody waiting");
+}
+
+/// Frames, heads and messages of gRPC that are not about limits.
+pub fn call(bytes: &[u8]) {
+    grpc::try_call(bytes);
+}
+
+/// A request that a proxy holds: its method and target in the first line, then its headers.
+pub fn forward(bytes: &[u8]) {
+    let Some((head, _)) = head(bytes) else { return };
+    let status = at_once(http::try_forward(gate(), &head)).expect("memory keeps nobody waiting");
+    assert!([200, 400, 404, 422, 429].contains(&status), "{status}");
+}
+
+/// The body of a batch.
+pub fn batch(bytes: &[u8]) {
+    let status = at_once(http::try_batch(gate(), bytes)).expect("memory keeps nobody waiting");
+    assert!([200, 400, 422].contains(&status), "{status}");
+}
+
+/// A change on the admin port: a head, an empty line and a body. Whatever has become of it, whoever
+/// asks next is decided on. On a gate of its own, because what it changes stays.
+pub fn change(bytes: &[u8]) {
+    static GATE: OnceLock<Gate> = OnceLock::new();
+    let gate = GATE.get_or_init(new_gate);
+    let Some((head, body)) = head(bytes) else { return };
+    // Each is told in the log, which is for one at a time.
+    gate.status().log().set_level(Level::Error);
+    at_once(admin::try_change(gate, &head, body)).expect("memory keeps nobody waiting");
+    ask(gate, "api", &[("user", "u1")]);
+    ask(gate, "api", &[("legacy", "l1")]);
+}
+
+/// A policy file. It is read, or it is told what is wrong and where; and what was read decides.
+pub fn policy(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let files = [("policy.yaml", text)];
+    let loaded = Policy::load_at(&files, Merging::Allow, Timestamp::from_micros(1));
+    let Loaded { policy, errors, findings } = loaded;
+    assert_eq!(policy.is_some(), errors == 0, "{findings}");
+    assert!(errors == 0 || findings.starts_with("policy.yaml:"), "{findings}");
+    // Settings are written in the same language.
+    let _ = leaves("settings.yaml", text);
+    let Some(policy) = policy else { return };
+    static GATE: OnceLock<Gate> = OnceLock::new();
+    let gate = GATE.get_or_init(new_gate);
+    gate.replace(policy);
+    for domain in gate.policy().domains() {
+        for pairs in [&[("user", "u1")][..], &[("tenant", "t1"), ("user", "u1")]] {
+            ask(gate, domain.name(), pairs);
+        }
+        let headers = [("x-api-key", "k1"), ("cookie", "session=s1")];
+        let (path, peer) = ("/items/1?user=u1", Some([192, 0, 2, 1].into()));
+        let host = Some("a.example.com:80");
+        let request = HttpRequest { method: "GET", path, host, headers: &headers, peer };
+        domain.requests().describe(&request).descriptors().for_each(drop);
+    }
+}
+
+/// Decides on one descriptor by the policy.
+fn ask(gate: &Gate, domain: &str, pairs: &[(&str, &str)]) {
+    let entries: Vec<Entry<'_>> = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
+    let descriptors = [Descriptor::new(&entries)];
+    let request = Asked { domain, descriptors: &descriptors, hits: None };
+    let answer = at_once(gate.check(&request)).expect("memory keeps nobody waiting");
+    assert!(!matches!(answer, Err(CheckError::Store(_))), "memory decides");
+}
+
+/// The head that these bytes make, and what follows its empty line; `None` if hyper would not hand it
+/// on. Lines end with `\n`: how a head is framed is not what is tried.
+fn head(bytes: &[u8]) -> Option<(Parts, &[u8])> {
+    let (head, body) = match bytes.windows(2).position(|two| two == b"\n\n") {
+        Some(end) => (&bytes[..end], &bytes[end + 2..]),
+        None => (bytes, &[][..]),
+    };
+    let mut lines = head.split(|byte| *byte == b'\n');
+    let first = lines.next()?;
+    let space = first.iter().position(|byte| *byte == b' ')?;
+    let method = Method::from_bytes(&first[..space]).ok()?;
+    let target = Uri::try_from(&first[space + 1..]).ok()?;
+    let (mut parts, ()) = Request::builder().method(method).uri(target).body(()).ok()?.into_parts();
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?;
+        parts.headers.try_append(name, value).ok()?;
+    }
+    Some((parts, body))
 }

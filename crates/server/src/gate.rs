@@ -9,21 +9,28 @@ use std::task::{Context, Poll, Waker};
 use tidegate::policy::{
     Answer, CheckError, ControlError, Explained, Policy, PolicyLimiter, Request, Switch,
 };
+use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
-use tidegate::store::{Charge, Store, StoreError};
+use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::{
-    Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Timestamp,
+    Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
+    Timestamp,
 };
 
 use crate::hot_keys::KeyText;
 use crate::log::Log;
 use crate::status::{Counters, Status};
-use crate::store::{AnyStore, StoreThread};
+use crate::store::{AnyStore, SharedStore, StoreThread};
 use crate::transport::Protocol;
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
 const GIVEN: &str = "\0given";
+
+/// For so long after the store has last refused the daemon is not ready: reading may go well where writing
+/// is refused.
+const REFUSED_LATELY: Span = Span::from_secs(10);
 
 /// Decides for every door. Cheap to share: clones are handles to the same gate.
 #[derive(Clone, Debug)]
@@ -70,8 +77,14 @@ impl Gate {
 
     /// A gate whose state is in Redis or Valkey, by the clock of those.
     pub fn connect(config: RedisConfig) -> Result<Self, StoreError> {
-        let (thread, store) = StoreThread::connect(config)?;
-        Self::with_store(AnyStore::Redis(store), Clock::default(), Some(Arc::new(thread)))
+        Self::connect_with(config, FallbackConfig::default())
+    }
+
+    /// The same, answering so while those are away.
+    pub fn connect_with(config: RedisConfig, fallback: FallbackConfig) -> Result<Self, StoreError> {
+        let clock = Clock::default();
+        let (thread, store) = StoreThread::connect(config, fallback, clock.clone())?;
+        Self::with_store(AnyStore::Redis(store), clock, Some(Arc::new(thread)))
             .map_err(|wrong| StoreError::Protocol(wrong.to_string().into()))
     }
 
@@ -163,7 +176,7 @@ impl Gate {
             Limit::Bucket(_) => self.buckets,
             other => Scope::new(GIVEN, other),
         };
-        Charge { key: Key::new(scope, given.key), limit: given.limit, op: given.op }
+        Charge::new(Key::new(scope, given.key), given.limit, given.op)
     }
 
     /// Decides by a limit that came with the request.
@@ -171,24 +184,36 @@ impl Gate {
         &self,
         now: Timestamp,
         given: &Given<'_>,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<(Decision, Basis), StoreError> {
         let charge = self.charge_of(given);
         let decided = match self.limiter.store() {
-            AnyStore::Memory(store) => Ok(store.decide(now, &charge)),
+            AnyStore::Memory(store) => Ok((store.decide(now, &charge), Basis::Store)),
             AnyStore::Redis(store) => {
                 let mut decisions = Vec::with_capacity(1);
                 let before = self.clock.now();
                 let answered = store.decide(now, &[charge], &mut decisions).await;
                 self.counters.store_times.add(self.clock.now().since(before));
-                answered.and_then(|()| {
-                    decisions.pop().ok_or_else(|| StoreError::Protocol("no decision".into()))
+                answered.and_then(|basis| {
+                    let decision = decisions.pop();
+                    let none = || StoreError::Protocol("no decision".into());
+                    Ok((decision.ok_or_else(none)?, basis))
                 })
             }
         };
+        self.count_basis(decided.as_ref().map_or(Basis::Store, |(_, basis)| *basis));
         if matches!(given.op, Op::Take(_)) {
-            self.count_given(slice::from_ref(given), decided.as_ref().map(slice::from_ref));
+            let decided = decided.as_ref().map(|(decision, _)| slice::from_ref(decision));
+            self.count_given(slice::from_ref(given), decided);
         }
         decided
+    }
+
+    /// Takes note of an answer that the store did not give.
+    fn count_basis(&self, basis: Basis) {
+        let Basis::Fallback(_) = basis else { return };
+        if let Some((_, error)) = self.shared_store().and_then(SharedStore::failure) {
+            self.status.store_failed(&self.counters, &error);
+        }
     }
 
     /// Takes note of what limits that came with a request said.
@@ -202,7 +227,10 @@ impl Gate {
                     self.counters.hot_keys.note(!decision.is_allowed(), key);
                 }
             }
-            Err(error) => self.status.store_failed(&self.counters, error),
+            Err(error) => {
+                self.counters.count_undecided(self.door);
+                self.status.store_failed(&self.counters, error);
+            }
         }
     }
 
@@ -211,14 +239,15 @@ impl Gate {
         &self,
         now: Timestamp,
         given: &[Given<'_>],
-    ) -> Result<Vec<Decision>, StoreError> {
+    ) -> Result<(Vec<Decision>, Basis), StoreError> {
         let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
         let mut decisions = Vec::with_capacity(charges.len());
         let answered = self.limiter.store().decide(now, &charges, &mut decisions).await;
+        self.count_basis(answered.as_ref().map_or(Basis::Store, |basis| *basis));
         if given.iter().any(|given| matches!(given.op, Op::Take(_))) {
-            self.count_given(given, answered.as_ref().map(|()| &*decisions));
+            self.count_given(given, answered.as_ref().map(|_| &*decisions));
         }
-        answered.map(|()| decisions)
+        answered.map(|basis| (decisions, basis))
     }
 
     /// How a limit stands that came with the request. Changes nothing.
@@ -253,13 +282,16 @@ impl Gate {
     /// Forgets a key of a bucket that came with a request, and says whether there was something.
     pub(crate) async fn forget(&self, now: Timestamp, key: &[u8]) -> Result<bool, StoreError> {
         let limit = &self.widest;
-        let state = self.charge(now, &Given { key, limit, op: Op::Read(0) }).await?;
+        let (state, _) = self.charge(now, &Given { key, limit, op: Op::Read(0) }).await?;
         self.charge(now, &Given { key, limit, op: Op::Reset }).await?;
         Ok(!state.reset_after.is_zero())
     }
 
     /// Decides by the policy, and charges.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        // That a mistake of ours costs one connection and no more is shown by making one.
+        #[cfg(feature = "fuzzing")]
+        assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
         // Whom nobody waits for is not timed.
         let before = (!self.is_local() || self.door == Protocol::Grpc).then(|| self.clock.now());
         let answer = self.limiter.check(request).await;
@@ -275,21 +307,59 @@ impl Gate {
         match &answer {
             Ok(answer) => {
                 let is_allowed = answer.is_allowed();
+                self.count_basis(answer.basis());
                 self.counters.count(self.door, Ok(is_allowed));
                 self.counters.hot_keys.note(!is_allowed, || KeyText::Policy(request));
             }
             Err(error) => {
                 self.counters.count(self.door, Err(()));
-                self.status.check_failed(&self.counters, error);
+                // Other reasons are its sender's.
+                if let CheckError::Store(error) = error {
+                    self.counters.count_undecided(self.door);
+                    self.status.store_failed(&self.counters, error);
+                }
             }
         }
         answer
     }
 
-    /// Whether the store answers. Changes nothing.
+    /// Whether the store answers, unless it is known to be away. Changes nothing.
     pub(crate) async fn probe(&self) -> Result<(), StoreError> {
-        let given = Given { key: b"probe", limit: &self.widest, op: Op::Read(0) };
-        self.charge(self.clock.now(), &given).await.map(drop)
+        let Some(store) = self.shared_store() else { return Ok(()) };
+        let (now, given) =
+            (self.now(), Given { key: b"probe", limit: &self.widest, op: Op::Read(0) });
+        if let Some((at, error)) = store.failure()
+            && !error.is_outage()
+            && now.since(at) < REFUSED_LATELY
+        {
+            return Err(error);
+        }
+        store.store().decide(now, &[self.charge_of(&given)], &mut Vec::with_capacity(1)).await?;
+        Ok(())
+    }
+
+    /// The servers that keep the state, and what stands in for them; `None` if it is in this process.
+    pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
+        match self.limiter.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::Redis(cache) => Some(cache.store()),
+        }
+    }
+
+    /// Whether some of the servers that keep the state are not asked at the moment.
+    pub(crate) fn is_degraded(&self) -> bool {
+        let circuits = self.shared_store().map(|store| store.store().circuits());
+        let is_away = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
+        circuits.is_some_and(|circuits| circuits.iter().any(is_away))
+    }
+
+    /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
+    /// the state is in this process.
+    pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
+        match self.limiter.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::Redis(store) => Some((store.hits(), store.entries())),
+        }
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.

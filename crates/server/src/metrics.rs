@@ -10,6 +10,9 @@ pub(crate) mod table;
 use std::fmt::Write as _;
 
 use tidegate::policy::{OVERFLOW, Tally};
+use tidegate::store::OnStoreFailure;
+use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::fallback::FallbackStats;
 
 use self::table::METRICS;
 use crate::gate::Gate;
@@ -193,12 +196,45 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_store_forgotten_units_total", &[], memory.forgotten_units);
         page.line("tidegate_store_overflowed_total", &[], memory.overflowed);
     }
+    if let Some((hits, entries)) = gate.deny_cache() {
+        page.line("tidegate_deny_cache_hits_total", &[], hits);
+        page.line("tidegate_deny_cache_entries", &[], entries);
+    }
     let (away, refused) = gate.status().store_errors();
     for (kind, count) in [("away", away), ("refused", refused)] {
         page.line("tidegate_store_errors_total", &[("kind", kind)], count);
     }
+    if let Some(store) = gate.shared_store() {
+        circuits(&store.store().circuits(), page);
+        fallback(&store.stats(), page);
+    }
     let times = gate.status().times(|thread| &thread.store_times);
     page.histogram("tidegate_store_seconds", &[], &times);
+}
+
+fn circuits(circuits: &[CircuitReport], page: &mut Page) {
+    for circuit in circuits {
+        let endpoint = circuit.endpoint.to_string();
+        for state in CircuitState::ALL {
+            let labels = [("endpoint", &*endpoint), ("state", state.as_str())];
+            page.line("tidegate_store_circuit", &labels, u8::from(circuit.state == state));
+        }
+    }
+    for circuit in circuits {
+        let endpoint = circuit.endpoint.to_string();
+        let labels = [("endpoint", &*endpoint)];
+        page.line("tidegate_store_circuit_trips_total", &labels, circuit.trips);
+    }
+}
+
+fn fallback(stats: &FallbackStats, page: &mut Page) {
+    for (mode, count) in OnStoreFailure::ALL.iter().zip(stats.answered) {
+        page.line("tidegate_fallback_charges_total", &[("mode", mode.as_str())], count);
+    }
+    page.line("tidegate_fallback_owing_keys", &[], stats.owing_keys);
+    page.line("tidegate_fallback_booked_keys_total", &[], stats.booked_keys);
+    page.line("tidegate_fallback_booked_units_total", &[], stats.booked_units);
+    page.line("tidegate_fallback_forgotten_units_total", &[], stats.forgotten_units);
 }
 
 #[cfg(test)]

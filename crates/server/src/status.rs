@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate::policy::{CheckError, Revision};
+use tidegate::policy::Revision;
 use tidegate::store::StoreError;
 use tidegate::{Span, Timestamp};
 
@@ -58,6 +58,8 @@ struct DoorCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
+    /// Those of them that the store gave no decision for.
+    undecided: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
 }
@@ -68,6 +70,8 @@ pub(crate) struct DoorTally {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     pub(crate) failed: u64,
+    /// Those of them that the store gave no decision for.
+    pub(crate) undecided: u64,
     pub(crate) connections: u64,
     pub(crate) open: u64,
 }
@@ -110,6 +114,10 @@ impl Counters {
             Err(()) => &counts.failed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_undecided(&self, door: Protocol) {
+        self.doors[door as usize].undecided.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_opened(&self, door: Protocol) {
@@ -214,13 +222,6 @@ impl Status {
         }
     }
 
-    /// The same for a request that got no answer; other reasons are its sender's.
-    pub(crate) fn check_failed(&self, counters: &Counters, error: &CheckError) {
-        if let CheckError::Store(error) = error {
-            self.store_failed(counters, error);
-        }
-    }
-
     /// What came through a door.
     pub(crate) fn door(&self, door: Protocol) -> DoorTally {
         let mut tally = DoorTally::default();
@@ -230,6 +231,8 @@ impl Status {
             let (opened, closed) = (read(&counts.opened), read(&counts.closed));
             tally.allowed += read(&counts.allowed);
             tally.denied += read(&counts.denied);
+            // In this order, lest there be more of these than of those.
+            tally.undecided += read(&counts.undecided);
             tally.failed += read(&counts.failed);
             tally.connections += opened;
             tally.open += opened.saturating_sub(closed);
@@ -285,7 +288,8 @@ mod tests {
             thread.store_times.add(Span::from_micros(micros));
         }
         let door = status.door(Protocol::Resp);
-        let expected = DoorTally { allowed: 3, denied: 1, failed: 0, connections: 4, open: 4 };
+        let expected =
+            DoorTally { allowed: 3, denied: 1, connections: 4, open: 4, ..DoorTally::default() };
         assert_eq!((door, status.door(Protocol::Grpc).failed), (expected, 4));
         let times = status.times(|thread| &thread.store_times);
         assert_eq!((times.at_most[0], times.at_most[1], times.at_most[10]), (2, 3, 3));

@@ -3,12 +3,19 @@
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 
+use tidegate::store::breaker::Breaker;
+use tidegate::store::deny_cache::DenyCache;
+use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Charge, Store, StoreError};
-use tidegate::{Decision, Explanation, Key, Limit, Timestamp};
+use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::{Clock, Decision, Explanation, Key, Limit, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
+
+/// Servers that many daemons share, and what is answered while they are away. The order of the layers is
+/// argued in ADR 14.
+pub(crate) type SharedStore = Fallback<Breaker<RedisStore>>;
 
 /// One of the stores.
 #[derive(Debug)]
@@ -16,8 +23,8 @@ use tokio::sync::oneshot;
 pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
-    /// In Redis or Valkey.
-    Redis(RedisStore),
+    /// In Redis or Valkey; what they deny is repeated here for a while.
+    Redis(DenyCache<SharedStore>),
 }
 
 impl Store for AnyStore {
@@ -26,7 +33,7 @@ impl Store for AnyStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Basis, StoreError> {
         match self {
             Self::Memory(store) => Store::decide(store, now, charges, decisions).await,
             Self::Redis(store) => store.decide(now, charges, decisions).await,
@@ -38,7 +45,7 @@ impl Store for AnyStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Basis, StoreError> {
         match self {
             Self::Memory(store) => Store::decide_each(store, now, charges, decisions).await,
             Self::Redis(store) => store.decide_each(now, charges, decisions).await,
@@ -82,20 +89,27 @@ pub(crate) struct StoreThread {
 }
 
 impl StoreThread {
-    /// Connects, and keeps the connections.
-    pub(crate) fn connect(config: RedisConfig) -> Result<(Self, RedisStore), StoreError> {
+    /// Connects, and keeps the connections. Probes and bookings run on the thread as well.
+    pub(crate) fn connect(
+        config: RedisConfig,
+        fallback: FallbackConfig,
+        clock: Clock,
+    ) -> Result<(Self, DenyCache<SharedStore>), StoreError> {
         let failed =
             |why: std::io::Error| StoreError::Unavailable(format!("cannot start: {why}").into());
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
-        let store = runtime.block_on(RedisStore::connect(config))?;
+        let store = runtime.block_on(async {
+            let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
+            Fallback::start(store, fallback, clock).map_err(failed)
+        })?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {
             // Ends when the sender is gone, whatever became of it.
             let _ = runtime.block_on(stopped);
         });
         let thread = Mutex::new(Some(thread.map_err(failed)?));
-        Ok((Self { stop: Some(stop), thread }, store))
+        Ok((Self { stop: Some(stop), thread }, DenyCache::new(store)))
     }
 }
 

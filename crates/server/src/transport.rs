@@ -7,6 +7,13 @@ pub(crate) mod resp;
 pub(crate) mod rls;
 mod stream;
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use crate::tls::Tls;
 
 pub(crate) use self::stream::Stream;
@@ -56,4 +63,14 @@ impl Protocol {
 pub(crate) struct Door {
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<Tls>,
+}
+
+/// Waits at most so long. What need not wait at all does not even look at the clock.
+pub(crate) async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));
+    match first.await {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => timeout(patience, future).await.ok(),
+    }
 }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::gate::Gate;
 use crate::listener::Socket;
 use crate::settings::Settings;
+use crate::status::Counters;
 use crate::transport::admin::{self, Access};
 use crate::transport::{Door, Protocol, grpc, http, resp};
 
@@ -81,8 +82,7 @@ async fn receive(visitor: Visitor, house: House) {
         let Some(encrypted) = tls.accept(stream).await else { return };
         stream = encrypted;
     }
-    let counters = Arc::clone(house.gate.counters());
-    counters.count_opened(door.protocol);
+    let _open = Open::new(house.gate.counters(), door.protocol);
     match door.protocol {
         Protocol::Resp => resp::converse(stream, house).await,
         Protocol::Http => http::converse(stream, house).await,
@@ -90,6 +90,24 @@ async fn receive(visitor: Visitor, house: House) {
         Protocol::Admin => admin::converse(stream, house, Access::Whole).await,
         Protocol::Metrics => admin::converse(stream, house, Access::Metrics).await,
     }
-    counters.count_closed(door.protocol);
     drop(place);
+}
+
+/// A connection that is counted, until it ends in whatever way.
+struct Open {
+    counters: Arc<Counters>,
+    protocol: Protocol,
+}
+
+impl Open {
+    fn new(counters: &Arc<Counters>, protocol: Protocol) -> Self {
+        counters.count_opened(protocol);
+        Self { counters: Arc::clone(counters), protocol }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.counters.count_closed(self.protocol);
+    }
 }

@@ -21,9 +21,9 @@
 //! At most [`MAX_TOLD`] limits are told, the one that speaks among them; of a name at most
 //! [`MAX_NAME`] letters; no number has more than the 15 digits that structured fields allow.
 
-use std::fmt::Write;
-
 use tidegate_core::{Decision, Limit, Span, Timestamp};
+
+use crate::digits;
 
 /// The most limits that one answer tells of: proxies put a bound on heads.
 pub const MAX_TOLD: usize = 8;
@@ -110,19 +110,18 @@ impl Fields {
             }
             quote(field, told.name);
         }
-        // Nobody fails to write into a text.
-        let _ = write!(policy, ";q={}", limit.min(MAX_INTEGER));
+        parameter(policy, ";q=", limit.min(MAX_INTEGER));
         if let Limit::InFlight(_) = told.limit {
             policy.push_str(";qu=\"concurrent-requests\"");
         }
         // Less than a second cannot be said.
         if let Some(length) = told.length().filter(|length| length.as_micros() >= SECOND) {
-            let _ = write!(policy, ";w={}", seconds(length));
+            parameter(policy, ";w=", seconds(length));
         }
-        let _ = write!(state, ";r={}", remaining.min(MAX_INTEGER));
+        parameter(state, ";r=", remaining.min(MAX_INTEGER));
         if let Some(wait) = told.until_more(now) {
             let least = u64::from(remaining == 0 || !told.decision.is_allowed());
-            let _ = write!(state, ";t={}", seconds(wait).max(least));
+            parameter(state, ";t=", seconds(wait).max(least));
         }
     }
 
@@ -219,9 +218,20 @@ const fn mix(whose: u64, window: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Adds a parameter of structured fields.
+fn parameter(field: &mut String, key: &str, number: u64) {
+    field.push_str(key);
+    digits::push(field, number);
+}
+
 /// Adds a string of structured fields; what cannot stand in one becomes a line below.
 fn quote(field: &mut String, name: &str) {
     field.push('"');
+    if name.len() <= MAX_NAME && digits::is_plain(name) {
+        field.push_str(name);
+        field.push('"');
+        return;
+    }
     for letter in name.chars().take(MAX_NAME) {
         match letter {
             '"' | '\\' => field.extend(['\\', letter]),

@@ -41,6 +41,7 @@
 
 mod builder;
 mod clock;
+mod digits;
 pub mod headers;
 mod key;
 mod limiter;
@@ -49,6 +50,8 @@ mod permit;
 #[cfg(feature = "policy")]
 pub mod policy;
 mod quick;
+#[cfg(any(feature = "policy", feature = "redis"))]
+mod scaling;
 #[cfg(feature = "redis")]
 mod shared;
 #[cfg(feature = "redis")]
@@ -93,3 +96,8 @@ struct ShareLimitsGuide;
 #[cfg(all(doctest, feature = "policy"))]
 #[doc = include_str!("../../../docs/guide/write-a-policy.md")]
 struct WriteAPolicyGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/guide/when-redis-is-down.md")]
+struct WhenRedisIsDownGuide;

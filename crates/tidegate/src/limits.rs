@@ -30,7 +30,7 @@ impl Entry {
 
     #[inline(always)]
     pub(crate) fn charge<'a>(&'a self, text: &'a [u8], op: Op) -> Charge<'a> {
-        Charge { key: Key::new(self.scope, text), limit: &self.limit, op }
+        Charge::new(Key::new(self.scope, text), &self.limit, op)
     }
 }
 
@@ -165,7 +165,7 @@ fn decide<'a>(
 ) {
     let charge = |i: usize| {
         let (key, op) = charges(i);
-        Charge { key: Key::new(limits[i].scope, key), limit: &limits[i].limit, op }
+        Charge::new(Key::new(limits[i].scope, key), &limits[i].limit, op)
     };
     let together = matches!(charges(0).1, Op::Take(1..));
     match limits.len() {

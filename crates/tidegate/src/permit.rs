@@ -83,7 +83,7 @@ impl Drop for Permit {
         for held in &self.leases {
             let key = Key::new(held.scope, &self.key);
             let op = Op::Release(held.lease);
-            shared.store.decide(now, &Charge { key, limit: &held.limit, op });
+            shared.store.decide(now, &Charge::new(key, &held.limit, op));
         }
         self.limiter.freed_by_permit(&self.key);
     }

@@ -113,7 +113,7 @@ impl<S: Store + 'static> SharedLimiter<S> {
             .zip(keys)
             .map(|(entry, key)| {
                 let key = Key::new(entry.scope, key.as_ref()).tagged(tag);
-                Charge { key, limit: &entry.limit, op: Op::Take(1) }
+                Charge::new(key, &entry.limit, Op::Take(1))
             })
             .collect();
         self.decide(&charges).await.map(|decisions| fold(&decisions))

@@ -187,7 +187,7 @@ impl<S: Store + 'static> Held<S> {
         let mut allowed = Ok(true);
         for taken in taken {
             let key = Key::new(taken.scope, &self.key);
-            let charge = Charge { key, limit: &taken.limit, op: op(taken.lease) };
+            let charge = Charge::new(key, &taken.limit, op(taken.lease));
             match self.limiter.decide(&[charge]).await {
                 Ok(decisions) => {
                     let renewed = decisions.iter().all(tidegate_core::Decision::is_allowed);

@@ -1,18 +1,28 @@
 //! Where state lives, and what is asked of it.
 
+#[cfg(feature = "redis")]
+pub mod breaker;
+pub mod deny_cache;
 mod error;
+#[cfg(feature = "redis")]
+pub mod fallback;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+mod sight;
+mod terms;
 
 use std::future::Future;
 use std::slice;
+use std::sync::OnceLock;
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
 
 use crate::key::Key;
 
 pub use error::{Misconfigured, StoreError};
+pub use sight::Sight;
+pub use terms::{Basis, OnStoreFailure, Terms};
 
 /// One operation on one key of one limit. Everything a store does is a charge: taking, giving
 /// back, resetting and reading go the same way, so whatever sits in front of a store sees them all.
@@ -24,9 +34,32 @@ pub struct Charge<'a> {
     pub limit: &'a Limit,
     /// To do what.
     pub op: Op,
+    /// On what terms.
+    pub terms: Terms,
+    /// Where a store leaves what it denied this on, if somebody wants to know. Layers pass it on.
+    pub sight: Option<&'a OnceLock<Sight>>,
 }
 
-impl Charge<'_> {
+impl<'a> Charge<'a> {
+    /// A charge on terms that nobody has named.
+    #[inline(always)]
+    pub const fn new(key: Key<'a>, limit: &'a Limit, op: Op) -> Self {
+        let terms = Terms { on_store_failure: None, refund_staleness: None };
+        Self { key, limit, op, terms, sight: None }
+    }
+
+    /// The same on these terms.
+    #[must_use]
+    pub const fn on(self, terms: Terms) -> Self {
+        Self { terms, ..self }
+    }
+
+    /// The same, and what it is denied on is left here.
+    #[must_use]
+    pub const fn seen_in(self, sight: &'a OnceLock<Sight>) -> Self {
+        Self { sight: Some(sight), ..self }
+    }
+
     /// Whether this is an operation that can be denied, and so is decided together with others.
     pub(crate) const fn asks(&self) -> bool {
         matches!(self.op, Op::Take(_) | Op::Read(_))
@@ -47,7 +80,7 @@ pub trait Store: Send + Sync {
     ///
     /// Takes are all or nothing: if one is denied, none is charged. What is never denied (giving
     /// back, resetting and so on) is carried out each alone. `now` is the caller's clock, which a
-    /// shared store sets aside for its own.
+    /// shared store sets aside for its own. Says how the decisions were come by.
     ///
     /// # Panics
     /// If there are more than [`MAX_TOGETHER`] charges.
@@ -56,7 +89,7 @@ pub trait Store: Send + Sync {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    ) -> impl Future<Output = Result<Basis, StoreError>> + Send;
 
     /// Decides charges each alone, in order, and appends one decision each; nothing is appended on
     /// an error, though some may have been charged by then.
@@ -67,16 +100,19 @@ pub trait Store: Send + Sync {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+    ) -> impl Future<Output = Result<Basis, StoreError>> + Send {
         async move {
-            let before = decisions.len();
+            let (before, mut basis) = (decisions.len(), Basis::Store);
             for charge in charges {
-                if let Err(error) = self.decide(now, slice::from_ref(charge), decisions).await {
-                    decisions.truncate(before);
-                    return Err(error);
+                match self.decide(now, slice::from_ref(charge), decisions).await {
+                    Ok(own) => basis = basis.max(own),
+                    Err(error) => {
+                        decisions.truncate(before);
+                        return Err(error);
+                    }
                 }
             }
-            Ok(())
+            Ok(basis)
         }
     }
 
@@ -87,6 +123,20 @@ pub trait Store: Send + Sync {
         key: Key<'_>,
         limit: &Limit,
     ) -> impl Future<Output = Result<Explanation, StoreError>> + Send;
+
+    /// Which of the store's servers decides on a charge, by number: what goes wrong with one says
+    /// nothing of the others.
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        let _ = charge;
+        0
+    }
+
+    /// Whether it is worth asking about a charge at all; an error if its server is known to be away.
+    /// Asks nobody.
+    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        let _ = (now, charge);
+        Ok(())
+    }
 
     /// Some limit has new numbers from now on. While other nodes still have the old ones, a state
     /// that seems impossible may be sound, and repairing it would refill it for them.

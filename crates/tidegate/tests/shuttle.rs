@@ -44,7 +44,7 @@ impl Town {
     fn ask(&self, key: u64, op: Op) -> Decision {
         let text = self.text(key);
         let key = Key::new(self.scope, &text);
-        self.store.decide(NOW, &Charge { key, limit: &self.limit, op })
+        self.store.decide(NOW, &Charge::new(key, &self.limit, op))
     }
 
     fn take(&self, key: u64) -> u64 {
@@ -54,8 +54,7 @@ impl Town {
     /// One unit of each key, or of none.
     fn take_together(&self, keys: &[u64]) -> u64 {
         let texts: Vec<[u8; 8]> = keys.iter().map(|key| self.text(*key)).collect();
-        let charge =
-            |text| Charge { key: Key::new(self.scope, text), limit: &self.limit, op: Op::Take(1) };
+        let charge = |text| Charge::new(Key::new(self.scope, text), &self.limit, Op::Take(1));
         let charges: Vec<Charge<'_>> = texts.iter().map(|text| charge(text)).collect();
         self.store.decide_together(NOW, &charges, |_| {}).into()
     }
@@ -229,7 +228,7 @@ fn a_state_that_changes_tables_is_moved_once() {
             move || {
                 let text = town.text(1);
                 let key = Key::new(town.scope, &text);
-                let charge = Charge { key, limit: &wide, op: Op::Take(1) };
+                let charge = Charge::new(key, &wide, Op::Take(1));
                 (0..2).filter(|_| town.store.decide(NOW, &charge).is_allowed()).count() as u64
             }
         });

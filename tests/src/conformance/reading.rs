@@ -190,6 +190,14 @@ impl ExpectedLimit {
                     && capacity.or(*requests_per_unit).is_none_or(|it| it == *told_capacity)
                     && unit.as_ref().is_none_or(|unit| Some(unit_of(unit)) == *told_unit)
             }
+            (
+                Self::Numbers { name, capacity, requests_per_unit, .. },
+                Limiting::Ours { name: told_name, capacity: told_capacity },
+            ) => {
+                name.as_ref().is_none_or(|name| name.is_empty() || name == told_name)
+                    && !told_name.is_empty()
+                    && capacity.or(*requests_per_unit).is_none_or(|it| it == *told_capacity)
+            }
             _ => false,
         }
     }

@@ -1,12 +1,14 @@
 //! Certificates of one server: an authority, the server's, a client's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
+
+use tidegate_server::{Listen, TlsFiles};
 
 use super::folder::Folder;
 
@@ -38,6 +40,28 @@ impl Certificates {
         let folder = Folder::create();
         let certificates = Self::create(&folder);
         Self { _folder: Some(Arc::new(folder)), ..certificates }
+    }
+
+    /// Where a door listens that shows the server's certificate, and asks nobody for theirs.
+    pub fn door(&self) -> Listen {
+        let tls = TlsFiles {
+            certificate: self.server.certificate.clone(),
+            key: self.server.key.clone(),
+            client_authority: None,
+            client_names: Vec::new(),
+        };
+        Listen { tls: Some(tls), ..Listen::from(([127, 0, 0, 1], 0)) }
+    }
+
+    /// The same, where clients have to be signed by this authority, and bear one of these names if
+    /// there are any.
+    pub fn door_for(&self, authority: &Path, names: &[&str]) -> Listen {
+        let mut door = self.door();
+        if let Some(tls) = &mut door.tls {
+            tls.client_authority = Some(authority.to_owned());
+            tls.client_names = names.iter().map(|&name| name.to_owned()).collect();
+        }
+        door
     }
 
     pub(crate) fn create(folder: &Folder) -> Self {

@@ -112,8 +112,9 @@ pub(crate) fn dependencies_point_one_way(crates: &[Crate]) -> Vec<Violation> {
         for dependency in &package.dependencies {
             let ours = crates.iter().any(|other| other.name == dependency.name);
             let is_lower = rank_of(&dependency.name).is_some_and(|lower| lower < rank);
-            // A crate's tests may turn on its own features.
-            let is_own_test = dependency.name == package.name && dependency.kind == Kind::Test;
+            // A crate's tests may turn on its own features, and start the servers of the others.
+            let is_own_test = dependency.kind == Kind::Test
+                && [&*package.name, "tidegate-tests"].contains(&&*dependency.name);
             if ours && !is_lower && !is_own_test {
                 let advice = format!(
                     "may not depend on {}: core ← tidegate ← sim, server ← cli",

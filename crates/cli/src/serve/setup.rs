@@ -1,11 +1,13 @@
 //! From settings to a gate and a server.
 
 use std::fs;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
 use tidegate::Clock;
 use tidegate::policy::Switch;
+use tidegate::store::OnStoreFailure;
+use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate_server::{
@@ -65,7 +67,18 @@ pub(super) fn gate(chosen: &Chosen) -> Result<Gate, String> {
     if let Some((certificate, key)) = pair {
         config = config.tls_certificate(contents(&certificate)?, contents(&key)?);
     }
-    Gate::connect(config).map_err(wrong)
+    Gate::connect_with(config, fallback(chosen)).map_err(wrong)
+}
+
+/// What is answered while Redis is away.
+fn fallback(chosen: &Chosen) -> FallbackConfig {
+    let nodes = chosen.number("nodes").and_then(|nodes| u32::try_from(nodes).ok());
+    let word = chosen.text("store.on_failure").unwrap_or_default();
+    let otherwise = OnStoreFailure::ALL.into_iter().find(|mode| mode.as_str() == word);
+    FallbackConfig {
+        nodes: nodes.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN),
+        otherwise: otherwise.unwrap_or_default(),
+    }
 }
 
 /// What overrules the policy from the start.

@@ -66,6 +66,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("threads", Kind::Number(1, 1_024), "How many threads answer; one per core if nothing")
         .flag("threads"),
     setting(
+        "nodes",
+        Kind::Number(1, 1 << 20),
+        "On how many nodes requests come in: while Redis is away, each lets in its share of one and a half times a limit",
+    )
+    .default("1"),
+    setting(
         "policy.files",
         Kind::List,
         "Policy files, or folders of which every .yaml and .yml file is read",
@@ -170,6 +176,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "Requests under way per Redis server; more are refused at once",
     )
     .default("1024"),
+    setting(
+        "store.on_failure",
+        Kind::Choice(&["local", "allow", "deny"]),
+        "What limits that come with the request answer while Redis is away; those of a policy say it themselves (`on_store_failure`)",
+    )
+    .default("local"),
     setting("store.wait_at_start", Kind::Flag, "Do not start while Redis is away").default("false"),
     setting(
         "store.tls.authority",

@@ -107,6 +107,11 @@ impl Bucket {
         self.capacity
     }
 
+    /// What starts without delay: all of the capacity, unless the bucket spaces what it admits.
+    pub const fn burst(&self) -> u64 {
+        self.burst
+    }
+
     /// The time that `units` take to refill, exactly; `None` for more than the bucket holds.
     pub fn time_of(&self, units: u64) -> Option<Moment> {
         let (ticks, part) = (units <= self.capacity).then(|| self.interval.times(units))?;

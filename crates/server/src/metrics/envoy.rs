@@ -19,11 +19,10 @@ pub(crate) fn stats(gate: &Gate) -> String {
     };
     let status = gate.status();
     let (policy, grpc) = (status.policy(), status.door(Protocol::Grpc));
-    let (away, refused) = status.store_errors();
-    line("ratelimit.service.call.should_rate_limit.redis_error", away + refused);
+    line("ratelimit.service.call.should_rate_limit.redis_error", grpc.undecided);
     line(
         "ratelimit.service.call.should_rate_limit.service_error",
-        grpc.failed.saturating_sub(away + refused),
+        grpc.failed.saturating_sub(grpc.undecided),
     );
     line("ratelimit.service.config_load_error", policy.refused);
     line("ratelimit.service.config_load_success", policy.loaded);
@@ -110,10 +109,9 @@ pub(super) fn metrics(gate: &Gate, page: &mut Page) {
     }
     let status = gate.status();
     let grpc = status.door(Protocol::Grpc);
-    let (away, refused) = status.store_errors();
     for (kind, count) in [
-        ("redis_error", away + refused),
-        ("service_error", grpc.failed.saturating_sub(away + refused)),
+        ("redis_error", grpc.undecided),
+        ("service_error", grpc.failed.saturating_sub(grpc.undecided)),
     ] {
         page.line("ratelimit_service_should_rate_limit_error", &[("err_type", kind)], count);
     }

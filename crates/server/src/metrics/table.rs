@@ -76,9 +76,46 @@ pub(crate) static METRICS: &[Metric] = &[
         "Decisions on a state that keys without room share.",
     ),
     counter(
+        "tidegate_deny_cache_hits_total",
+        "",
+        "Charges that were denied without asking Redis, because Redis had and nothing could have changed.",
+    ),
+    gauge("tidegate_deny_cache_entries", "", "Denials that are remembered, at most 65536."),
+    counter(
         "tidegate_store_errors_total",
         "kind",
         "Requests that Redis did not answer (away), or refused so that somebody has to act (refused).",
+    ),
+    gauge(
+        "tidegate_store_circuit",
+        "endpoint, state",
+        "1 for how a Redis server is asked: by all (closed), by nobody but a probe (open), by more and more (ramping). Servers are numbered, 64 are told apart; `/v1/status` tells their addresses.",
+    ),
+    counter(
+        "tidegate_store_circuit_trips_total",
+        "endpoint",
+        "How often a Redis server was found to be gone.",
+    ),
+    counter(
+        "tidegate_fallback_charges_total",
+        "mode",
+        "Charges that were decided without Redis: by this node's share of the limit (local), let in (allow), kept out (deny).",
+    ),
+    gauge(
+        "tidegate_fallback_owing_keys",
+        "",
+        "Keys that were let in without Redis, to be booked there; at most 65,536.",
+    ),
+    counter(
+        "tidegate_fallback_booked_keys_total",
+        "",
+        "Keys that were booked when Redis was back, each as often as it was.",
+    ),
+    counter("tidegate_fallback_booked_units_total", "", "Units that were booked with them."),
+    counter(
+        "tidegate_fallback_forgotten_units_total",
+        "",
+        "Units let in without Redis that will not be booked, for want of room.",
     ),
     histogram("tidegate_store_seconds", "", "How long requests waited for Redis."),
     counter(

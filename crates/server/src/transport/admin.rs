@@ -12,7 +12,6 @@ mod change;
 mod told;
 
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,15 +19,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
 use hyper::http::request::Parts;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Stream;
-use super::http::Patient;
+use super::http::{self, Bounds};
 use crate::gate::Gate;
 use crate::metrics;
 use crate::settings::Settings;
@@ -72,32 +69,19 @@ pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
         let office = &office;
         async move { Ok::<_, Infallible>(office.answer(request).await) }
     });
-    let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(TIME.min(office.settings.idle_after))
-        .max_buf_size(MAX_HEAD);
-    let stream = TokioIo::new(Patient::new(stream, TIME));
-    let mut connection = pin!(builder.serve_connection(stream, service));
-    let is_stopping = tokio::select! {
-        biased;
-        // That it broke off concerns nobody but the peer, who knows.
-        _ = connection.as_mut() => false,
-        _ = stopped.wait_for(|stopped| *stopped) => true,
-    };
-    if is_stopping {
-        connection.as_mut().graceful_shutdown();
-        let _ = connection.await;
-    }
+    let head_time = TIME.min(office.settings.idle_after);
+    let bounds = Bounds { head: MAX_HEAD, head_time, taking: TIME };
+    http::serve(stream, &bounds, service, &mut stopped).await;
 }
 
 /// What can be asked, and what for.
-const PATHS: [(&str, &str); 12] = [
+const PATHS: [(&str, &str); 13] = [
     ("/metrics", "what was counted, for Prometheus"),
     ("/stats", "what was counted, as envoyproxy/ratelimit tells it"),
     ("/rlconfig", "every limit of the policy, as envoyproxy/ratelimit tells it"),
     ("/healthz", "whether the process lives"),
     ("/readyz", "whether it is ready: a policy, a store, and not about to end"),
+    ("/v1/status", "how it is, whether its store answers, and what is owed there"),
     ("/v1/policy", "which policy is in force, and what overrules it"),
     ("/v1/hot-keys", "which keys come most, and which are denied most"),
     ("/v1/reset", "POST: lets a key, or whoever descriptors are about, start afresh"),
@@ -135,9 +119,13 @@ impl Office {
             "/rlconfig" => plain(StatusCode::OK, &metrics::rules(gate)),
             "/healthz" => plain(StatusCode::OK, "ok\n"),
             "/readyz" => match told::hindrance(gate).await {
+                None if gate.is_degraded() => {
+                    plain(StatusCode::OK, "ready, but the store is away: /v1/status tells more\n")
+                }
                 None => plain(StatusCode::OK, "ready\n"),
                 Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
             },
+            "/v1/status" => document(&told::status(gate).await),
             "/v1/policy" => document(&told::policy(gate)),
             "/v1/hot-keys" => document(&told::hot_keys(gate)),
             "/v1/overrides" => document(&told::overrides(gate)),
@@ -217,4 +205,22 @@ fn typed(status: StatusCode, text: &str, kind: &'static str) -> Reply {
     let guard = HeaderValue::from_static("nosniff");
     reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, guard);
     reply
+}
+
+/// A change, from a fuzzer: nobody is let in without the token, and what is carried out is told.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn try_change(gate: &Gate, head: &Parts, body: &[u8]) {
+    let settings = Settings { token: Some("s3cret".into()), ..Settings::default() };
+    if access::check(head, &settings).is_ok() {
+        let shown = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        assert!(shown.is_some_and(|shown| shown.ends_with(b"s3cret")), "{shown:?}");
+    }
+    // Refused or not: what it says is read.
+    match change::carry_out(gate, head, body).await {
+        Ok(told) => assert!(told.is_object(), "{told}"),
+        Err(why) => assert!(!why.is_empty(), "a refusal says why"),
+    }
+    for told in [told::policy(gate), told::overrides(gate), told::switches(gate)] {
+        assert!(told.is_object(), "{told}");
+    }
 }

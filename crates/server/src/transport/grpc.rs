@@ -6,43 +6,45 @@
 //! ```
 //!
 //! Nothing stands between HTTP/2 and the decision: the message is read where it lies, and the answer
-//! is written once.
+//! is written once. Calls that came together are answered together, at once or when the store has
+//! answered, by the connection's own task: waking one of each call's own costs more than the call.
 //!
 //! # Bounds
 //! A connection has at most [`MAX_STREAMS`] requests under way, each with at most [`MAX_HEAD`] bytes of
 //! head and a message of [`MAX_MESSAGE`](super::rls::MAX_MESSAGE), which has to come within
-//! [`BODY_TIME`]. Whoever opens streams only to reset them is cut off after [`MAX_RESETS`].
+//! [`BODY_TIME`](call::BODY_TIME). Whoever opens streams only to reset them is cut off after [`MAX_RESETS`].
 
 mod body;
+mod call;
 mod health;
 mod message;
 mod reflection;
 mod status;
 
-use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::body::{Bytes, Incoming};
-use hyper::header::HeaderMap;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong, RecvStream};
+use hyper::body::Bytes;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use self::body::Body;
-use self::message::Messages;
-use self::status::{Code, Status};
 use super::Stream;
-use super::rls::{self, Question, Told};
 use crate::gate::Gate;
 use crate::settings::Settings;
 use crate::worker::House;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::call::try_call;
 
 /// The most requests under way on one connection.
 const MAX_STREAMS: u32 = 128;
@@ -53,8 +55,8 @@ const MAX_HEAD: u32 = 16 << 10;
 /// The most streams that a peer may reset before anybody has looked at them.
 const MAX_RESETS: usize = 64;
 
-/// How many bytes of a connection's messages may be on their way to us.
-const WINDOW: u32 = 1 << 20;
+/// How many bytes of a connection's messages may be on their way to us, and of one stream's.
+const WINDOWS: (u32, u32) = (1 << 20, 128 << 10);
 
 /// How many bytes of answers a stream holds that its peer does not take.
 const MAX_UNSENT: usize = 64 << 10;
@@ -65,13 +67,13 @@ const FIRST_TIME: Duration = Duration::from_secs(60);
 /// How long a connection that nobody uses may take to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a message may take to come.
-const BODY_TIME: Duration = Duration::from_secs(30);
-
 /// How often a silent peer is asked whether it is there, and how long it may take to say so.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 type Reply = Response<Body>;
+
+/// A call that came, and where its answer goes.
+type Call = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// A connection, as its requests see it.
 #[derive(Debug)]
@@ -88,129 +90,152 @@ pub(crate) async fn converse(stream: Stream, house: House) {
     let House { gate, settings, mut stopped } = house;
     let asked = AtomicU64::new(0);
     let visit = Arc::new(Visit { gate, settings, stopped: stopped.clone(), asked });
-    let guest = Arc::clone(&visit);
-    let service = service_fn(move |request| {
-        let visit = Arc::clone(&guest);
-        async move { Ok::<_, Infallible>(route(&visit, request).await) }
-    });
-    let connection = builder().serve_connection(TokioIo::new(stream), service);
-    let mut connection = pin!(connection);
-    let mut aged = pin!(sleep(about(visit.settings.max_age)));
-    let idle_after = visit.settings.idle_after;
-    let (mut patience, mut seen) = (FIRST_TIME.min(idle_after), 0);
-    let grace = loop {
-        tokio::select! {
-            biased;
-            // That it broke off concerns nobody but the peer, who knows.
-            _ = connection.as_mut() => return,
-            // The worker sees to it that this ends.
-            _ = stopped.wait_for(|stopped| *stopped) => break Duration::MAX,
-            () = aged.as_mut() => break visit.settings.max_age_grace,
-            () = sleep(patience) => {
-                let asked = visit.asked.load(Ordering::Relaxed);
-                // One is ours, one the service's; any other belongs to a request under way.
-                if asked == seen && Arc::strong_count(&visit) == 2 {
-                    break IDLE_GRACE;
-                }
-                (patience, seen) = (idle_after, asked);
-            }
-        }
+    let first_time = FIRST_TIME.min(visit.settings.idle_after);
+    let greeted = tokio::select! {
+        biased;
+        greeted = timeout(first_time, builder().handshake(stream)) => greeted,
+        // Who has not even said what it speaks has asked for nothing.
+        _ = stopped.wait_for(|stopped| *stopped) => return,
     };
+    let Ok(Ok(connection)) = greeted else { return };
+    let (calls, waiting) = (Vec::new(), FuturesUnordered::new());
+    let mut line = Line { connection, visit, calls, waiting };
+    // That it broke off concerns nobody but the peer, who knows.
+    let Some(grace) = line.until_it_should_end(first_time, &mut stopped).await else { return };
     // The peer is told to ask elsewhere; what it has asked already is answered.
-    connection.as_mut().graceful_shutdown();
-    let _ = timeout(grace, connection).await;
+    line.connection.graceful_shutdown();
+    let _ = timeout(grace, poll_fn(|context| line.poll_answer(context))).await;
 }
 
-fn builder() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+/// A connection and those who ask on it.
+struct Line {
+    connection: Connection<Stream, Bytes>,
+    visit: Arc<Visit>,
+    /// What has come and is to be answered next; as many as there may be streams.
+    calls: Vec<Call>,
+    /// Those that could not be answered at once; as many again at most.
+    waiting: FuturesUnordered<BoxFuture<'static, ()>>,
+}
+
+impl Line {
+    /// Answers until there is a reason to part, and says how long that may take; `None` if it is over
+    /// already.
+    async fn until_it_should_end(
+        &mut self,
+        mut patience: Duration,
+        stopped: &mut watch::Receiver<bool>,
+    ) -> Option<Duration> {
+        let visit = Arc::clone(&self.visit);
+        let settings = &visit.settings;
+        let mut pings = Pings::new(self.connection.ping_pong()?);
+        let mut aged = pin!(sleep(about(settings.max_age)));
+        let mut idle = pin!(sleep(patience));
+        let mut seen = 0;
+        let mut silent = pin!(sleep(KEEP_ALIVE.0));
+        loop {
+            tokio::select! {
+                biased;
+                () = poll_fn(|context| self.poll_answer(context)) => return None,
+                // The worker sees to it that this ends.
+                _ = stopped.wait_for(|stopped| *stopped) => return Some(Duration::MAX),
+                () = aged.as_mut() => return Some(settings.max_age_grace),
+                () = idle.as_mut() => {
+                    let asked = visit.asked.load(Ordering::Relaxed);
+                    // One is ours, one the line's; any other belongs to a request under way.
+                    if asked == seen && Arc::strong_count(&visit) == 2 {
+                        return Some(IDLE_GRACE);
+                    }
+                    (patience, seen) = (settings.idle_after, asked);
+                    idle.set(sleep(patience));
+                }
+                () = poll_fn(|context| pings.poll_pong(context)) => {
+                    silent.set(sleep(KEEP_ALIVE.0));
+                }
+                () = silent.as_mut() => {
+                    let wait = pings.send(visit.asked.load(Ordering::Relaxed))?;
+                    silent.set(sleep(wait));
+                }
+            }
+        }
+    }
+
+    /// Answers whatever comes. Ready when the connection has ended.
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let ended = loop {
+                match self.connection.poll_accept(context) {
+                    Poll::Ready(Some(Ok(call))) => self.calls.push(call),
+                    Poll::Ready(Some(Err(_)) | None) => break Poll::Ready(()),
+                    Poll::Pending => break Poll::Pending,
+                }
+            };
+            let mut has_answered = !self.calls.is_empty();
+            // Only now, so that the answers leave in one write: the next look for calls sends them.
+            for call in self.calls.drain(..) {
+                self.visit.asked.fetch_add(1, Ordering::Relaxed);
+                self.waiting.extend(call::begin(&self.visit, call, context));
+            }
+            while let Poll::Ready(Some(())) = self.waiting.poll_next_unpin(context) {
+                has_answered = true;
+            }
+            if ended.is_ready() || !has_answered {
+                return ended;
+            }
+        }
+    }
+}
+
+/// Asks a silent peer whether it is there.
+struct Pings {
+    pings: PingPong,
+    is_awaited: bool,
+    /// How many requests there had been when it was last looked at.
+    asked: u64,
+}
+
+impl Pings {
+    const fn new(pings: PingPong) -> Self {
+        Self { pings, is_awaited: false, asked: 0 }
+    }
+
+    /// Asks, unless it has been heard of since the last time, and says when to come again; `None` if
+    /// the peer is gone.
+    fn send(&mut self, asked: u64) -> Option<Duration> {
+        let has_spoken = std::mem::replace(&mut self.asked, asked) != asked;
+        if has_spoken {
+            return Some(KEEP_ALIVE.0);
+        }
+        if self.is_awaited || self.pings.send_ping(Ping::opaque()).is_err() {
+            return None;
+        }
+        self.is_awaited = true;
+        Some(KEEP_ALIVE.1)
+    }
+
+    /// Ready when the peer has said that it is there.
+    fn poll_pong(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_awaited && matches!(self.pings.poll_pong(context), Poll::Ready(Ok(_))) {
+            self.is_awaited = false;
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
     builder
-        .timer(TokioTimer::new())
-        .auto_date_header(false)
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD)
         .max_pending_accept_reset_streams(MAX_RESETS)
-        .max_local_error_reset_streams(MAX_RESETS)
-        .initial_connection_window_size(WINDOW)
-        .max_send_buf_size(MAX_UNSENT)
-        .keep_alive_interval(KEEP_ALIVE.0)
-        .keep_alive_timeout(KEEP_ALIVE.1);
+        .max_local_error_reset_streams(Some(MAX_RESETS))
+        .initial_connection_window_size(WINDOWS.0)
+        .initial_window_size(WINDOWS.1)
+        .max_send_buffer_size(MAX_UNSENT);
     builder
 }
 
 /// A tenth more or less, so that those who came together do not leave together.
 fn about(span: Duration) -> Duration {
     (span / 1_000).saturating_mul(fastrand::u32(900..=1_100))
-}
-
-async fn route(visit: &Arc<Visit>, request: Request<Incoming>) -> Reply {
-    visit.asked.fetch_add(1, Ordering::Relaxed);
-    if let Some(refused) = status::not_grpc(&request) {
-        return refused;
-    }
-    match request.uri().path() {
-        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => {
-            body::unary(should_rate_limit(visit, request).await)
-        }
-        "/grpc.health.v1.Health/Check" => body::unary(health::check(visit, request).await),
-        "/grpc.health.v1.Health/Watch" => health::watch(visit, request).await,
-        // One and the same under two names.
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-        | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
-            reflection::converse(visit, request)
-        }
-        path => {
-            let text = format!("there is no method {path}");
-            Status::new(Code::Unimplemented, text).reply()
-        }
-    }
-}
-
-async fn should_rate_limit(visit: &Visit, request: Request<Incoming>) -> Result<Bytes, Status> {
-    let deadline = deadline(request.headers());
-    let message = only_message(request).await?;
-    let question = Question::read(&message)?;
-    let descriptors = question.descriptors();
-    let asked = question.request(&descriptors);
-    let answer = within(deadline.unwrap_or(Duration::MAX), visit.gate.check(&asked)).await;
-    let answer = answer.ok_or_else(Status::too_late)?.map_err(rls::Refusal::Undecided)?;
-    let told = Told { question: &question, answer: &answer, answers: &visit.settings.answers };
-    Ok(message::write(|bytes| rls::write(&told, bytes)))
-}
-
-/// The one message of a request.
-async fn only_message(request: Request<Incoming>) -> Result<Bytes, Status> {
-    let mut messages = Messages::new(request.into_body());
-    within(BODY_TIME, messages.only()).await.unwrap_or_else(|| Err(Status::too_late()))
-}
-
-/// Waits at most so long. What need not wait at all does not even look at the clock.
-async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    let first = std::future::poll_fn(|context| {
-        let future: Pin<&mut _> = future.as_mut();
-        Poll::Ready(future.poll(context))
-    });
-    match first.await {
-        Poll::Ready(value) => Some(value),
-        Poll::Pending => timeout(patience, future).await.ok(),
-    }
-}
-
-/// How long whoever asks will wait, by `grpc-timeout`: at most eight digits, and a unit.
-fn deadline(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
-    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 {
-        return None;
-    }
-    let count: u64 = digits.parse().ok()?;
-    Some(match unit {
-        "H" => Duration::from_secs(count * 3_600),
-        "M" => Duration::from_secs(count * 60),
-        "S" => Duration::from_secs(count),
-        "m" => Duration::from_millis(count),
-        "u" => Duration::from_micros(count),
-        "n" => Duration::from_nanos(count),
-        _ => return None,
-    })
 }

@@ -30,16 +30,15 @@ use hyper::body::{Body, Bytes, Incoming};
 use hyper::header::{ALLOW, CONNECTION, HeaderMap, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
-use hyper::service::service_fn;
+use hyper::service::{Service, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use self::answer::{empty, json, refusal, text};
-pub(crate) use self::patience::Patient;
+use self::patience::Patient;
 use self::route::Route;
-use super::{Stream, rls};
+use super::{Stream, rls, within};
 use crate::gate::Gate;
 use crate::settings::Settings;
 use crate::worker::House;
@@ -82,12 +81,39 @@ pub(crate) async fn converse(stream: Stream, house: House) {
         async move { Ok::<_, Infallible>(visit.answer(request).await) }
     });
     let idle_after = visit.settings.idle_after;
-    let stream = TokioIo::new(Patient::new(stream, idle_after));
+    let bounds =
+        Bounds { head: MAX_HEAD, head_time: HEAD_TIME.min(idle_after), taking: idle_after };
+    serve(stream, &bounds, service, &mut stopped).await;
+}
+
+/// What a connection may take.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    /// Bytes of a head.
+    pub(crate) head: usize,
+    /// The time that a head takes to come.
+    pub(crate) head_time: Duration,
+    /// The time that the peer takes no byte of its answer.
+    pub(crate) taking: Duration,
+}
+
+/// Answers by a service until the peer has had enough or the server stops.
+pub(crate) async fn serve<S>(
+    stream: Stream,
+    bounds: &Bounds,
+    service: S,
+    stopped: &mut watch::Receiver<bool>,
+) where
+    S: Service<Request<Incoming>, Response = Reply, Error = Infallible>,
+{
+    let stream = TokioIo::new(Patient::new(stream, bounds.taking));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME.min(idle_after))
-        .max_buf_size(MAX_HEAD)
+        .header_read_timeout(bounds.head_time)
+        .max_buf_size(bounds.head)
+        // Answers are short: copying one costs less than telling the kernel of its two parts.
+        .writev(false)
         .max_headers(MAX_HEADERS);
     let mut connection = pin!(builder.serve_connection(stream, service));
     let is_stopping = tokio::select! {
@@ -115,10 +141,8 @@ impl Visit {
                 &format!("there is {}", Route::PATHS.join(", ")),
             );
         };
-        if let Some(allow) = route.allow()
-            && !allow.split(", ").any(|method| method == head.method.as_str())
-        {
-            return other_method(&head.method, allow);
+        if !route.takes(&head.method) {
+            return other_method(&head.method, route.allow().unwrap_or_default());
         }
         let (gate, answers) = (&self.gate, &self.settings.answers);
         match route {
@@ -183,15 +207,15 @@ async fn whole(body: Incoming) -> Result<Bytes, Reply> {
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_large());
     }
-    match timeout(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
-        Ok(Ok(whole)) => Ok(whole.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(closing(refusal(StatusCode::BAD_REQUEST, "the body broke off"))),
-        Err(_) => Err(closing(refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long"))),
+    match within(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
+        Some(Ok(whole)) => Ok(whole.to_bytes()),
+        Some(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Some(Err(_)) => Err(closing(refusal(StatusCode::BAD_REQUEST, "the body broke off"))),
+        None => Err(closing(refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long"))),
     }
 }
 
-/// The body of a question, from a fuzzer: whatever is done with it, and as part of a batch.
+/// The body of a question, from a fuzzer: whatever is done with it.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_body(gate: &Gate, body: &[u8]) {
     use self::question::Action;
@@ -199,6 +223,19 @@ pub(crate) async fn try_body(gate: &Gate, body: &[u8]) {
     for action in [Action::Check, Action::Peek, Action::Refund, Action::Explain] {
         question::answer(gate, answers, action, body).await;
     }
-    let batch = [b"{\"questions\":[", body, b"]}"].concat();
-    batch::answer(gate, &batch).await;
+}
+
+/// The body of a batch, from a fuzzer; returns the status that it is answered with.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn try_batch(gate: &Gate, body: &[u8]) -> u16 {
+    batch::answer(gate, body).await.status().as_u16()
+}
+
+/// A request that a proxy holds, from a fuzzer; returns the status that it is answered with.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn try_forward(gate: &Gate, head: &Parts) -> u16 {
+    let answers = crate::settings::Answers { x_rate_limit: true, ..Default::default() };
+    let peer = Some([192, 0, 2, 1].into());
+    // Whichever route leads there: what stands in the path is read, too.
+    forward::answer(gate, &answers, peer, head).await.status().as_u16()
 }

@@ -9,6 +9,7 @@ use super::level::RuleId;
 use super::limit::PolicyLimit;
 use super::picks::Pick;
 use super::rule::{Domain, Rule};
+use crate::store::{Basis, OnStoreFailure};
 use crate::verdict::rank;
 
 /// What a policy answers to a request: yes or no, and what each limit said.
@@ -21,6 +22,8 @@ pub struct Answer {
     /// The part that speaks for all.
     pub(super) binding: Option<usize>,
     pub(super) now: Timestamp,
+    /// How it was come by.
+    pub(super) basis: Basis,
 }
 
 /// What one limit said.
@@ -71,7 +74,8 @@ pub enum Standing {
 impl Answer {
     /// What is answered if nothing limits.
     pub(super) const fn unlimited(now: Timestamp) -> Self {
-        Self { domain: None, parts: Vec::new(), allowed: true, binding: None, now }
+        let basis = Basis::Store;
+        Self { domain: None, parts: Vec::new(), allowed: true, binding: None, now, basis }
     }
 
     /// When it was given, by the clock that decided.
@@ -82,6 +86,24 @@ impl Answer {
     /// Whether the request may go ahead, perhaps after [`Answer::delay`].
     pub const fn is_allowed(&self) -> bool {
         self.allowed
+    }
+
+    /// How the decisions were come by: by the store, or without it.
+    pub const fn basis(&self) -> Basis {
+        self.basis
+    }
+
+    /// Whether the request is denied for no other reason than that the store is away, and its policy
+    /// says `on_store_failure: deny`: nobody is over a limit.
+    pub fn is_unavailable(&self) -> bool {
+        let says_deny = |part: &Part| {
+            let limit = self.limit(part).map(|(_, limit)| limit.on_store_failure());
+            // What came with the request says nothing, and goes by what was said for all.
+            limit.is_none_or(|mode| mode == OnStoreFailure::Deny)
+        };
+        !self.allowed
+            && self.basis == Basis::Fallback(OnStoreFailure::Deny)
+            && self.counting().filter(|part| part.denies()).all(says_deny)
     }
 
     /// Whether the policy has the domain.

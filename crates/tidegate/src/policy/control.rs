@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{AlgorithmName, Limit, Rate, Span, Timestamp};
+use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use super::limit::PolicyLimit;
 use super::limiter::PolicyLimiter;
 use super::rule::Domain;
 use crate::key::Scope;
+use crate::scaling::scaled;
 use crate::store::Store;
 
 /// The most overrides, and the most switches, at a time.
@@ -129,7 +130,7 @@ impl Controls {
         let overruling = self.overrides.get(limit.id()).filter(|it| now < it.until);
         let other = overruling.and_then(|overruling| match overruling.numbers {
             // Takes as long to refill, so that nodes with and without it may share a state.
-            OtherNumbers::Percent(percent) => Some((scaled(&plain, percent)?, scope)),
+            OtherNumbers::Percent(percent) => Some((scaled(&plain, percent, 100)?, scope)),
             // A node that has the policy's numbers would find a state of these impossible, or the
             // other way round, and refill it: each counts for itself.
             OtherNumbers::Limit(other) => {
@@ -139,49 +140,6 @@ impl Controls {
         });
         Some(other.unwrap_or((plain, scope)))
     }
-}
-
-/// So many hundredths of a limit, rounded down, and at least one unit of one that has any.
-fn scaled(limit: &Limit, percent: u32) -> Option<Limit> {
-    let share = |count: u64| {
-        let share = u128::from(count) * u128::from(percent) / 100;
-        u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(count > 0))
-    };
-    let window = |count, length| Rate::new(share(count), length);
-    match limit {
-        Limit::FixedWindow(it) => {
-            let other = Limit::fixed_window(window(it.limit(), it.length())).offset(it.offset());
-            use tidegate_core::algorithm::fixed_window::Denied;
-            match it.denied() {
-                Denied::Counted => other.count_denied().build().ok(),
-                Denied::Ignored => other.build().ok(),
-            }
-        }
-        Limit::SlidingWindow(it) => {
-            Limit::sliding_window(window(it.limit(), it.length())).build().ok()
-        }
-        Limit::SlidingLog(it) => {
-            Limit::sliding_log(window(it.limit(), it.length())).large_log().build().ok()
-        }
-        Limit::Bucket(it) => {
-            // The time of one unit is ticks + part / denominator; in so many times less, one more.
-            let (one, denominator) = (it.time_of(1)?, u128::from(it.denominator()));
-            let time = u128::from(one.ticks) * denominator + u128::from(one.part);
-            let (count, per) = (u128::from(percent) * denominator, time * 100);
-            let divisor = greatest_common_divisor(count, per);
-            let (count, per) = (u64::try_from(count / divisor), u64::try_from(per / divisor));
-            let rate = Rate::new(count.ok()?, Span::from_micros(per.ok()?));
-            Limit::token_bucket(rate).burst(share(it.capacity())).build().ok()
-        }
-        _ => None,
-    }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
 }
 
 impl<S: Store> PolicyLimiter<S> {
@@ -203,7 +161,7 @@ impl<S: Store> PolicyLimiter<S> {
             // A shaping bucket does not tell its queue.
             let shapes = limit.algorithm() == AlgorithmName::LeakyBucket;
             let numbers = limit.allowance().at(now).ok_or(ControlError::Unscalable)?.0;
-            if shapes || percent == 0 || scaled(&numbers, percent).is_none() {
+            if shapes || percent == 0 || scaled(&numbers, percent, 100).is_none() {
                 return Err(ControlError::Unscalable);
             }
         }

@@ -1,3 +1,5 @@
+use tidegate_core::Rate;
+
 use super::*;
 use crate::policy::{Descriptor, Entry, Merging, Policy, Request};
 use crate::store::memory::MemoryStore;

@@ -22,7 +22,7 @@ pub(super) async fn foresee<S: Store>(
     let group = quotas.len()..quotas.len() + together.len();
     let mut decisions = Vec::with_capacity(all.len());
     let reads: Vec<Charge<'_>> = all.iter().map(|pick| read(picks, pick, 0)).collect();
-    store.decide_each(local, &reads, &mut decisions).await?;
+    answer.basis = store.decide_each(local, &reads, &mut decisions).await?;
     let mut booked: Vec<u64> = Vec::with_capacity(all.len());
     let mut is_denied = false;
     for (number, pick) in all.iter().enumerate() {
@@ -39,7 +39,8 @@ pub(super) async fn foresee<S: Store>(
         let before = before.fold(0, u64::saturating_add);
         if before > 0 {
             let mut again = Vec::with_capacity(1);
-            store.decide_each(local, &[read(picks, pick, before)], &mut again).await?;
+            let basis = store.decide_each(local, &[read(picks, pick, before)], &mut again).await?;
+            answer.basis = answer.basis.max(basis);
             decisions.splice(number..=number, again);
         }
         if matches!(pick.op, Op::Return(_)) {

@@ -5,12 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
-use tidegate_core::{AlgorithmName, Timestamp};
+use tidegate_core::{AlgorithmName, Span, Timestamp};
 
 use super::allowance::Allowance;
 use super::shadow::Variant;
 use super::share::Share;
 use super::tally::{Counter, Tally};
+use crate::store::{OnStoreFailure, Terms};
 
 /// A limit of a rule.
 #[derive(Clone, Debug)]
@@ -30,6 +31,7 @@ pub struct PolicyLimit {
     pub(super) mode: Mode,
     pub(super) enforce: Share,
     pub(super) on_store_failure: OnStoreFailure,
+    pub(super) refund_staleness: Option<Span>,
     pub(super) tier: Tier,
     pub(super) replaces: Box<[Box<str>]>,
     /// What it has counted, whatever its numbers were.
@@ -145,6 +147,17 @@ impl PolicyLimit {
         self.on_store_failure
     }
 
+    /// For how long a denial may be repeated without asking the store, if it says.
+    pub const fn refund_staleness(&self) -> Option<Span> {
+        self.refund_staleness
+    }
+
+    /// What goes with each of its charges.
+    pub(super) fn terms(&self) -> Terms {
+        let terms = Terms::default().on_store_failure(self.on_store_failure);
+        self.refund_staleness.map_or(terms, |longest| terms.refund_staleness(longest))
+    }
+
     /// How close to the store it is decided.
     pub const fn tier(&self) -> Tier {
         self.tier
@@ -253,18 +266,6 @@ impl Mode {
             _ => Self::Enforce,
         }
     }
-}
-
-/// What is answered when the store gives no decision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnStoreFailure {
-    /// Go ahead.
-    Allow,
-    /// Stay out.
-    Deny,
-    /// What this node's share of the limit says.
-    #[default]
-    Local,
 }
 
 /// How close to the store decisions are made.

@@ -172,7 +172,7 @@ impl<S: Store> PolicyLimiter<S> {
         }
         let Shared { policy, controls, store, clock, ledger } = &*self.0;
         let local = clock.now();
-        let mut picks = Picks::default();
+        let mut picks = Picks::with_room(request.descriptors.len());
         let Some(domain) = policy.load().shared_domain(request.domain) else {
             if intent == Intent::Take {
                 ledger.count_unknown(request.domain);
@@ -181,6 +181,7 @@ impl<S: Store> PolicyLimiter<S> {
         };
         let now = store.clock(local);
         let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited(now) };
+        answer.parts.reserve_exact(request.descriptors.len());
         picks.resolve(Asked {
             domain: &domain,
             controls: &controls.load(),
@@ -202,7 +203,8 @@ impl<S: Store> PolicyLimiter<S> {
         let mut decisions: Vec<Decision> = Vec::with_capacity(picks.len());
         if !quotas.is_empty() {
             let charges: Vec<Charge<'_>> = quotas.iter().map(|pick| picks.charge(pick)).collect();
-            store.decide_each(local, &charges, &mut decisions).await?;
+            let basis = store.decide_each(local, &charges, &mut decisions).await?;
+            answer.basis = answer.basis.max(basis);
             answer.tell(quotas, decisions.drain(..));
         }
         if !together.is_empty() {
@@ -210,12 +212,14 @@ impl<S: Store> PolicyLimiter<S> {
             let is_denied = answer.quota_that_denies().is_some();
             let charge = |pick| if is_denied { picks.read(pick) } else { picks.charge(pick) };
             let charges: Vec<Charge<'_>> = together.iter().map(charge).collect();
-            store.decide(local, &charges, &mut decisions).await?;
+            let basis = store.decide(local, &charges, &mut decisions).await?;
+            answer.basis = answer.basis.max(basis);
             answer.tell(together, decisions.drain(..));
         }
         if !others.is_empty() {
             let charges: Vec<Charge<'_>> = others.iter().map(|pick| picks.charge(pick)).collect();
-            store.decide_each(local, &charges, &mut decisions).await?;
+            let basis = store.decide_each(local, &charges, &mut decisions).await?;
+            answer.basis = answer.basis.max(basis);
             answer.tell(others, decisions.drain(..));
         }
         answer.fold();

@@ -11,7 +11,7 @@ use super::limit::{Form, Mode, PolicyLimit};
 use super::resolve::{Match, escape, whole_text};
 use super::rule::{Charging, Domain};
 use crate::key::{Key, Scope};
-use crate::store::Charge;
+use crate::store::{Charge, Terms};
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(super) enum Intent {
 }
 
 /// Everything that is to be decided for one request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Picks {
     /// The texts of all keys, one after the other.
     text: Vec<u8>,
@@ -41,6 +41,7 @@ pub(super) struct Pick {
     pub(super) part: usize,
     pub(super) numbers: Limit,
     pub(super) op: Op,
+    terms: Terms,
     scope: Scope,
     text: Range<usize>,
     tag: (usize, usize),
@@ -74,8 +75,8 @@ impl Side<'_> {
         let (numbers, scope) = numbers;
         // Only what can be denied is decided together.
         let together = together && matches!(op, Op::Take(1..));
-        let (text, tag) = (self.text.clone(), self.tag);
-        Pick { part, numbers, op, scope, text, tag, together, is_quota: false }
+        let (text, tag, terms) = (self.text.clone(), self.tag, Terms::default());
+        Pick { part, numbers, op, terms, scope, text, tag, together, is_quota: false }
     }
 }
 
@@ -87,6 +88,11 @@ impl Pick {
 }
 
 impl Picks {
+    /// With room for one limit under each descriptor, which is how most requests are.
+    pub(super) fn with_room(descriptors: usize) -> Self {
+        Self { text: Vec::with_capacity(64 * descriptors), picks: Vec::with_capacity(descriptors) }
+    }
+
     /// Finds every limit that the request meets; tells them in `parts`.
     pub(super) fn resolve(&mut self, asked: Asked<'_>) {
         let Asked { domain, controls, request, intent, now, parts } = asked;
@@ -162,14 +168,15 @@ impl Picks {
     }
 
     pub(super) fn charge<'s>(&'s self, pick: &'s Pick) -> Charge<'s> {
-        Charge { key: self.key(pick), limit: &pick.numbers, op: pick.op }
+        Charge::new(self.key(pick), &pick.numbers, pick.op).on(pick.terms)
     }
 
     /// The same without taking anything.
     pub(super) fn read<'s>(&'s self, pick: &'s Pick) -> Charge<'s> {
-        match self.charge(pick) {
-            Charge { op: Op::Take(cost), key, limit } => Charge { op: Op::Read(cost), key, limit },
-            other => other,
+        let charge = self.charge(pick);
+        match charge.op {
+            Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
+            _ => charge,
         }
     }
 
@@ -207,7 +214,12 @@ impl Picks {
         let scope = Scope::new("request", &numbers);
         let op = op(side.hits, 1, side.intent);
         let part = parts.len() - 1;
-        self.picks.push(side.pick((numbers, scope), op, part, together));
+        let pick = side.pick((numbers, scope), op, part, together);
+        let terms = match standing {
+            Standing::Shadow => pick.terms.refund_staleness(Span::ZERO),
+            _ => pick.terms,
+        };
+        self.picks.push(Pick { terms, ..pick });
     }
 
     fn rule_limits(
@@ -254,13 +266,17 @@ impl Picks {
             };
             // A quota that is over may deny nobody, so it must not keep others from being charged.
             let together = together && standing == Standing::Live;
-            self.picks.push(side.pick(numbers, op, parts.len() - 1, together));
+            // What holds nobody back is counted in the store, each time.
+            let unrepeated = limit.terms().refund_staleness(Span::ZERO);
+            let terms = if standing == Standing::Shadow { unrepeated } else { limit.terms() };
+            self.picks.push(Pick { terms, ..side.pick(numbers, op, parts.len() - 1, together) });
             // Whoever has other numbers would be compared with what was not meant for them.
             let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
             let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
                 parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
-                self.picks.push(side.pick(numbers, op, parts.len() - 1, false));
+                let terms = unrepeated;
+                self.picks.push(Pick { terms, ..side.pick(numbers, op, parts.len() - 1, false) });
             }
         }
     }

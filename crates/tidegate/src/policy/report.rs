@@ -10,6 +10,7 @@ use super::answer::{Answer, Part, Standing};
 use super::in_words;
 use super::limiter::Explained;
 use crate::headers::{Fields, Told};
+use crate::store::{Basis, OnStoreFailure};
 use crate::verdict::rank;
 
 /// What a limit is called that came with the request.
@@ -20,6 +21,8 @@ const GIVEN: &str = "given";
 pub struct Report<'a> {
     /// Whether it may go ahead, perhaps after `delay`.
     pub is_allowed: bool,
+    /// Whether it is denied only because the store is away: nobody is over a limit.
+    pub is_unavailable: bool,
     /// How long to wait before asking again; `None` if it is allowed, or no wait helps.
     pub retry_after: Option<Span>,
     /// How long an allowed request has to hold back before it starts.
@@ -60,6 +63,7 @@ impl<'a> Report<'a> {
     pub fn of(answer: &'a Answer) -> Self {
         Self {
             is_allowed: answer.is_allowed(),
+            is_unavailable: answer.is_unavailable(),
             retry_after: answer.retry_after(),
             delay: answer.delay(),
             now: answer.now(),
@@ -80,14 +84,16 @@ impl<'a> Report<'a> {
         report
     }
 
-    /// What limits said that came with the request, all or nothing.
-    pub fn given(now: Timestamp, limits: Vec<LimitReport<'a>>) -> Self {
+    /// What limits said that came with the request, all or nothing, and how they came to say it.
+    pub fn given(now: Timestamp, basis: Basis, limits: Vec<LimitReport<'a>>) -> Self {
         let decisions =
             limits.iter().enumerate().filter_map(|(n, limit)| Some((n, limit.decision?)));
         let speaker = decisions.max_by_key(|(_, decision)| rank(decision));
         let decision = speaker.as_ref().map(|(_, decision)| decision);
+        let is_allowed = decision.is_none_or(Decision::is_allowed);
         Self {
-            is_allowed: decision.is_none_or(Decision::is_allowed),
+            is_allowed,
+            is_unavailable: !is_allowed && basis == Basis::Fallback(OnStoreFailure::Deny),
             retry_after: decision.and_then(Decision::retry_after),
             delay: decision.map(Decision::delay).unwrap_or_default(),
             now,

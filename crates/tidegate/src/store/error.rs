@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate_core::Span;
+
 /// No decision could be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -11,6 +13,11 @@ pub enum StoreError {
     Timeout,
     /// No connection, or it broke; the store is starting, failing over or moving the key.
     Unavailable(Arc<str>),
+    /// It has been silent, and is not asked until it answers again.
+    Away {
+        /// When it is worth trying again.
+        retry_after: Span,
+    },
     /// As many requests are under way as may be.
     Overloaded,
     /// The store answers, but refuses: waiting will not help, somebody has to change something.
@@ -106,7 +113,7 @@ impl StoreError {
     /// True if the store is away and may come back by itself. Otherwise somebody must act, and
     /// going on as if nothing had happened would hide it.
     pub const fn is_outage(&self) -> bool {
-        matches!(self, Self::Timeout | Self::Unavailable(_) | Self::Overloaded)
+        !matches!(self, Self::Misconfigured(..) | Self::Protocol(_))
     }
 }
 
@@ -115,6 +122,7 @@ impl fmt::Display for StoreError {
         match self {
             Self::Timeout => f.write_str("the store did not answer within the deadline"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
+            Self::Away { .. } => f.write_str("the store is away and not asked until it is back"),
             Self::Overloaded => f.write_str("too many requests wait for the store"),
             Self::Misconfigured(what, why) => {
                 write!(f, "the store refuses: {why}; {}", what.advice())

@@ -32,7 +32,7 @@ use self::overflow::Overflow;
 use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
 use self::table::{Ask, Begin, Change, End, Table};
-use super::{Charge, Store, StoreError};
+use super::{Basis, Charge, Sight, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
@@ -316,6 +316,19 @@ impl MemoryStore {
         }
     }
 
+    /// Leaves what was denied, and on what, to those who want to know. Others may have decided since:
+    /// what they took only makes a denial more certain.
+    fn tell(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
+        for (charge, decision) in charges.iter().rev().zip(decisions.iter().rev()) {
+            if let Some(sight) = charge.sight
+                && !decision.is_allowed()
+            {
+                let state = self.state(now, charge.key, charge.limit);
+                let _ = sight.set(Sight { state, at: now });
+            }
+        }
+    }
+
     fn state(&self, now: Timestamp, key: Key<'_>, limit: &Limit) -> State {
         let print = self.print(key);
         match limit {
@@ -387,13 +400,14 @@ impl Store for MemoryStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Basis, StoreError> {
         if charges.len() > 1 && charges.iter().all(Charge::asks) {
             self.decide_together(now, charges, |decision| decisions.push(decision));
         } else {
             decisions.extend(charges.iter().map(|charge| self.decide(now, charge)));
         }
-        Ok(())
+        self.tell(now, charges, decisions);
+        Ok(Basis::Store)
     }
 
     async fn decide_each(
@@ -401,9 +415,10 @@ impl Store for MemoryStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Basis, StoreError> {
         self.decide_each(now, charges, |decision| decisions.push(decision));
-        Ok(())
+        self.tell(now, charges, decisions);
+        Ok(Basis::Store)
     }
 
     async fn explain(

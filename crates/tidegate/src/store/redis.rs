@@ -34,16 +34,18 @@ mod settling;
 mod skew;
 mod tariff;
 
+use std::slice;
+
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Timestamp};
 use tokio::time::timeout;
 
-use self::call::{Answered, Item};
+use self::call::{Answered, Decided, Item};
 use self::name::Namer;
 use self::route::{Route, Routes};
 use self::settling::Settling;
 use self::skew::Skew;
 use self::tariff::{Tariff, Work};
-use super::{Charge, MAX_TOGETHER, Store, StoreError};
+use super::{Basis, Charge, MAX_TOGETHER, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::Key;
 
@@ -100,6 +102,11 @@ impl RedisStore {
         &self.findings
     }
 
+    /// The address of the server that [`Store::endpoint`] calls so; `None` if there is none.
+    pub fn address(&self, endpoint: usize) -> Option<String> {
+        self.routes.address(endpoint)
+    }
+
     /// One charge as a script takes it.
     fn item(&self, charge: &Charge<'_>) -> Item {
         let tariff = Tariff { limit: *charge.limit, work: Work::Operate(charge.op) };
@@ -126,11 +133,11 @@ impl RedisStore {
         now: Timestamp,
         route: Route,
         items: Vec<Item>,
-    ) -> Result<(Vec<Decision>, Timestamp), StoreError> {
+    ) -> Result<Decided, StoreError> {
         match self.ask(now, route, items).await? {
-            Answered::Decisions(decisions, at) => {
-                self.skew.learn(now, at);
-                Ok((decisions, at))
+            Answered::Decisions(decided) => {
+                self.skew.learn(now, decided.at);
+                Ok(decided)
             }
             Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
         }
@@ -143,8 +150,9 @@ impl RedisStore {
     ) -> Result<Decision, StoreError> {
         let item = self.item(charge);
         let route = self.routes.of(&item);
-        let (decisions, _) = self.ask_decisions(now, route, vec![item]).await?;
-        decisions.first().copied().ok_or_else(|| StoreError::protocol("no decision"))
+        let mut decided = self.ask_decisions(now, route, vec![item]).await?;
+        decided.tell(slice::from_ref(charge).iter());
+        decided.decisions.first().copied().ok_or_else(|| StoreError::protocol("no decision"))
     }
 
     /// All go out at once, and each is carried out alone: in order, where they share a route.
@@ -155,11 +163,12 @@ impl RedisStore {
     ) -> Result<Vec<Decision>, StoreError> {
         let items = charges.iter().map(|charge| self.item(charge));
         let mut decisions = Vec::with_capacity(charges.len());
-        for answer in self.routes.submit_each(now, items) {
+        for (answer, charge) in self.routes.submit_each(now, items).into_iter().zip(charges) {
             match answer.await {
-                Ok(Ok(Answered::Decisions(each, at))) => {
-                    self.skew.learn(now, at);
-                    decisions.extend(each);
+                Ok(Ok(Answered::Decisions(mut decided))) => {
+                    self.skew.learn(now, decided.at);
+                    decided.tell(slice::from_ref(charge).iter());
+                    decisions.extend(decided.decisions);
                 }
                 Ok(Ok(Answered::State(..))) => return Err(StoreError::protocol("a state")),
                 Ok(Err(error)) => return Err(error),
@@ -176,16 +185,15 @@ impl Store for RedisStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Basis, StoreError> {
         assert!(charges.len() <= MAX_TOGETHER, "{} charges together", charges.len());
         if let [charge] = charges {
             decisions.push(self.decide_one(now, charge).await?);
-            return Ok(());
+            return Ok(Basis::Store);
         }
         if charges.iter().all(Charge::asks) {
-            let items: Vec<Item> = charges.iter().map(|charge| self.item(charge)).collect();
-            decisions.extend(self.decide_together(now, items).await?);
-            return Ok(());
+            decisions.extend(self.decide_together(now, charges).await?);
+            return Ok(Basis::Store);
         }
         self.decide_each(now, charges, decisions).await
     }
@@ -195,10 +203,10 @@ impl Store for RedisStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Basis, StoreError> {
         let carried_out = timeout(self.config.deadline, self.carry_out(now, charges)).await;
         decisions.extend(carried_out.unwrap_or(Err(StoreError::Timeout))?);
-        Ok(())
+        Ok(Basis::Store)
     }
 
     async fn explain(
@@ -214,6 +222,10 @@ impl Store for RedisStore {
             Answered::State(state, now) => Ok(limit.explain(&state, now)),
             Answered::Decisions(..) => Err(StoreError::protocol("decisions instead of a state")),
         }
+    }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        self.routes.endpoint(&self.namer, charge)
     }
 
     fn limits_changed(&self) {

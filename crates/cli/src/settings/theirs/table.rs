@@ -183,7 +183,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
         "false",
-        Unused("/readyz is always red while Redis is away"),
+        Unused("/readyz stays green while Redis is away, and turns red when it refuses"),
     )
     .quiet("true"),
     variable("REDIS_TIMEOUT", "10s", Makes("store.deadline")),

@@ -3,17 +3,48 @@
 use serde_json::{Value, json};
 use tidegate::Timestamp;
 use tidegate::policy::{OtherNumbers, Switch, in_words};
+use tidegate::store::breaker::CircuitReport;
 
 use crate::gate::Gate;
 use crate::hot_keys::{HotKey, TOLD};
 use crate::log::Utc;
 
-/// Why the daemon is not ready; `None` if it is. Asks the store.
+/// Why the daemon is not ready; `None` if it is. Asks the store. One that is away is no hindrance, for the
+/// policy says what then; one that refuses is, for somebody has to act.
 pub(crate) async fn hindrance(gate: &Gate) -> Option<String> {
     if let Some(why) = gate.status().hindrance() {
         return Some(why.to_owned());
     }
-    gate.probe().await.err().map(|error| error.to_string())
+    gate.probe().await.err().filter(|error| !error.is_outage()).map(|error| error.to_string())
+}
+
+/// How the daemon is, and what its store is to it.
+pub(super) async fn status(gate: &Gate) -> Value {
+    let hindrance = hindrance(gate).await;
+    let mut told = json!({
+        "ready": hindrance.is_none(),
+        "hindrance": hindrance,
+        "state": if gate.is_degraded() { "degraded" } else { "whole" },
+        "store": { "kind": if gate.is_local() { "memory" } else { "redis" } },
+    });
+    if let Some(store) = gate.shared_store() {
+        let endpoint = |circuit: CircuitReport| {
+            json!({
+                "endpoint": circuit.endpoint,
+                "address": store.store().store().address(circuit.endpoint),
+                "circuit": circuit.state.as_str(),
+                "trips": circuit.trips,
+            })
+        };
+        let endpoints: Vec<Value> = store.store().circuits().into_iter().map(endpoint).collect();
+        let failure = store.failure();
+        let failure =
+            failure.map(|(at, error)| json!({ "at": time(at), "error": error.to_string() }));
+        told["store"]["endpoints"] = endpoints.into();
+        told["store"]["last_failure"] = failure.into();
+        told["store"]["owing_keys"] = store.stats().owing_keys.into();
+    }
+    told
 }
 
 pub(super) fn policy(gate: &Gate) -> Value {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use hyper::Request;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 
 use super::body::streaming;
+use super::call::only_message;
+use super::message::{self, Messages};
 use super::status::{Code, Status};
-use super::{Reply, Visit, message, only_message};
+use super::{Reply, Visit};
 use crate::transport::admin::hindrance;
 use crate::transport::rls::{Reader, Writer};
 
@@ -38,16 +39,16 @@ impl Health {
 }
 
 /// `Check`: whether now.
-pub(super) async fn check(visit: &Visit, request: Request<Incoming>) -> Result<Bytes, Status> {
-    if !is_known(request).await? {
+pub(super) async fn check(visit: &Visit, messages: Messages) -> Result<Bytes, Status> {
+    if !is_known(messages).await? {
         return Err(Status::new(Code::NotFound, "unknown service"));
     }
     Ok(Health::of(visit).await.message())
 }
 
 /// `Watch`: whether now, and that it ends when it does.
-pub(super) async fn watch(visit: &Arc<Visit>, request: Request<Incoming>) -> Reply {
-    let is_known = match is_known(request).await {
+pub(super) async fn watch(visit: &Arc<Visit>, messages: Messages) -> Reply {
+    let is_known = match is_known(messages).await {
         Ok(is_known) => is_known,
         Err(status) => return status.reply(),
     };
@@ -67,8 +68,8 @@ pub(super) async fn watch(visit: &Arc<Visit>, request: Request<Incoming>) -> Rep
     })
 }
 
-async fn is_known(request: Request<Incoming>) -> Result<bool, Status> {
-    let message = only_message(request).await?;
+async fn is_known(messages: Messages) -> Result<bool, Status> {
+    let message = only_message(messages).await?;
     let (mut fields, mut service) = (Reader::new(&message), "");
     while let Some(field) = fields.field()? {
         if field.number == 1 {

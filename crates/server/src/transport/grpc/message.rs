@@ -2,9 +2,10 @@
 
 use std::future::poll_fn;
 use std::mem;
-use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use hyper::body::{Body, Bytes, Incoming};
+use h2::RecvStream;
+use hyper::body::Bytes;
 
 use super::status::{Code, Status};
 use crate::transport::rls::MAX_MESSAGE;
@@ -15,14 +16,22 @@ const PREFIX: usize = 5;
 /// The messages that a peer sends on one stream.
 #[derive(Debug)]
 pub(super) struct Messages {
-    body: Incoming,
+    body: RecvStream,
     /// What has come and not been read.
     rest: Bytes,
 }
 
 impl Messages {
-    pub(super) const fn new(body: Incoming) -> Self {
+    pub(super) const fn new(body: RecvStream) -> Self {
         Self { body, rest: Bytes::new() }
+    }
+
+    /// The only message, if it has come already: in one piece, with nothing behind it, as nearly all do.
+    pub(super) fn try_only(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
+        let Poll::Ready(Some(Ok(data))) = self.body.poll_data(context) else { return None };
+        self.rest = self.taken(data).ok()?;
+        let is_all = self.body.is_end_stream() && end(&self.rest).ok()? == Some(self.rest.len());
+        is_all.then(|| mem::take(&mut self.rest).slice(PREFIX..))
     }
 
     /// The only message. A call that brings another one is none of ours.
@@ -62,15 +71,22 @@ impl Messages {
     /// The next bytes that come, if any do.
     async fn more(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
-            let frame = poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await;
-            let Some(frame) = frame else { return Ok(None) };
-            let frame = frame.map_err(|_| Status::from("the stream broke off"))?;
-            // Trailers of a client mean nothing, and empty frames are legal.
-            match frame.into_data() {
-                Ok(data) if !data.is_empty() => return Ok(Some(data)),
-                _ => {}
+            let Some(data) = poll_fn(|context| self.body.poll_data(context)).await else {
+                return Ok(None);
+            };
+            let data = data.and_then(|data| self.taken(data));
+            let data = data.map_err(|_| Status::from("the stream broke off"))?;
+            // Empty frames are legal.
+            if !data.is_empty() {
+                return Ok(Some(data));
             }
         }
+    }
+
+    /// Lets the peer send as much again.
+    fn taken(&mut self, data: Bytes) -> Result<Bytes, h2::Error> {
+        self.body.flow_control().release_capacity(data.len())?;
+        Ok(data)
     }
 }
 
@@ -98,4 +114,14 @@ pub(super) fn write(fill: impl FnOnce(&mut Vec<u8>)) -> Bytes {
     let length = u32::try_from(bytes.len() - PREFIX).unwrap_or(u32::MAX);
     bytes[1..PREFIX].copy_from_slice(&length.to_be_bytes());
     bytes.into()
+}
+
+/// A frame, from a fuzzer: what is told of its end is what its length says.
+#[cfg(feature = "fuzzing")]
+pub(super) fn try_frame(bytes: &[u8]) {
+    if let Ok(Some(end)) = end(bytes) {
+        let length = bytes[1..PREFIX].iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        assert_eq!(end, PREFIX + length);
+        assert!(length <= MAX_MESSAGE, "{length}");
+    }
 }

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use hyper::Request;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 
 use super::body::streaming;
 use super::message::{self, Messages};
@@ -40,9 +39,8 @@ enum Wanted<'a> {
 }
 
 /// Answers one message after the other.
-pub(super) fn converse(visit: &Arc<Visit>, request: Request<Incoming>) -> Reply {
+pub(super) fn converse(visit: &Arc<Visit>, mut messages: Messages) -> Reply {
     streaming(visit, async move |_visit, sender| {
-        let mut messages = Messages::new(request.into_body());
         loop {
             let answer = match messages.next().await {
                 Ok(Some(message)) => answer(&message).map_err(Into::into),
@@ -178,6 +176,15 @@ fn text(bytes: &[u8], number: u32) -> Result<&str, Malformed> {
         }
     }
     Ok(text)
+}
+
+/// A question, from a fuzzer: what is answered says what was asked.
+#[cfg(feature = "fuzzing")]
+pub(super) fn try_message(request: &[u8]) {
+    let Ok(answer) = answer(request) else { return };
+    let message = &answer[5..];
+    let found = message.windows(request.len().max(1)).any(|part| part == request);
+    assert!(found || request.is_empty(), "{}", message.escape_ascii());
 }
 
 #[cfg(test)]

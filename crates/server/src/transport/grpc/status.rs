@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode};
 
 use super::Reply;
 use super::body::Body;
@@ -102,13 +102,13 @@ pub(super) fn success() -> HeaderMap {
 }
 
 /// What is answered to a request that is not a call, or one in a spelling that nobody here reads.
-pub(super) fn not_grpc(request: &Request<Incoming>) -> Option<Reply> {
-    if request.method() != Method::POST {
+pub(super) fn not_grpc(head: &Parts) -> Option<Reply> {
+    if head.method != Method::POST {
         let mut reply = refused(StatusCode::METHOD_NOT_ALLOWED);
         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Some(reply);
     }
-    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let kind = head.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let is_grpc = match kind.strip_prefix(b"application/grpc") {
         Some([] | [b';', ..]) => true,
         Some([b'+', rest @ ..]) => rest.split(|byte| *byte == b';').next() == Some(b"proto"),
@@ -117,7 +117,7 @@ pub(super) fn not_grpc(request: &Request<Incoming>) -> Option<Reply> {
     if !is_grpc {
         return Some(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
-    let encoding = request.headers().get(GRPC_ENCODING);
+    let encoding = head.headers.get(GRPC_ENCODING);
     if encoding.is_some_and(|encoding| *encoding != IDENTITY) {
         let text = "messages are read uncompressed only";
         return Some(Status::new(Code::Unimplemented, text).reply());

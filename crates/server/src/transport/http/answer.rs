@@ -38,7 +38,10 @@ pub(crate) fn explanation(report: &Report<'_>, answers: &Answers) -> Reply {
 }
 
 fn denial(report: &Report<'_>, body: Body) -> Reply {
-    let status = StatusCode::TOO_MANY_REQUESTS;
+    let status = match report.is_unavailable {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::TOO_MANY_REQUESTS,
+    };
     match body {
         Body::Json => json(status, report.json().into()),
         Body::Problem => typed(status, report.problem_json().into(), "application/problem+json"),

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use hyper::StatusCode;
-use hyper::header::{HOST, HeaderMap};
+use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use tidegate::policy::{Described, Descriptor, Entry, HttpRequest, Policy, Report, Request};
 
@@ -52,18 +52,20 @@ async fn ask(
     if rules.is_empty() {
         return Err(Refused::Missing("the domain has no `requests`, so nothing is limited"));
     }
-    let odd = odd_values(&head.headers);
-    let headers = texts(&head.headers, &odd);
-    let claims = Claims { headers: &headers };
-    let original =
-        claims.one(&["x-original-uri"])?.or(claims.one(&["x-original-url"])?.map(path_of));
-    let path = claims.agree([path, claims.one(&["x-forwarded-uri"])?, original])?;
-    let method = claims.one(&["x-forwarded-method", "x-original-method"])?;
-    let host = claims.one(&["x-forwarded-host", "x-original-host"])?;
+    let odd;
+    let headers = match plain_texts(&head.headers) {
+        Some(texts) => texts,
+        None => {
+            odd = odd_values(&head.headers);
+            texts(&head.headers, &odd)
+        }
+    };
+    let claims = Claims::of(&headers)?;
+    let path = agree([path, claims.forwarded_uri, claims.original_uri.or(claims.original_url)])?;
     let request = HttpRequest {
-        method: method.unwrap_or(head.method.as_str()),
+        method: claims.method.unwrap_or(head.method.as_str()),
         path: path.unwrap_or("/"),
-        host: host.or(claims.one(&[HOST.as_str()])?),
+        host: claims.forwarded_host.or(claims.host),
         headers: &headers,
         peer,
     };
@@ -94,7 +96,7 @@ fn entries<'d>(described: &'d Described<'_>) -> Vec<Entry<'d>> {
 /// Which domain decides, and the path of the request if it stands in our own.
 fn place<'h>(
     head: &'h Parts,
-    policy: &Policy,
+    policy: &'h Policy,
 ) -> Result<(Cow<'h, str>, Option<&'h str>), &'static str> {
     const NOT_TEXT: &str = "a domain is percent-encoded UTF-8";
     if let Some(rest) = head.uri.path().strip_prefix("/v1/auth/") {
@@ -111,7 +113,7 @@ fn place<'h>(
     }
     let mut names = policy.domains().map(|domain| domain.name());
     match (names.next(), names.next()) {
-        (Some(only), None) => Ok((only.to_owned().into(), None)),
+        (Some(only), None) => Ok((only.into(), None)),
         _ => Err("say which domain decides: /v1/auth?domain=NAME"),
     }
 }
@@ -135,6 +137,15 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
+/// Names and values; `None` if a value is not UTF-8.
+fn plain_texts(headers: &HeaderMap) -> Option<Vec<(&str, &str)>> {
+    let mut texts = Vec::with_capacity(headers.len());
+    for (name, value) in headers {
+        texts.push((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?));
+    }
+    Some(texts)
+}
+
 /// Values that are not UTF-8, as near as can be: who sends one must not pass as one who sends none.
 fn odd_values(headers: &HeaderMap) -> Vec<String> {
     let odd = headers.values().filter(|value| std::str::from_utf8(value.as_bytes()).is_err());
@@ -154,32 +165,48 @@ fn texts<'h>(headers: &'h HeaderMap, odd: &'h [String]) -> Vec<(&'h str, &'h str
 }
 
 /// What headers say of the request.
+#[derive(Debug, Default)]
 struct Claims<'h> {
-    headers: &'h [(&'h str, &'h str)],
+    method: Option<&'h str>,
+    forwarded_uri: Option<&'h str>,
+    original_uri: Option<&'h str>,
+    original_url: Option<&'h str>,
+    forwarded_host: Option<&'h str>,
+    host: Option<&'h str>,
 }
 
 impl<'h> Claims<'h> {
-    /// What all headers of these names say; none may say something else.
-    fn one(&self, names: &[&str]) -> Result<Option<&'h str>, Refused> {
-        let told = self.headers.iter().filter(|(name, _)| names.contains(name));
-        self.agree(told.map(|(_, value)| Some(*value)))
-    }
-
-    fn agree(
-        &self,
-        told: impl IntoIterator<Item = Option<&'h str>>,
-    ) -> Result<Option<&'h str>, Refused> {
-        let mut agreed = None;
-        for told in told.into_iter().flatten() {
-            if agreed.is_some_and(|agreed| agreed != told) {
-                let why = "two headers tell different stories of the request: have the proxy set \
-                           the one that it means, and drop what clients send under the other";
-                return Err(Refused::Malformed(why.into()));
-            }
-            agreed = Some(told);
+    /// No two that say the same thing may differ.
+    fn of(headers: &[(&'h str, &'h str)]) -> Result<Self, Refused> {
+        let mut claims = Self::default();
+        for (name, value) in headers {
+            let (claim, value) = match *name {
+                "x-forwarded-method" | "x-original-method" => (&mut claims.method, *value),
+                "x-forwarded-uri" => (&mut claims.forwarded_uri, *value),
+                "x-original-uri" => (&mut claims.original_uri, *value),
+                "x-original-url" => (&mut claims.original_url, path_of(value)),
+                "x-forwarded-host" | "x-original-host" => (&mut claims.forwarded_host, *value),
+                "host" => (&mut claims.host, *value),
+                _ => continue,
+            };
+            *claim = agree([*claim, Some(value)])?;
         }
-        Ok(agreed)
+        Ok(claims)
     }
+}
+
+/// What all of them say that say anything.
+fn agree<'h>(told: impl IntoIterator<Item = Option<&'h str>>) -> Result<Option<&'h str>, Refused> {
+    let mut agreed = None;
+    for told in told.into_iter().flatten() {
+        if agreed.is_some_and(|agreed| agreed != told) {
+            let why = "two headers tell different stories of the request: have the proxy set \
+                       the one that it means, and drop what clients send under the other";
+            return Err(Refused::Malformed(why.into()));
+        }
+        agreed = Some(told);
+    }
+    Ok(agreed)
 }
 
 /// From the first slash after the host on.

@@ -251,15 +251,18 @@ async fn ask_given(
         LimitReport::given(number, wanted.algorithm, (wanted.limit, decision), whose)
     };
     let mut limits = Vec::with_capacity(wanted.len());
-    if let [only] = wanted {
-        limits.push(report(0, only, gate.charge(now, &only.given()).await?));
+    let basis = if let [only] = wanted {
+        let (decision, basis) = gate.charge(now, &only.given()).await?;
+        limits.push(report(0, only, decision));
+        basis
     } else {
         let given: Vec<Given<'_>> = wanted.iter().map(Wanted::given).collect();
-        let decisions = gate.charge_together(now, &given).await?;
+        let (decisions, basis) = gate.charge_together(now, &given).await?;
         for (number, (wanted, decision)) in wanted.iter().zip(decisions).enumerate() {
             limits.push(report(number, wanted, decision));
         }
-    }
+        basis
+    };
     if action == Action::Explain {
         for (limit, wanted) in limits.iter_mut().zip(wanted) {
             let state = gate.explain_given(now, &wanted.given()).await?;
@@ -267,5 +270,5 @@ async fn ask_given(
             limit.state = Some(state.to_string());
         }
     }
-    Ok(Report::given(gate.time(now), limits))
+    Ok(Report::given(gate.time(now), basis, limits))
 }

@@ -1,5 +1,7 @@
 //! What there is to ask for, and by which methods.
 
+use hyper::Method;
+
 use super::question::Action;
 
 /// One of the things to ask for.
@@ -51,6 +53,15 @@ impl Route {
             _ if path.starts_with("/v1/auth/") => Self::Auth,
             _ => return None,
         })
+    }
+
+    /// Whether it can be asked for so.
+    pub(crate) fn takes(self, method: &Method) -> bool {
+        match self.allow() {
+            None => true,
+            Some("POST") => method == Method::POST,
+            Some(_) => method == Method::GET || method == Method::HEAD,
+        }
     }
 
     /// The methods that it takes; `None` if it takes all.

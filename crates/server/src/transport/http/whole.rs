@@ -48,3 +48,26 @@ impl<'de> Deserialize<'de> for Whole {
         deserializer.deserialize_u64(Reader)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However many digits there are, and whatever stands behind the point.
+    #[test]
+    fn whole_numbers_are_read_as_they_are_written() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("5.0", Some(5)),
+            ("5e2", Some(500)),
+            ("2203157417771133.0", Some(2_203_157_417_771_133)),
+            ("9007199254740992.0", Some(MAX)),
+            ("9007199254740993", None),
+            ("0.5", None),
+            ("-1.0", None),
+        ] {
+            let read = serde_json::from_str::<Whole>(text).ok().map(|whole| whole.0);
+            assert_eq!(read, expected, "{text}");
+        }
+    }
+}

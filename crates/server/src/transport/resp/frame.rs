@@ -167,6 +167,14 @@ fn read_array(input: &[u8], places: &mut Places) -> Result<usize, Frame> {
 /// Reads the number at `start` and the end of its line; tells where the next line begins.
 fn read_length(input: &[u8], start: usize, wrong: Broken) -> Result<(i64, usize), Frame> {
     let rest = input.get(start..).unwrap_or_default();
+    // Nearly every length has one digit or two, and there are six in a question.
+    match rest {
+        [one @ b'0'..=b'9', b'\r', b'\n', ..] => return Ok((i64::from(one - b'0'), start + 3)),
+        [ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Ok((i64::from((ten - b'0') * 10 + (one - b'0')), start + 4));
+        }
+        _ => {}
+    }
     let line = &rest[..rest.len().min(MAX_LENGTH_LINE)];
     let Some(end) = line.iter().position(|byte| *byte == b'\r') else {
         // What cannot become a number need not be waited for.

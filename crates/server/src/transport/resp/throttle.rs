@@ -80,7 +80,8 @@ async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
     let limit = asker.recent.limit(numbers)?;
     let given = Given { key: words.at(1), limit: &limit, op };
-    asker.gate.charge(asker.now, &given).await.map_err(|error| failed(&error))
+    let decided = asker.gate.charge(asker.now, &given).await;
+    decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
 }
 
 /// What redis-cell says of its own accord has no code in front.
@@ -147,7 +148,8 @@ async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Dec
     }
     let given: Vec<Given<'_>> =
         limits.iter().map(|(key, limit, op)| Given { key, limit, op: *op }).collect();
-    asker.gate.charge_together(asker.now, &given).await.map_err(|error| failed(&error))
+    let decided = asker.gate.charge_together(asker.now, &given).await;
+    decided.map(|(decisions, _)| decisions).map_err(|error| failed(&error))
 }
 
 /// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: whether allowed, the limit,
@@ -187,7 +189,8 @@ async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     };
     let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
     let given = Given { key: words.at(1), limit: &limit, op: Op::Take(units) };
-    asker.gate.charge(asker.now, &given).await.map_err(|error| failed(&error))
+    let decided = asker.gate.charge(asker.now, &given).await;
+    decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
 }
 
 /// `DEL key …`: lets keys of limits that come with the command start afresh, and tells how many of

@@ -58,8 +58,16 @@ const ON_STORE_FAILURE: Field = field(
     "on_store_failure",
     Kind::Choice(&["allow", "deny", "local"]),
     "on_store_failure: deny",
-    "What is answered when the store gives no decision; `local`, this node's share of the limit, by \
-     default. Checked and kept; so far the answer is an error.",
+    "What is answered while the store is away. `local`, by default: what this node's share of the limit \
+     says, 1.5 times the limit divided by the nodes. `allow`: go ahead. `deny`: stay out. What is let in \
+     is booked when the store is back.",
+);
+const REFUND_STALENESS: Field = field(
+    "refund_staleness",
+    Kind::Period,
+    "refund_staleness: 5s",
+    "With Redis, for how long a node may go on denying a key that another node has given units back to. \
+     `1s` by default; `0s` asks Redis each time.",
 );
 const UNLIMITED: Field =
     field("unlimited", Kind::Flag, "unlimited: true", "Everything is allowed, and not counted.");
@@ -69,7 +77,7 @@ pub(in crate::policy) static DEFAULTS: Table = Table {
     name: "defaults",
     about: "Fields of a limit, for all limits of the domain.",
     also: None,
-    fields: &[ALGORITHM, COST, MODE, TIER, ON_STORE_FAILURE],
+    fields: &[ALGORITHM, COST, MODE, TIER, ON_STORE_FAILURE, REFUND_STALENESS],
 };
 
 /// A limit as we write it.
@@ -135,6 +143,7 @@ pub(in crate::policy) static LIMIT: Table = Table {
         ),
         TIER,
         ON_STORE_FAILURE,
+        REFUND_STALENESS,
     ],
 };
 

@@ -7,7 +7,8 @@ use super::fields::Fields;
 use super::limits::Defaults;
 use super::numbers::Numbers;
 use crate::policy::finding::Findings;
-use crate::policy::limit::{OnStoreFailure, Tier};
+use crate::policy::limit::Tier;
+use crate::store::OnStoreFailure;
 
 /// Words in a descriptor that say that somebody tries to get in.
 const ENTRANCES: &[&str] = &["auth", "login", "logon", "otp", "password", "signin", "token"];

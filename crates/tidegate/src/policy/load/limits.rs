@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
-use tidegate_core::AlgorithmName;
+use tidegate_core::{AlgorithmName, Rate, Span};
 
 use super::advice::advise;
 use super::fields::Fields;
@@ -16,9 +16,10 @@ use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
 use crate::policy::language;
-use crate::policy::limit::{Form, Mode, OnStoreFailure, PolicyLimit, Tier};
+use crate::policy::limit::{Form, Mode, PolicyLimit, Tier};
 use crate::policy::share::Share;
 use crate::store::MAX_TOGETHER;
+use crate::store::OnStoreFailure;
 
 /// What makes a descriptor's own fields a limit.
 const QUANTITIES: &[&str] = &["rate", "requests", "per"];
@@ -30,6 +31,7 @@ pub(super) struct Defaults {
     pub(super) cost: Option<u64>,
     pub(super) mode: Mode,
     pub(super) on_store_failure: OnStoreFailure,
+    pub(super) refund_staleness: Option<Span>,
     pub(super) tier: Tier,
 }
 
@@ -56,12 +58,22 @@ impl Defaults {
         };
         let algorithm = algorithm(fields, findings).or(self.algorithm);
         let cost = fields.number("cost", findings).or(self.cost);
-        Self { algorithm, cost, mode, on_store_failure, tier }
+        let refund_staleness = refund_staleness(fields, findings).or(self.refund_staleness);
+        Self { algorithm, cost, mode, on_store_failure, refund_staleness, tier }
     }
 }
 
 pub(super) fn algorithm(fields: &Fields<'_>, findings: &mut Findings) -> Option<AlgorithmName> {
     fields.choice("algorithm", findings)?.parse().ok()
+}
+
+fn refund_staleness(fields: &Fields<'_>, findings: &mut Findings) -> Option<Span> {
+    let node = fields.node("refund_staleness")?;
+    let rate = format!("1/{}", fields.text("refund_staleness", findings)?).parse::<Rate>();
+    let expected = "a period such as 1s or 200ms; 0s to ask the store each time";
+    let read =
+        rate.map_err(|_| findings.push(node.mismatch(expected).at(fields.at("refund_staleness"))));
+    Some(read.ok()?.per)
 }
 
 /// All limits of one descriptor.
@@ -173,7 +185,7 @@ impl Written<'_> {
 
     /// A limit that allows everything.
     pub(super) fn unlimited(&self, choices: Defaults) -> PolicyLimit {
-        let Defaults { cost, mode, on_store_failure, tier, .. } = choices;
+        let Defaults { cost, mode, on_store_failure, refund_staleness, tier, .. } = choices;
         PolicyLimit {
             id: self.id(),
             name: self.name.map(Into::into),
@@ -187,6 +199,7 @@ impl Written<'_> {
             mode,
             enforce: Share::ALL,
             on_store_failure,
+            refund_staleness,
             tier,
             replaces: Box::default(),
             counter: Arc::default(),

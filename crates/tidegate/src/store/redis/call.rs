@@ -10,7 +10,7 @@ use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 use super::reply::{Answer, Reader};
 use super::script::{Scripts, TimeSource};
 use super::tariff::{Tariff, Verb, Work};
-use crate::store::StoreError;
+use crate::store::{Charge, Sight, StoreError};
 
 /// Tariffs that one call can tell apart.
 const MOST_TARIFFS: usize = 256;
@@ -25,9 +25,41 @@ pub(super) struct Item {
 /// What a request gets back.
 #[derive(Debug)]
 pub(super) enum Answered {
-    /// Decisions, and the time they were made at.
-    Decisions(Vec<Decision>, Timestamp),
+    Decisions(Decided),
     State(State, Timestamp),
+}
+
+/// Decisions on one request.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) decisions: Vec<Decision>,
+    /// When they were made, by the server's clock.
+    pub(super) at: Timestamp,
+    /// For each charge the state that it was denied on; empty if none was.
+    denied_on: Vec<Option<State>>,
+}
+
+impl Decided {
+    /// Leaves what was denied, and on what, to those who want to know.
+    pub(super) fn tell<'a>(&mut self, charges: impl Iterator<Item = &'a Charge<'a>>) {
+        for (charge, denied_on) in charges.zip(self.denied_on.drain(..)) {
+            if let (Some(sight), Some(state)) = (charge.sight, denied_on) {
+                let _ = sight.set(Sight { state, at: self.at });
+            }
+        }
+    }
+
+    fn push(&mut self, (decision, before): (Decision, &State)) {
+        if !decision.is_allowed() {
+            self.denied_on.resize(self.decisions.len(), None);
+            self.denied_on.push(Some(before.clone()));
+        }
+        self.decisions.push(decision);
+    }
+
+    fn new(at: Timestamp, charges: usize) -> Self {
+        Self { decisions: Vec::with_capacity(charges), at, denied_on: Vec::new() }
+    }
 }
 
 /// A command under construction: requests in the order they came.
@@ -207,13 +239,12 @@ impl Call {
                 Place::Repeated { entry, nth } => {
                     let run = runs.entry(entry);
                     let run = run.or_insert_with(|| self.run(entry, &answers[entry], now));
-                    let decision = run.as_ref().map_err(Clone::clone)?[nth as usize];
-                    Answered::Decisions(vec![decision], now)
+                    alone(run.as_ref().map_err(Clone::clone)?, nth as usize, now)
                 }
                 Place::Entries { first, count: 1 } if self.entries[first].times > 1 => {
                     let run = runs.entry(first);
                     let run = run.or_insert_with(|| self.run(first, &answers[first], now));
-                    Answered::Decisions(vec![run.as_ref().map_err(Clone::clone)?[0]], now)
+                    alone(run.as_ref().map_err(Clone::clone)?, 0, now)
                 }
                 Place::Entries { first, count } => self.group(first, count, &answers, now)?,
             });
@@ -222,21 +253,17 @@ impl Call {
     }
 
     /// Repeated takes: all follow from the state that the first was decided on.
-    fn run(
-        &self,
-        entry: usize,
-        answer: &Answer,
-        now: Timestamp,
-    ) -> Result<Vec<Decision>, StoreError> {
+    fn run(&self, entry: usize, answer: &Answer, now: Timestamp) -> Result<Run, StoreError> {
         let Entry { tariff, times, .. } = self.entries[entry];
         let Tariff { limit, work: Work::Operate(op) } = self.tariffs[tariff] else {
             return Err(StoreError::protocol("a repeated dump"));
         };
         let mut state = answer.state.clone();
-        let run: Vec<Decision> = (0..times).map(|_| limit.decide(&mut state, now, op)).collect();
-        let admitted = run.iter().filter(|decision| decision.is_allowed()).count() as u64;
+        let decisions: Vec<Decision> =
+            (0..times).map(|_| limit.decide(&mut state, now, op)).collect();
+        let admitted = decisions.iter().filter(|decision| decision.is_allowed()).count() as u64;
         answer.agrees(admitted, op)?;
-        Ok(run)
+        Ok(Run { decisions, left: state })
     }
 
     /// The charges of one request. If one was denied, those that fit say how they stand.
@@ -249,7 +276,7 @@ impl Call {
     ) -> Result<Answered, StoreError> {
         let answers = &answers[first..first + count];
         let denied = count > 1 && answers.iter().any(|answer| answer.admitted != 1);
-        let mut decisions = Vec::with_capacity(count);
+        let mut decided = Decided::new(now, count);
         for (entry, answer) in self.entries[first..first + count].iter().zip(answers) {
             let Tariff { limit, work } = self.tariffs[entry.tariff];
             let op = match work {
@@ -259,10 +286,24 @@ impl Call {
                 // Nobody waits for it; it says how things stood.
                 Work::Undo { .. } => Op::Return(0),
             };
-            decisions.push(answer.decide(&limit, now, op)?);
+            decided.push((answer.decide(&limit, now, op)?, &answer.state));
         }
-        Ok(Answered::Decisions(decisions, now))
+        Ok(Answered::Decisions(decided))
     }
+}
+
+/// Repeated takes.
+struct Run {
+    decisions: Vec<Decision>,
+    /// What they left. Whichever was denied, the last was, and would be again.
+    left: State,
+}
+
+/// One of them.
+fn alone(run: &Run, nth: usize, now: Timestamp) -> Answered {
+    let mut decided = Decided::new(now, 1);
+    decided.push((run.decisions[nth], &run.left));
+    Answered::Decisions(decided)
 }
 
 /// How a call is sent.

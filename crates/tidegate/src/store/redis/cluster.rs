@@ -148,6 +148,11 @@ impl Cluster {
         lanes.values().cloned().collect()
     }
 
+    /// The number of the node that serves a slot; of the first, if none does.
+    pub(super) fn number(&self, slot: u16) -> usize {
+        self.map.load().0[usize::from(slot)].as_ref().map_or(0, |lane| lane.number)
+    }
+
     /// Of these values, each with its slot, one for each node.
     pub(super) fn one_each<T>(&self, values: impl Iterator<Item = (u16, T)>) -> Vec<T> {
         let map = self.map.load();
@@ -164,9 +169,12 @@ impl Cluster {
 
     fn lane(self: &Arc<Self>, host: &str, port: u16) -> Arc<Lane> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        // The least that no other has; one that has gone leaves its own to who comes next.
+        let is_free = |number: &usize| lanes.values().all(|lane| lane.number != *number);
+        let number = (0..).find(is_free).unwrap_or_default();
         let lane = lanes.entry(format!("{host}:{port}")).or_insert_with(|| {
             let target = Target::Node(at(&self.seeds[0], host, port));
-            let cluster = Arc::downgrade(self);
+            let cluster = (Arc::downgrade(self), number);
             Arc::new(Lane::start(&self.config, target, Arc::clone(&self.settled), cluster))
         });
         Arc::clone(lane)

@@ -95,6 +95,8 @@ pub(super) struct Lane {
     /// As much again for what gives back, or an overload would feed itself.
     spare: Arc<Semaphore>,
     pub(super) link: Arc<Link>,
+    /// Tells it from the other lanes of its cluster.
+    pub(super) number: usize,
 }
 
 /// What all commands of a lane need.
@@ -118,7 +120,7 @@ impl Lane {
         config: &RedisConfig,
         target: Target,
         settled: Arc<AtomicBool>,
-        cluster: Weak<Cluster>,
+        (cluster, number): (Weak<Cluster>, usize),
     ) -> Self {
         let link = Link::new(target, config.tls.clone(), config.connect_timeout);
         let scripts = Scripts::by(config.time);
@@ -134,7 +136,7 @@ impl Lane {
             // The connection ends with the last request.
             drop(kept_up);
         });
-        Self { queue, room, spare, link }
+        Self { queue, room, spare, link, number }
     }
 
     pub(super) fn submit(&self, request: Request) {
@@ -373,8 +375,8 @@ impl Carrier {
         let mut orphans = Call::default();
         for (request, answered) in requests.into_iter().zip(answers) {
             let Request { items, answer, .. } = request;
-            if let Err(Ok(Answered::Decisions(decisions, _))) = answer.send(Ok(answered)) {
-                for (item, decision) in items.iter().zip(decisions) {
+            if let Err(Ok(Answered::Decisions(decided))) = answer.send(Ok(answered)) {
+                for (item, decision) in items.iter().zip(decided.decisions) {
                     if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
                         (decision.lease, item.tariff.work)
                     {

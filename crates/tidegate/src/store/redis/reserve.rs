@@ -11,7 +11,7 @@
 use tidegate_core::{Decision, Op, Timestamp};
 use tokio::time::timeout;
 
-use super::call::Item;
+use super::call::{Answered, Decided, Item};
 use super::route::Route;
 use super::tariff::{Tariff, Work};
 use super::{RedisStore, StoreError};
@@ -68,8 +68,9 @@ impl RedisStore {
     pub(super) async fn decide_together(
         &self,
         now: Timestamp,
-        items: Vec<Item>,
+        charges: &[Charge<'_>],
     ) -> Result<Vec<Decision>, StoreError> {
+        let items: Vec<Item> = charges.iter().map(|charge| self.item(charge)).collect();
         let differs = |a: &Item, b: &Item| a.name == b.name && a.tariff.limit != b.tariff.limit;
         if items.iter().enumerate().any(|(i, a)| items[..i].iter().any(|b| differs(a, b))) {
             let why = "one request charges one key by two sets of numbers";
@@ -78,9 +79,13 @@ impl RedisStore {
         let routes: Vec<Route> = items.iter().map(|item| self.routes.of(item)).collect();
         match routes.iter().all(|route| *route == routes[0]) {
             true if items.is_empty() => Ok(Vec::new()),
-            true => self.ask_decisions(now, routes[0], items).await.map(|(decisions, _)| decisions),
+            true => {
+                let mut decided = self.ask_decisions(now, routes[0], items).await?;
+                decided.tell(charges.iter());
+                Ok(decided.decisions)
+            }
             false => {
-                let reserving = self.reserve(now, &routes, &items);
+                let reserving = self.reserve(now, charges, &routes, &items);
                 timeout(self.config.deadline, reserving).await.unwrap_or(Err(StoreError::Timeout))
             }
         }
@@ -89,6 +94,7 @@ impl RedisStore {
     async fn reserve(
         &self,
         now: Timestamp,
+        asked_for: &[Charge<'_>],
         routes: &[Route],
         items: &[Item],
     ) -> Result<Vec<Decision>, StoreError> {
@@ -100,7 +106,9 @@ impl RedisStore {
         for (asked, route) in order.iter().enumerate() {
             let places = places(routes, *route);
             let charges: Vec<Item> = places.iter().map(|i| items[*i].clone()).collect();
-            let (answers, taken_at) = self.ask_decisions(now, *route, charges.clone()).await?;
+            let mut decided = self.ask_decisions(now, *route, charges.clone()).await?;
+            decided.tell(places.iter().map(|i| &asked_for[*i]));
+            let Decided { decisions: answers, at: taken_at, .. } = decided;
             let allowed = answers.iter().all(Decision::is_allowed);
             places.iter().zip(&answers).for_each(|(i, answer)| decisions[*i] = Some(*answer));
             if !allowed {
@@ -136,8 +144,11 @@ impl RedisStore {
         let half = self.config.deadline / 2;
         for (places, answer) in asked {
             let answered = timeout(half, answer).await.ok().and_then(Result::ok);
-            if let Some(Ok(super::call::Answered::Decisions(answers, _))) = answered {
-                places.iter().zip(answers).for_each(|(i, answer)| decisions[*i] = Some(answer));
+            if let Some(Ok(Answered::Decisions(decided))) = answered {
+                places
+                    .iter()
+                    .zip(decided.decisions)
+                    .for_each(|(i, answer)| decisions[*i] = Some(answer));
             }
         }
     }

@@ -13,7 +13,7 @@ use super::lane::{Lane, Request};
 use super::link::Target;
 use super::name::{Namer, slot};
 use crate::key::{Key, Scope};
-use crate::store::StoreError;
+use crate::store::{Charge, StoreError};
 
 /// Charges of one route can be decided by one script call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +55,27 @@ impl Routes {
             Group::Cluster(_) => slot(&item.name),
         };
         Route { per_second, slot }
+    }
+
+    /// The number of the server that a charge goes to.
+    pub(super) fn endpoint(&self, namer: &Namer, charge: &Charge<'_>) -> usize {
+        let per_second = self.per_second.is_some() && is_per_second(charge.limit);
+        let number = match self.group(per_second) {
+            Group::One(_) => 0,
+            Group::Cluster(cluster) => cluster.number(slot(&namer.name(charge.key))),
+        };
+        2 * number + usize::from(per_second)
+    }
+
+    /// The address of the server of this number.
+    pub(super) fn address(&self, endpoint: usize) -> Option<String> {
+        match self.group(endpoint % 2 == 1) {
+            Group::One(lane) => (endpoint < 2).then(|| lane.link.address()),
+            Group::Cluster(cluster) => {
+                let mut lanes = cluster.lanes().into_iter();
+                Some(lanes.find(|lane| lane.number == endpoint / 2)?.link.address())
+            }
+        }
     }
 
     fn group(&self, per_second: bool) -> &Group {
@@ -153,7 +174,7 @@ impl Group {
                 return Cluster::start(config, seeds, settled).await.map(Self::Cluster);
             }
         };
-        Ok(Self::One(Arc::new(Lane::start(config, target, settled, Weak::new()))))
+        Ok(Self::One(Arc::new(Lane::start(config, target, settled, (Weak::new(), 0)))))
     }
 }
 

@@ -124,7 +124,7 @@ async fn try_apart(store: &RedisStore, now: Timestamp) -> Result<(), StoreError>
     let texts = ["self-test:1", "self-test:2", "self-test:3"];
     let charges = |op| {
         let keys = texts.map(|text| Key::new(probe_scope(), text.as_bytes()));
-        keys.map(|key| Charge { key, limit: &limit, op })
+        keys.map(|key| Charge::new(key, &limit, op))
     };
     let mut decisions = Vec::new();
     for op in [Op::Take(1), Op::Reset] {
@@ -143,7 +143,7 @@ async fn try_all(
     let mut decisions = Vec::new();
     let charge = |limit, op| {
         let key = Key::new(Scope::new("self-test", limit), text).tagged(text);
-        Charge { key, limit, op }
+        Charge::new(key, limit, op)
     };
     let take = Op::Take(2);
     // A bucket whose interval is not a whole number of microseconds has a script of its own.
@@ -152,7 +152,7 @@ async fn try_all(
         store.decide(now, &[charge(limit, take)], &mut decisions).await?;
     }
     let other = Key::new(Scope::new("self-test:other", &uneven), text).tagged(text);
-    let buckets = [charge(&uneven, take), Charge { key: other, limit: &uneven, op: take }];
+    let buckets = [charge(&uneven, take), Charge::new(other, &uneven, take)];
     store.decide(now, &buckets, &mut decisions).await?;
     let together: Vec<Charge<'_>> = limits.iter().map(|limit| charge(limit, take)).collect();
     store.decide(now, &together, &mut decisions).await?;
@@ -172,7 +172,7 @@ async fn try_all(
         rest.push(charge(in_flight, Op::Release(lease)));
     }
     rest.extend(limits.iter().map(|limit| charge(limit, Op::Reset)));
-    rest.push(Charge { key: other, limit: &uneven, op: Op::Reset });
+    rest.push(Charge::new(other, &uneven, Op::Reset));
     for charge in rest {
         store.decide(now, &[charge], &mut decisions).await?;
     }

@@ -1,0 +1,346 @@
+//! The real program, started and stopped as a service is.
+
+mod daemon;
+
+use std::fs;
+use std::io::Write;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use daemon::{Daemon, PATIENCE};
+use rustix::process::Signal;
+use tidegate_tests::grpc::GrpcClient;
+use tidegate_tests::http;
+use tidegate_tests::rls::{RateLimitRequest, Unit};
+use tidegate_tests::servers::RedisServer;
+
+/// Asks until it is so, for as long as [`PATIENCE`].
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    const PAUSE: Duration = Duration::from_millis(20);
+    for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
+        if is_so() {
+            return;
+        }
+        // Nobody unparks it; should somebody, it only asks earlier.
+        thread::park_timeout(PAUSE);
+    }
+    panic!("it never came to {what}");
+}
+
+#[test]
+fn answers_and_ends_well_when_told_to() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut daemon = Daemon::start(&["--threads", "1"]);
+        assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
+        assert_eq!(http::get(daemon.address("HTTP"), "/healthz", "").status, 200);
+        daemon.signal(signal);
+        assert_eq!(daemon.end().0, Some(0));
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told() {
+    let daemon = Daemon::start(&[]);
+    let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--resp", daemon.address("RESP"), "--http", "off"])
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let told = String::from_utf8(second.stderr).unwrap();
+    let address = daemon.address("RESP");
+    let expected =
+        format!("error: cannot listen on {address} for RESP: another program does already\n");
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn the_policy_is_read_again_when_asked_for() {
+    let folder = std::env::temp_dir().join(format!("tidegate-serve-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("policy.yaml");
+    let policy = |burst: u32| {
+        format!("domain: api\ndescriptors:\n  - key: user\n    rate: 1/min\n    burst: {burst}\n")
+    };
+    fs::write(&file, policy(5)).unwrap();
+    let daemon = Daemon::start(&["--config", file.to_str().unwrap()]);
+    assert!(daemon.ask("TG.CHECK api user bob").starts_with("*6 :0 :5 :4 "));
+    let fresh = folder.join("fresh");
+    fs::write(&fresh, policy(9)).unwrap();
+    fs::rename(&fresh, &file).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.until_it_says("policy reloaded");
+    assert!(daemon.ask("TG.CHECK api user ann").starts_with("*6 :0 :9 :8 "));
+    fs::write(&file, "domain: api\ndescriptors: 7\n").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.until_it_says("policy not reloaded");
+    assert!(daemon.ask("TG.CHECK api user ann").starts_with("*6 :0 :9 :7 "));
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_policy_that_cannot_be_used_does_not_start() {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["serve", "--config", "no/such/policy.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("no/such/policy.yaml"));
+}
+
+/// `tidegate check --url` asks the daemon, and charges there.
+#[test]
+fn a_check_can_ask_the_daemon() {
+    let folder = std::env::temp_dir().join(format!("tidegate-url-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("p.yaml");
+    fs::write(&file, "{domain: api, descriptors: [{key: user, rate: 1/h}]}").expect("a file");
+    let daemon = Daemon::start(&["--config", &file.display().to_string()]);
+    let url = format!("http://{}", daemon.address("HTTP"));
+    let check = |descriptor: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["check", "--url", &url, "--domain", "api", "--descriptor", descriptor]);
+        let output = command.output().expect("the program is built");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(text).expect("text"))
+    };
+    assert_eq!(check("user=bob"), (Some(0), "allowed: 0 of 1 left\n".to_owned()));
+    let (status, text) = check("user=bob");
+    assert!(
+        status == Some(1) && text.starts_with("denied: 0 of 1 left; try again after"),
+        "{text}"
+    );
+    let (status, text) = check("nonsense");
+    assert!(status == Some(2) && text.contains("expected a descriptor"), "{text}");
+    drop(daemon);
+    let (status, text) = check("user=bob");
+    assert!(status == Some(2) && text.contains("cannot ask"), "{text}");
+    fs::remove_dir_all(&folder).expect("the folder is ours");
+}
+
+fn run(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .arg("serve")
+        .args(arguments)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the program is built");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).expect("text"))
+}
+
+/// A folder that ends with the test.
+struct Folder(std::path::PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    /// A file in it.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().expect("in the folder")).expect("a folder");
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn printed_settings_can_be_loaded_again() {
+    let folder = Folder::new("print");
+    let variables = [("TIDEGATE__STORE__DEADLINE", "7ms")];
+    let (status, first) = run(&["--print-config", "--threads", "3"], &variables);
+    assert_eq!(status, Some(0), "{first}");
+    assert!(first.contains("deadline: 7ms  # from TIDEGATE__STORE__DEADLINE"), "{first}");
+    assert!(first.contains("threads: 3  # from --threads"), "{first}");
+    let file = folder.file("settings.yaml", &first);
+    let (status, second) = run(&["--print-config", "--settings", &file], &[]);
+    assert_eq!(status, Some(0), "{second}");
+    assert!(second.contains("threads: 3  # from "), "{second}");
+    let values = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split("  # from").next().unwrap_or("").to_owned()).collect()
+    };
+    assert_eq!(values(&first), values(&second));
+}
+
+#[test]
+fn wrong_settings_do_not_start_and_say_where() {
+    let folder = Folder::new("wrong");
+    let file = folder.file("settings.yaml", "store:\n  urll: memory\n");
+    let (status, text) = run(&["--settings", &file], &[]);
+    let expected =
+        format!("error: {file}:2:3: unknown setting \"urll\"; did you mean url? (at store.urll)\n");
+    assert_eq!((status, text), (Some(1), expected));
+    for (name, value) in [("BACKEND_TYPE", "memcache"), ("CONFIG_TYPE", "GRPC_XDS_SOTW")] {
+        let (status, text) = run(&["--compat", "envoy"], &[(name, value)]);
+        assert_eq!(status, Some(1));
+        assert!(text.starts_with(&format!("error: {name}={value} is not supported: ")), "{text}");
+    }
+}
+
+#[test]
+fn redis_clients_need_the_password_of_the_file() {
+    let folder = Folder::new("password");
+    let file = folder.file("secret", "s3cret\nnot this\n");
+    let daemon = Daemon::start(&["--password-file", &file]);
+    assert!(daemon.ask("PING").starts_with("-NOAUTH"));
+    assert_eq!(daemon.ask("AUTH s3cret\r\nPING"), "+OK +PONG ");
+    let empty = folder.file("empty", "\n");
+    let (status, text) = run(&["--password-file", &empty], &[]);
+    assert_eq!(status, Some(1));
+    assert!(text.contains("has nothing in its first line"), "{text}");
+}
+
+/// The first signal waits for whoever is being answered, the second for nobody.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut daemon = Daemon::start(&[]);
+    // It has begun a request, and will not finish it.
+    let mut slow = http::connect(daemon.address("HTTP"));
+    slow.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n").unwrap();
+    let busy = "tidegate_connections{door=\"HTTP\"} 1";
+    until("be busy", || daemon.admin("GET /metrics").body.contains(busy));
+    daemon.signal(Signal::TERM);
+    daemon.until_it_says("letting connections finish");
+    daemon.signal(Signal::TERM);
+    daemon.until_it_says("stopped before all connections had ended");
+    assert_eq!(daemon.end().0, Some(1));
+}
+
+/// Whoever sends to it learns first, and is answered meanwhile.
+#[test]
+fn it_is_not_ready_before_it_stops() {
+    let mut daemon = Daemon::start_in(&[], &[("TIDEGATE__LIMITS__LINGER", "1h")]);
+    assert_eq!(daemon.admin("GET /readyz").status, 200);
+    daemon.signal(Signal::TERM);
+    daemon.until_it_says("still answering");
+    assert_eq!(daemon.admin("GET /readyz").status, 503);
+    assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
+    daemon.signal(Signal::TERM);
+    assert_eq!(daemon.end().0, Some(0));
+}
+
+#[test]
+fn systemd_is_told_what_happens() {
+    let folder = Folder::new("notify");
+    let policy = folder.file("p.yaml", "{domain: api, descriptors: [{key: user, rate: 1/h}]}");
+    let path = folder.0.join("notify.sock");
+    let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
+    let said = move || {
+        let mut words = [0; 256];
+        // A machine under load may break a wait off without a reason.
+        let length = loop {
+            match socket.recv(&mut words) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                received => break received.expect("in time"),
+            }
+        };
+        String::from_utf8(words[..length].to_vec()).expect("text")
+    };
+    let path = path.display().to_string();
+    let variables = [("NOTIFY_SOCKET", &*path), ("WATCHDOG_USEC", "200000")];
+    let mut daemon = Daemon::start_in(&["--config", &policy], &variables);
+    assert_eq!(said(), "READY=1");
+    assert_eq!(said(), "WATCHDOG=1");
+    daemon.signal(Signal::HUP);
+    let next = || loop {
+        let words = said();
+        if words != "WATCHDOG=1" {
+            return words;
+        }
+    };
+    assert!(next().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert_eq!(next(), "READY=1");
+    daemon.signal(Signal::TERM);
+    assert_eq!(next(), "STOPPING=1");
+    assert_eq!(daemon.end().0, Some(0));
+}
+
+/// The block of a guide that begins with this line.
+fn block(guide: &str, start: &str) -> String {
+    let text = guide.split("```").find(|block| block.contains(start)).expect(start);
+    text.split_once('\n').expect("the name of a language").1.to_owned()
+}
+
+/// The deployment of the guide, as it stands there: only the places are other ones.
+#[test]
+fn a_deployment_of_envoyproxy_starts_unchanged() {
+    let guide = include_str!("../../../../docs/guide/replace-envoyproxy-ratelimit.md");
+    let folder = Folder::new("envoy");
+    folder.file("ratelimit/config/config.yaml", &block(guide, "domain: mongo_cps"));
+    let root = folder.0.display().to_string();
+    let redis = RedisServer::start();
+    let place = format!("127.0.0.1:{}", redis.port());
+    let written = block(guide, "RUNTIME_ROOT=");
+    let lines = written.lines().filter_map(|line| line.split_once('='));
+    let mut variables: Vec<(&str, &str)> = lines.collect();
+    assert_eq!(variables.len(), 7, "{written}");
+    for (name, value) in &mut variables {
+        match *name {
+            "RUNTIME_ROOT" => *value = &root,
+            "REDIS_URL" => *value = &place,
+            _ => {}
+        }
+    }
+    for host in ["HOST", "GRPC_HOST", "DEBUG_HOST"] {
+        variables.push((host, "127.0.0.1"));
+    }
+    for port in ["PORT", "GRPC_PORT", "DEBUG_PORT"] {
+        variables.push((port, "0"));
+    }
+    // Nobody is there: the start does not wait for it.
+    redis.kill();
+    let mut daemon = Daemon::serving(&["--resp", "off"], &variables, 3);
+    let rules = daemon.admin("GET /rlconfig").body;
+    let line = "mongo_cps.database_users: unit=SECOND requests_per_unit=500, shadow_mode: false, \
+                quota_mode: false\n";
+    assert!(rules.contains(line), "{rules}");
+    // Whoever asks is answered for all that, as policies say.
+    assert_eq!(daemon.admin("GET /readyz").status, 200);
+    let loaded = "ratelimit_service_config_load_success 1\n";
+    assert!(daemon.admin("GET /metrics").body.contains(loaded));
+    redis.restart();
+    decide_as_theirs(&daemon);
+    daemon.signal(Signal::TERM);
+    let (code, log) = daemon.end();
+    assert_eq!(code, Some(0));
+    assert!(!log.contains("has no effect"), "{log}");
+}
+
+/// The limit of the guide, over both of their protocols, on one count.
+fn decide_as_theirs(daemon: &Daemon) {
+    let address = daemon.address("gRPC").parse().expect("an address");
+    let mut client = GrpcClient::connect(address);
+    let question = RateLimitRequest::one("mongo_cps", "database", "users");
+    // What is told without the store is the limit of this node alone.
+    let mut answer = None;
+    until("be decided by Redis", || {
+        let told = client.should_rate_limit(&question).expect("never an error");
+        let limit = told.statuses.first().and_then(|status| status.current_limit.as_ref());
+        let is_theirs = limit.is_some_and(|limit| limit.requests_per_unit == 500);
+        answer = is_theirs.then_some(told);
+        answer.is_some()
+    });
+    let answer = answer.expect("a decision");
+    let [status] = &*answer.statuses else { panic!("{answer:?}") };
+    let limit = status.current_limit.as_ref().expect("a limit");
+    assert!(answer.is_ok(), "{answer:?}");
+    assert_eq!(limit.unit(), Unit::Second);
+    assert!((1..=499).contains(&status.limit_remaining), "{answer:?}");
+    let body = r#"{"domain":"mongo_cps","descriptors":[{"entries":[{"key":"database","value":"users"}]}]}"#;
+    let ask = || http::ask(daemon.address("HTTP"), "POST /json", "", body);
+    let answer = ask();
+    let told = r#""currentLimit":{"requestsPerUnit":500,"unit":"SECOND"}"#;
+    assert!(answer.body.contains(told), "{answer:?}");
+}

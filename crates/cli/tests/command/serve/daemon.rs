@@ -1,0 +1,128 @@
+//! The program, started for a test and ended with it. Nothing waits for it without end.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tidegate_tests::http::{self, Answer};
+
+/// Far longer than anything here takes; only so that what hangs fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A daemon that ends with the test.
+pub(crate) struct Daemon {
+    child: Child,
+    listeners: HashMap<String, String>,
+    /// What it writes to its log, line by line.
+    notes: Receiver<String>,
+}
+
+/// The lines of a pipe as they come; it ends with the pipe.
+fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+        // Whoever has stopped listening does not want the rest.
+        lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
+    });
+    receiver
+}
+
+impl Daemon {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(arguments, &[])
+    }
+
+    /// The same, with variables in its environment.
+    pub(crate) fn start_in(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let any = "127.0.0.1:0";
+        let doors = ["--resp", any, "--http", any, "--admin", any, "--grpc", "off"];
+        Self::serving(&[&doors, arguments].concat(), variables, 3)
+    }
+
+    /// One with these arguments and variables and no others, once it listens on so many doors.
+    pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], doors: usize) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .arg("serve")
+            .args(arguments)
+            // Whatever the environment of the tests says is not about this daemon.
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program is built");
+        let out = lines(child.stdout.take().expect("piped"));
+        let notes = lines(child.stderr.take().expect("piped"));
+        let mut daemon = Self { child, listeners: HashMap::new(), notes };
+        while daemon.listeners.len() < doors {
+            let line = out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{}", daemon.rest()));
+            let listener = line.strip_prefix("listening for ").expect(&line);
+            let (door, address) = listener.split_once(" on ").expect(&line);
+            daemon.listeners.insert(door.to_owned(), address.to_owned());
+        }
+        daemon
+    }
+
+    /// Where it listens for what people call this.
+    pub(crate) fn address(&self, door: &str) -> &str {
+        &self.listeners[door]
+    }
+
+    /// Reads its log until a line says so.
+    pub(crate) fn until_it_says(&self, words: &str) -> String {
+        loop {
+            let line = self.notes.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("never said {words}: {error}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for its end: how it ended, and what it wrote that nobody has read.
+    pub(crate) fn end(&mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        loop {
+            match self.notes.recv_timeout(PATIENCE) {
+                Ok(line) => rest += &(line + "\n"),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end: {rest}"),
+            }
+        }
+        (self.child.wait().expect("ours").code(), rest)
+    }
+
+    fn rest(&self) -> String {
+        self.notes.try_iter().collect::<Vec<_>>().join("\n")
+    }
+
+    /// What the admin port answers to a call.
+    pub(crate) fn admin(&self, call: &str) -> Answer {
+        http::ask(self.address("admin"), call, "", "")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    /// What the Redis door answers to a command, in one line.
+    pub(crate) fn ask(&self, command: &str) -> String {
+        let mut socket = http::connect(self.address("RESP"));
+        write!(socket, "{command}\r\nQUIT\r\n").expect("it reads");
+        let answer = io::read_to_string(socket).expect("an answer");
+        answer.strip_suffix("+OK\r\n").expect("the farewell").replace("\r\n", " ")
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,204 @@
+//! One call: from its head to the end of its answer.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::header::HeaderMap;
+
+use super::body::{self, Body};
+use super::message::{self, Messages};
+use super::status::{self, Code, Status, success};
+use super::{Call, Reply, Visit, health, reflection};
+use crate::gate::at_once;
+use crate::transport::rls::{self, Question, Told};
+use crate::transport::within;
+
+/// How long a message may take to come.
+pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
+
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Answers a call: at once if it has come as a whole and nothing keeps its answer waiting. Or else here
+/// is what will.
+pub(super) fn begin(
+    visit: &Arc<Visit>,
+    (request, respond): Call,
+    context: &mut Context<'_>,
+) -> Option<BoxFuture<'static, ()>> {
+    let (head, body) = request.into_parts();
+    let mut messages = Messages::new(body);
+    let is_plain = head.uri.path() == SHOULD_RATE_LIMIT && visit.gate.is_local();
+    if is_plain
+        && status::not_grpc(&head).is_none()
+        && let Some(message) = messages.try_only(context)
+    {
+        let answer = at_once(answer(visit, &message));
+        let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
+        // Whoever has gone need not be told.
+        let _ = send_one(respond, answer);
+        return None;
+    }
+    let request = Request::from_parts(head, messages);
+    Some(attend(Arc::clone(visit), request, respond).boxed())
+}
+
+/// Answers in its own time, until the peer has lost interest.
+async fn attend(visit: Arc<Visit>, request: Request<Messages>, mut respond: SendResponse<Bytes>) {
+    let reply = tokio::select! {
+        biased;
+        reply = route(&visit, request) => reply,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return,
+    };
+    // Whoever has gone need not be told.
+    let _ = send(respond, reply).await;
+}
+
+async fn route(visit: &Arc<Visit>, request: Request<Messages>) -> Reply {
+    let (head, messages) = request.into_parts();
+    if let Some(refused) = status::not_grpc(&head) {
+        return refused;
+    }
+    match head.uri.path() {
+        SHOULD_RATE_LIMIT => {
+            let deadline = deadline(&head.headers).unwrap_or(Duration::MAX);
+            body::unary(should_rate_limit(visit, deadline, messages).await)
+        }
+        "/grpc.health.v1.Health/Check" => body::unary(health::check(visit, messages).await),
+        "/grpc.health.v1.Health/Watch" => health::watch(visit, messages).await,
+        // One and the same under two names.
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+        | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
+            reflection::converse(visit, messages)
+        }
+        path => {
+            let text = format!("there is no method {path}");
+            Status::new(Code::Unimplemented, text).reply()
+        }
+    }
+}
+
+async fn should_rate_limit(
+    visit: &Visit,
+    deadline: Duration,
+    messages: Messages,
+) -> Result<Bytes, Status> {
+    let message = only_message(messages).await?;
+    within(deadline, answer(visit, &message)).await.ok_or_else(Status::too_late)?
+}
+
+/// What a message is answered with.
+async fn answer(visit: &Visit, message: &[u8]) -> Result<Bytes, Status> {
+    let question = Question::read(message)?;
+    let descriptors = question.descriptors();
+    let asked = question.request(&descriptors);
+    let answer = visit.gate.check(&asked).await.map_err(rls::Refusal::Undecided)?;
+    let told = Told { question: &question, answer: &answer, answers: &visit.settings.answers };
+    Ok(message::write(|bytes| rls::write(&told, bytes)))
+}
+
+/// The one message of a request.
+pub(super) async fn only_message(mut messages: Messages) -> Result<Bytes, Status> {
+    within(BODY_TIME, messages.only()).await.unwrap_or_else(|| Err(Status::too_late()))
+}
+
+/// How long whoever asks will wait, by `grpc-timeout`: at most eight digits, and a unit.
+fn deadline(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    Some(match unit {
+        "H" => Duration::from_secs(count * 3_600),
+        "M" => Duration::from_secs(count * 60),
+        "S" => Duration::from_secs(count),
+        "m" => Duration::from_millis(count),
+        "u" => Duration::from_micros(count),
+        "n" => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+/// Sends an answer that waits for nothing.
+fn send_one(
+    mut respond: SendResponse<Bytes>,
+    answer: Result<Bytes, Status>,
+) -> Result<(), h2::Error> {
+    let (head, body) = body::unary(answer).into_parts();
+    let head = hyper::Response::from_parts(head, ());
+    match body {
+        Body::One(message) => {
+            let mut stream = respond.send_response(head, false)?;
+            stream.send_data(message, false)?;
+            stream.send_trailers(success())
+        }
+        _ => respond.send_response(head, true).map(drop),
+    }
+}
+
+/// Sends an answer, as fast as the peer takes it.
+async fn send(mut respond: SendResponse<Bytes>, reply: Reply) -> Result<(), h2::Error> {
+    let (head, body) = reply.into_parts();
+    let is_all = matches!(body, Body::Empty);
+    let mut stream = respond.send_response(hyper::Response::from_parts(head, ()), is_all)?;
+    match body {
+        Body::Empty => Ok(()),
+        Body::One(message) => {
+            stream.send_data(message, false)?;
+            stream.send_trailers(success())
+        }
+        Body::Many(mut messages) => {
+            let trailers = loop {
+                let next = tokio::select! {
+                    biased;
+                    next = messages.recv() => next,
+                    // Whoever makes them notices by this being dropped.
+                    _ = poll_fn(|context| stream.poll_reset(context)) => return Ok(()),
+                };
+                match next {
+                    Some(Ok(message)) => send_message(&mut stream, message).await?,
+                    Some(Err(status)) => break status.trailers(),
+                    None => break success(),
+                }
+            };
+            stream.send_trailers(trailers)
+        }
+    }
+}
+
+/// Sends one message of several, no more of it than the peer has room for.
+async fn send_message(stream: &mut SendStream<Bytes>, mut message: Bytes) -> Result<(), h2::Error> {
+    while !message.is_empty() {
+        stream.reserve_capacity(message.len());
+        let room = poll_fn(|context| stream.poll_capacity(context)).await;
+        let room = room.ok_or(Reason::CANCEL)??;
+        stream.send_data(message.split_to(room.min(message.len())), false)?;
+    }
+    Ok(())
+}
+
+/// What a call brings beside questions about limits, from a fuzzer: frames, a deadline, and what is
+/// asked about the services.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn try_call(bytes: &[u8]) {
+    use hyper::header::HeaderValue;
+    message::try_frame(bytes);
+    let mut headers = HeaderMap::new();
+    if let Ok(value) = HeaderValue::from_bytes(bytes) {
+        headers.insert("grpc-timeout", value);
+        // A hundred million hours is as long as it gets.
+        let longest = Duration::from_secs(99_999_999 * 3_600);
+        assert!(deadline(&headers).is_none_or(|deadline| deadline <= longest));
+    }
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    Status::new(Code::NotFound, text).reply();
+    reflection::try_message(bytes);
+}

@@ -1,0 +1,117 @@
+//! The same limit with other numbers: a share of it, or more of it.
+
+use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{Limit, Rate, Span};
+
+/// `times / out_of` of a limit: its units rounded down, and at least one unit of one that has any; the
+/// rate of a bucket exactly. Takes as long to refill or to end as the limit itself, or less. `None` if
+/// these would be numbers that no limit may have.
+pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
+    let share = |count: u64| {
+        let share = u128::from(count) * u128::from(times) / u128::from(out_of.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(count > 0))
+    };
+    let window = |count, length| Rate::new(share(count), length);
+    match limit {
+        Limit::FixedWindow(it) => {
+            let other = Limit::fixed_window(window(it.limit(), it.length())).offset(it.offset());
+            match it.denied() {
+                Denied::Counted => other.count_denied().build().ok(),
+                Denied::Ignored => other.build().ok(),
+            }
+        }
+        Limit::SlidingWindow(it) => {
+            Limit::sliding_window(window(it.limit(), it.length())).build().ok()
+        }
+        Limit::SlidingLog(it) => {
+            Limit::sliding_log(window(it.limit(), it.length())).large_log().build().ok()
+        }
+        Limit::Bucket(it) => {
+            // The time of one unit is ticks + part / denominator; in so many times less, one more.
+            let (one, denominator) = (it.time_of(1)?, u128::from(it.denominator()));
+            let time = u128::from(one.ticks) * denominator + u128::from(one.part);
+            let (count, per) = (u128::from(times) * denominator, time * u128::from(out_of));
+            let divisor = greatest_common_divisor(count, per);
+            let (count, per) = (u64::try_from(count / divisor), u64::try_from(per / divisor));
+            let rate = Rate::new(count.ok()?, Span::from_micros(per.ok()?));
+            let waiting = it.capacity() - it.burst();
+            let other = match waiting {
+                0 => Limit::token_bucket(rate).burst(share(it.capacity())),
+                _ => Limit::leaky_bucket(rate).burst(share(it.burst())).queue(share(waiting)),
+            };
+            other.build().ok()
+        }
+        Limit::InFlight(it) => Limit::in_flight(share(it.limit()), it.ttl()).ok(),
+        _ => None,
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{Algorithm, Op, State, Timestamp};
+
+    use super::*;
+
+    fn capacity(limit: &Limit) -> u64 {
+        limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(0)).limit
+    }
+
+    /// Units that a key admits in so many seconds, asking every millisecond.
+    fn admitted(limit: &Limit, secs: u64) -> u64 {
+        let mut state = State::default();
+        let start = Timestamp::from_secs(1_000_000_020);
+        let ask = |millis: &u64| {
+            let now = start + Span::from_millis(*millis);
+            limit.decide(&mut state, now, Op::Take(1)).is_allowed()
+        };
+        (0..secs * 1_000).filter(ask).count() as u64
+    }
+
+    #[test]
+    fn a_share_is_rounded_down_and_never_nothing() {
+        let rate = Rate::per_minute(7);
+        for builder in [
+            Limit::token_bucket(rate),
+            Limit::fixed_window(rate),
+            Limit::sliding_window(rate),
+            Limit::sliding_log(rate),
+        ] {
+            let limit = builder.build().unwrap();
+            for (nodes, expected) in [(1, 10), (2, 5), (4, 2), (8, 1), (1_000, 1)] {
+                let share = scaled(&limit, 3, 2 * nodes).unwrap();
+                assert_eq!(capacity(&share), expected, "{limit:?} on {nodes} nodes");
+            }
+        }
+        let none = Limit::fixed_window(Rate::per_minute(0)).build().unwrap();
+        assert_eq!(capacity(&scaled(&none, 3, 2).unwrap()), 0, "nothing stays nothing");
+    }
+
+    /// FM-03: half as much again over all nodes, and no more.
+    #[test]
+    fn shares_of_all_nodes_together_are_one_and_a_half() {
+        let limit = Limit::token_bucket(Rate::per_second(100)).burst(40).build().unwrap();
+        for nodes in [1, 2, 4, 5] {
+            let share = scaled(&limit, 3, 2 * nodes).unwrap();
+            let all = u64::from(nodes) * admitted(&share, 10);
+            assert!(all <= 60 + 1_500 && all > 1_500 - u64::from(nodes), "{nodes}: {all}");
+        }
+    }
+
+    #[test]
+    fn a_leaky_bucket_goes_on_pacing() {
+        let limit = Limit::leaky_bucket(Rate::per_second(10)).queue(20).build().unwrap();
+        let share = scaled(&limit, 3, 4).unwrap();
+        let mut state = State::default();
+        let mut take = || share.decide(&mut state, Timestamp::from_secs(1), Op::Take(1)).delay();
+        let (first, second) = (take(), take());
+        assert!(first.is_zero() && second == Span::from_micros(133_334), "{first} {second}");
+        assert_eq!(capacity(&share), 16);
+    }
+}

@@ -1,0 +1,282 @@
+//! A store whose servers are not asked while they are gone: a slow one must not keep every request
+//! waiting for its deadline, and one that comes back must not be run over.
+//!
+//! # Promise
+//! Per endpoint: at most five requests in a row, and what was sent before they were given up, wait for
+//! a server that does not answer; from then on a request is told so at once
+//! ([`StoreError::Away`]), and a probe in the background looks every 250 ms, give or take a fifth.
+//! What a probe asks changes nothing. A server that answers it is asked by a quarter of the keys, and
+//! by a quarter more every 100 ms.
+//!
+//! # What counts
+//! A request that times out or cannot be sent counts against its endpoint; one whose charges go to
+//! several counts against each of them, for nobody knows which was silent. A refusal is an answer, and
+//! too many requests of our own say nothing of the server.
+
+mod circuit;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use self::circuit::{Circuit, Heard, PROBES_APART, Ticket, pause};
+use super::{Basis, Charge, Store, StoreError};
+use crate::clock::Clock;
+use crate::key::{Key, Scope};
+
+pub use self::circuit::CircuitState;
+
+/// The most endpoints that are told apart; further ones share the circuits of these.
+pub const MAX_ENDPOINTS: usize = 64;
+
+/// How long to wait for a server of which nothing is known but that it was silent just now.
+pub(super) const USUAL_WAIT: Span = PROBES_APART;
+
+/// A store that is not asked while it is gone.
+#[derive(Debug)]
+pub struct Breaker<S>(Arc<Inner<S>>);
+
+#[derive(Debug)]
+struct Inner<S> {
+    store: S,
+    clock: Clock,
+    /// Where probes run.
+    runtime: Handle,
+    places: [Place; MAX_ENDPOINTS],
+}
+
+/// What is known of one endpoint.
+#[derive(Debug, Default)]
+struct Place {
+    /// Nothing is wrong there, so that nobody has to wait for the lock to learn it.
+    is_closed: AtomicBool,
+    circuit: Mutex<Circuit>,
+}
+
+/// What is known of one endpoint, for those who run the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CircuitReport {
+    /// Its number.
+    pub endpoint: usize,
+    /// How it is asked.
+    pub state: CircuitState,
+    /// How often it was found to be gone.
+    pub trips: u64,
+}
+
+/// A key that an endpoint decides on, to ask it whether it is back.
+#[derive(Debug)]
+struct Example {
+    scope: Scope,
+    text: Box<[u8]>,
+    tag: Box<[u8]>,
+    limit: Limit,
+}
+
+impl Example {
+    fn of(charge: &Charge<'_>) -> Self {
+        let Key { scope, text, tag } = charge.key;
+        Self { scope, text: text.into(), tag: tag.into(), limit: *charge.limit }
+    }
+
+    /// Changes nothing.
+    fn question(&self) -> Charge<'_> {
+        let key = Key::new(self.scope, &self.text).tagged(&self.tag);
+        Charge::new(key, &self.limit, Op::Read(0))
+    }
+}
+
+impl Place {
+    fn lock(&self) -> MutexGuard<'_, Circuit> {
+        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the circuit, and takes note of whether it is closed.
+    fn with<T>(&self, work: impl FnOnce(&mut Circuit) -> T) -> T {
+        let mut circuit = self.lock();
+        let value = work(&mut circuit);
+        self.is_closed.store(circuit.is_closed(), Ordering::Relaxed);
+        value
+    }
+}
+
+impl<S: Store + 'static> Breaker<S> {
+    /// Watches over `store`, by the time of `clock`. Probes run in the tokio runtime that this is
+    /// called in.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(store: S, clock: Clock) -> Self {
+        let places = std::array::from_fn(|_| Place::default());
+        for place in &places {
+            place.is_closed.store(true, Ordering::Relaxed);
+        }
+        Self(Arc::new(Inner { store, clock, runtime: Handle::current(), places }))
+    }
+
+    /// The store that is watched over.
+    pub fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    /// What is known of every endpoint that has ever been gone, and of the first.
+    pub fn circuits(&self) -> Vec<CircuitReport> {
+        let now = self.0.clock.now();
+        let report = |(endpoint, place): (usize, &Place)| {
+            let circuit = place.lock();
+            CircuitReport { endpoint, state: circuit.state(now), trips: circuit.trips() }
+        };
+        let all = self.0.places.iter().enumerate().map(report);
+        all.filter(|report| report.endpoint == 0 || report.trips > 0).collect()
+    }
+}
+
+impl<S: Store> Inner<S> {
+    fn place(&self, endpoint: usize) -> &Place {
+        &self.places[endpoint % MAX_ENDPOINTS]
+    }
+
+    /// Whether a charge may be sent, without sending it.
+    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        let place = self.place(self.store.endpoint(charge));
+        if place.is_closed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let entered = place.with(|circuit| circuit.enter(now, charge.key.number()));
+        entered.map(drop).map_err(away)
+    }
+
+    /// Lets charges in to every endpoint that they go to, or to none.
+    fn enter(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+    ) -> Result<Vec<(usize, Ticket)>, StoreError> {
+        let mut entered: Vec<(usize, Ticket)> = Vec::with_capacity(1);
+        for charge in charges {
+            let endpoint = self.store.endpoint(charge) % MAX_ENDPOINTS;
+            let ticket = self.place(endpoint).with(|it| it.enter(now, charge.key.number()));
+            let ticket = ticket.map_err(away)?;
+            if entered.iter().all(|(known, _)| *known != endpoint) {
+                entered.push((endpoint, ticket));
+            }
+        }
+        Ok(entered)
+    }
+}
+
+impl<S: Store + 'static> Inner<S> {
+    /// Takes note of what came of it.
+    fn leave<T>(
+        self: &Arc<Self>,
+        entered: &[(usize, Ticket)],
+        charges: &[Charge<'_>],
+        outcome: &Result<T, StoreError>,
+    ) {
+        let Some(heard) = heard(outcome) else { return };
+        let now = self.clock.now();
+        for (endpoint, ticket) in entered {
+            let pause = pause(fastrand::u64(..));
+            let place = self.place(*endpoint);
+            if place.with(|circuit| circuit.leave(now, *ticket, heard, pause)) {
+                let belongs =
+                    |charge: &&Charge<'_>| self.store.endpoint(charge) % MAX_ENDPOINTS == *endpoint;
+                // If its keys have moved since, any of the request's tells as much.
+                let example = charges.iter().find(belongs).or(charges.first());
+                if let Some(example) = example.map(Example::of) {
+                    self.runtime.spawn(probe(Arc::downgrade(self), *endpoint, example, pause));
+                }
+            }
+        }
+    }
+}
+
+/// Asks an endpoint whether it is back until it is, or nobody wants to know any more.
+async fn probe<S: Store>(inner: Weak<Inner<S>>, endpoint: usize, example: Example, first: Span) {
+    let mut wait = first;
+    loop {
+        sleep(Duration::from_micros(wait.as_micros())).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let mut decisions = Vec::with_capacity(1);
+        let question = [example.question()];
+        let asked = inner.store.decide(inner.clock.now(), &question, &mut decisions).await;
+        let heard = heard(&asked).unwrap_or(Heard::Silence);
+        wait = pause(fastrand::u64(..));
+        let now = inner.clock.now();
+        if inner.place(endpoint).with(|circuit| circuit.probed(now, heard, wait)) {
+            return;
+        }
+    }
+}
+
+/// What an outcome says of the server, if anything.
+const fn heard<T>(outcome: &Result<T, StoreError>) -> Option<Heard> {
+    match outcome {
+        Ok(_) | Err(StoreError::Misconfigured(..) | StoreError::Protocol(_)) => Some(Heard::Answer),
+        Err(StoreError::Timeout | StoreError::Unavailable(_)) => Some(Heard::Silence),
+        Err(StoreError::Overloaded | StoreError::Away { .. }) => None,
+    }
+}
+
+const fn away(retry_after: Span) -> StoreError {
+    StoreError::Away { retry_after }
+}
+
+impl<S: Store + 'static> Store for Breaker<S> {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let entered = self.0.enter(now, charges)?;
+        let outcome = self.0.store.decide(now, charges, decisions).await;
+        self.0.leave(&entered, charges, &outcome);
+        outcome
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let entered = self.0.enter(now, charges)?;
+        let outcome = self.0.store.decide_each(now, charges, decisions).await;
+        self.0.leave(&entered, charges, &outcome);
+        outcome
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        key: Key<'_>,
+        limit: &Limit,
+    ) -> Result<Explanation, StoreError> {
+        let charges = [Charge::new(key, limit, Op::Read(0))];
+        let entered = self.0.enter(now, &charges)?;
+        let outcome = self.0.store.explain(now, key, limit).await;
+        self.0.leave(&entered, &charges, &outcome);
+        outcome
+    }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        self.0.store.endpoint(charge)
+    }
+
+    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        self.0.ready(now, charge)
+    }
+
+    fn limits_changed(&self) {
+        self.0.store.limits_changed();
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.0.store.clock(local)
+    }
+}

@@ -1,0 +1,218 @@
+//! When a server counts as gone, and when as back. No clock, no I/O: whoever asks tells it the time.
+//!
+//! ```text
+//!            5 silences in a row, or half of 20 and more within a second
+//!   closed ───────────────────────────────────────────────────────────▶ open ◀──┐ silent probe
+//!     ▲                                                                │  └─────┘
+//!     │ 400 ms without a silence                                       │ a probe is answered
+//!     └──────────────────────── ramping ◀──────────────────────────────┘
+//!                                  └── one silence: open again
+//! ```
+//!
+//! # Promise
+//! While it is open, nobody but the probe asks. While it is ramping, a key that may ask once may ask
+//! from then on: which share of the keys it is depends on the key and the time alone, so none is kept
+//! away for longer than the ramp takes, and none goes to and fro between the store and what stands in
+//! for it.
+
+use tidegate_core::{Span, Timestamp};
+
+/// So many silences in a row open a circuit.
+const IN_A_ROW: u32 = 5;
+/// Of so many requests within [`SECOND`], half silent open it too.
+const ENOUGH: u32 = 20;
+const SECOND: Span = Span::from_secs(1);
+/// A quarter more of the keys may ask after each of these.
+const STEP: Span = Span::from_millis(100);
+const STEPS: u64 = 4;
+/// Between probes, give or take a fifth.
+pub(super) const PROBES_APART: Span = Span::from_millis(250);
+
+/// What was heard of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It answered, be it that it refused.
+    Answer,
+    /// It did not answer in time, or could not be reached.
+    Silence,
+}
+
+/// What lets a request ask. What comes of it counts only in the times that it was given in: a silence
+/// from before the circuit opened says nothing of a server that has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket(u64);
+
+/// Whether a server may be asked.
+#[derive(Debug)]
+pub(super) struct Circuit {
+    state: State,
+    /// Grows with every change of the state.
+    times: u64,
+    trips: u64,
+}
+
+/// As the picture above has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed {
+        in_a_row: u32,
+        /// Since when the following are counted.
+        since: Timestamp,
+        asked: u32,
+        silent: u32,
+    },
+    Open {
+        probe_at: Timestamp,
+    },
+    Ramping {
+        since: Timestamp,
+    },
+}
+
+/// How a server is asked at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CircuitState {
+    /// By everybody.
+    Closed,
+    /// By nobody but a probe in the background.
+    Open,
+    /// By more and more.
+    Ramping,
+}
+
+impl CircuitState {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Ramping];
+
+    /// As metrics spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::Ramping => "ramping",
+        }
+    }
+}
+
+impl Default for Circuit {
+    fn default() -> Self {
+        Self { state: closed(Timestamp::EPOCH), times: 0, trips: 0 }
+    }
+}
+
+const fn closed(since: Timestamp) -> State {
+    State::Closed { in_a_row: 0, since, asked: 0, silent: 0 }
+}
+
+impl Circuit {
+    /// Whether the key of this number may ask; if not, how long until it is worth trying again.
+    pub(super) fn enter(&mut self, now: Timestamp, key: u64) -> Result<Ticket, Span> {
+        match self.state {
+            State::Closed { .. } => {}
+            State::Open { probe_at } => return Err(probe_at.since(now)),
+            State::Ramping { since } => {
+                let quarter = quarter(key);
+                if quarter > now.since(since).as_micros() / STEP.as_micros() {
+                    let turn = Span::from_micros(STEP.as_micros() * quarter);
+                    return Err((since + turn).since(now));
+                }
+                if is_over(since, now) {
+                    self.change(closed(now));
+                }
+            }
+        }
+        Ok(Ticket(self.times))
+    }
+
+    /// Takes note of what came of asking; true if that opened the circuit, to be probed `pause` later.
+    pub(super) fn leave(
+        &mut self,
+        now: Timestamp,
+        ticket: Ticket,
+        heard: Heard,
+        pause: Span,
+    ) -> bool {
+        if ticket.0 != self.times {
+            return false;
+        }
+        let opens = match &mut self.state {
+            State::Closed { in_a_row, since, asked, silent } => {
+                if now.since(*since) >= SECOND {
+                    (*since, *asked, *silent) = (now, 0, 0);
+                }
+                let is_silent = heard == Heard::Silence;
+                *asked = asked.saturating_add(1);
+                *silent = silent.saturating_add(u32::from(is_silent));
+                *in_a_row = if is_silent { in_a_row.saturating_add(1) } else { 0 };
+                let is_half = *asked >= ENOUGH && *silent >= asked.div_ceil(2);
+                *in_a_row >= IN_A_ROW || is_half
+            }
+            State::Ramping { .. } => heard == Heard::Silence,
+            State::Open { .. } => false,
+        };
+        if opens {
+            self.trips += 1;
+            self.change(State::Open { probe_at: now + pause });
+        }
+        opens
+    }
+
+    /// Takes note of what came of a probe; true if that was the last, or else the next is `pause` later.
+    pub(super) fn probed(&mut self, now: Timestamp, heard: Heard, pause: Span) -> bool {
+        match (self.state, heard) {
+            (State::Open { .. }, Heard::Silence) => {
+                self.state = State::Open { probe_at: now + pause };
+                false
+            }
+            (State::Open { .. }, Heard::Answer) => {
+                self.change(State::Ramping { since: now });
+                true
+            }
+            _ => true,
+        }
+    }
+
+    fn change(&mut self, state: State) {
+        self.state = state;
+        self.times += 1;
+    }
+
+    /// Whether everybody may ask, without a look at the time.
+    pub(super) const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed { .. })
+    }
+
+    pub(super) fn state(&self, now: Timestamp) -> CircuitState {
+        match self.state {
+            State::Closed { .. } => CircuitState::Closed,
+            State::Open { .. } => CircuitState::Open,
+            State::Ramping { since } if is_over(since, now) => CircuitState::Closed,
+            State::Ramping { .. } => CircuitState::Ramping,
+        }
+    }
+
+    /// How often it has opened.
+    pub(super) const fn trips(&self) -> u64 {
+        self.trips
+    }
+}
+
+/// Whether a ramp that began then has been climbed.
+const fn is_over(since: Timestamp, now: Timestamp) -> bool {
+    now.since(since).as_micros() >= STEP.as_micros() * STEPS
+}
+
+/// Between this probe and the next: four to six fifths of [`PROBES_APART`], as chance has it.
+pub(super) const fn pause(chance: u64) -> Span {
+    let fifth = PROBES_APART.as_micros() / 5;
+    Span::from_micros(4 * fifth + chance % (2 * fifth + 1))
+}
+
+/// In which step of a ramp a key is let in, from 0 on. Keys that differ little are spread all the same.
+const fn quarter(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62
+}
+
+#[cfg(test)]
+#[path = "circuit_tests.rs"]
+mod tests;

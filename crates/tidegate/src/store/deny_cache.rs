@@ -1,0 +1,431 @@
+//! Denials that are repeated without asking the store.
+//!
+//! # Law
+//! *A key that was denied stays denied until its limit says otherwise.* Under every limit of a rate
+//! time is the only thing that frees units by itself, and what others take frees none. So the state
+//! that a denial was decided on tells, by the very function that the store decides with, until when
+//! the store would say the same, for every cost. A denial is repeated only if the function still denies
+//! at the latest instant that the clock of the store can show: [`DRIFT_PPM`] faster than ours, counted
+//! from before the request was sent.
+//!
+//! # Promise
+//! Nobody is denied whom the store would let in, while nobody gives units back. What gives units back
+//! through this cache is known here at once. If it is given back on another node, or the clock of the
+//! store is set forward, a denial may be repeated for at most `refund_staleness`, a second unless the
+//! limit says otherwise. Choose less where a customer who was just refunded must get in on every node at
+//! once, nought to ask the store each time; more only saves requests to the store.
+//!
+//! What the store would say besides (`remaining`, `retry_after`, `reset_after`) is said too. Three things
+//! are less exact than in the store. Of several charges together, one that is denied here settles it;
+//! the others say how a key stands that was never seen, because nobody was asked. A fixed window that
+//! counts what it denied does not count what is denied here: nobody can tell until units are given back
+//! or the limit is raised.
+//! A sliding log says the `remaining` of when the store was asked last.
+//!
+//! # Never
+//! In-flight limits, whose places are given back all the time; states that deciding would repair; reads.
+//!
+//! # Bound
+//! [`MAX_ENTRIES`] denials, four to a set that the hash of a key chooses; in a full set the oldest goes.
+//! A key that is not denied costs a hash and the look at one word.
+
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::slice;
+use std::sync::OnceLock;
+
+use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Span, State, Timestamp};
+
+use super::{Basis, Charge, Sight, Store, StoreError};
+use crate::key::{Hashing, Key, Secret};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// The most denials that are remembered.
+pub const MAX_ENTRIES: usize = SETS * WAYS;
+/// By how many millionths the clock of the store may run faster than ours.
+pub const DRIFT_PPM: u64 = 200;
+
+const SETS: usize = 1 << 14;
+const WAYS: usize = 4;
+/// The longest log that is remembered; a shared store tells two entries.
+const MAX_LOG: usize = 64;
+
+/// Repeats what a store has denied, for as long as the store would.
+///
+/// ```no_run
+/// use tidegate::store::deny_cache::DenyCache;
+/// use tidegate::store::redis::{RedisConfig, RedisStore};
+/// use tidegate::{Limit, Limiter, Rate};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::connect(RedisConfig::new("redis://127.0.0.1:6379")?).await?;
+/// let limit = Limit::token_bucket(Rate::per_minute(100)).build()?;
+/// let limiter = Limiter::builder().limit("per user", limit).shared(DenyCache::new(store))?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct DenyCache<S> {
+    store: S,
+    staleness: Span,
+    secret: Secret,
+    sets: Box<[Set]>,
+    hits: AtomicU64,
+}
+
+/// Four denials.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set {
+    /// 16 bits of the hash of each key in it, so that others pass by without the lock.
+    tags: AtomicU64,
+    /// How often units of some key in it were given back, before and after the store was asked to.
+    epoch: AtomicU64,
+    denials: Mutex<Vec<Denial>>,
+}
+
+#[derive(Debug)]
+struct Denial {
+    print: u64,
+    limit: Limit,
+    cost: u64,
+    /// What the denial left, and when.
+    left: Sight,
+    /// Our clock before the store was asked.
+    sent: Timestamp,
+}
+
+/// Where the denial of a key would be.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    set: &'a Set,
+    print: u64,
+    epoch: u64,
+}
+
+impl Denial {
+    /// What the store would say to this cost, if that is for certain a denial.
+    fn repeat(&self, now: Timestamp, cost: u64) -> Option<Decision> {
+        // The log may be a short one, made for one cost.
+        if matches!(self.limit, Limit::SlidingLog(_)) && cost != self.cost {
+            return None;
+        }
+        let since = now.since(self.sent);
+        let drift = Span::from_micros((since.as_micros() * DRIFT_PPM).div_ceil(1_000_000) + 1);
+        let read = |at| self.limit.decide(&mut self.left.state.clone(), at, Op::Read(cost));
+        // What never fits does so without a cache, and may have to be counted.
+        let is_certain = read(self.left.at + since + drift).retry_after().is_some();
+        is_certain.then(|| read(self.left.at + since))
+    }
+}
+
+impl Set {
+    #[inline(always)]
+    fn may_hold(&self, print: u64) -> bool {
+        let tags = self.tags.load(Ordering::Acquire);
+        tags != 0 && (0..WAYS).any(|way| (tags >> (16 * way)) as u16 == tag(print))
+    }
+
+    /// Changes the denials, and the tags with them.
+    fn change<T>(&self, change: impl FnOnce(&mut Vec<Denial>) -> T) -> T {
+        let mut denials = lock(&self.denials);
+        let value = change(&mut denials);
+        let tags = denials.iter().fold(0, |tags, it| tags << 16 | u64::from(tag(it.print)));
+        self.tags.store(tags, Ordering::Release);
+        value
+    }
+
+    /// Nothing that was decided before this is remembered after it.
+    fn forget(&self, is_forgotten: impl Fn(&Denial) -> bool) {
+        self.change(|denials| {
+            self.epoch.fetch_add(1, Ordering::AcqRel);
+            denials.retain(|denial| !is_forgotten(denial));
+        });
+    }
+}
+
+/// Never nought, which stands for nobody.
+#[inline(always)]
+const fn tag(print: u64) -> u16 {
+    (print >> 48) as u16 | 1
+}
+
+impl<S: Store> DenyCache<S> {
+    /// For how long a denial is repeated at most, if neither the limit nor the program says.
+    pub const REFUND_STALENESS: Span = Span::from_secs(1);
+
+    /// Repeats what `store` denies.
+    pub fn new(store: S) -> Self {
+        let sets = (0..SETS).map(|_| Set::default()).collect();
+        let (secret, hits) = (Secret::new(Hashing::Fast), AtomicU64::new(0));
+        Self { store, staleness: Self::REFUND_STALENESS, secret, sets, hits }
+    }
+
+    /// The same, repeating denials for at most so long where the limit does not say; nought for not at
+    /// all.
+    #[must_use]
+    pub fn refund_staleness(self, longest: Span) -> Self {
+        Self { staleness: longest, ..self }
+    }
+
+    /// The store behind.
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// How many charges were denied without asking the store.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// How many denials are remembered, those included that have ended and were not replaced yet.
+    pub fn entries(&self) -> usize {
+        let tags = self.sets.iter().map(|set| set.tags.load(Ordering::Relaxed));
+        tags.map(|tags| (0..WAYS).filter(|way| (tags >> (16 * way)) as u16 != 0).count()).sum()
+    }
+
+    fn staleness(&self, charge: &Charge<'_>) -> Span {
+        match charge.limit {
+            Limit::InFlight(_) => Span::ZERO,
+            _ => charge.terms.refund_staleness.unwrap_or(self.staleness),
+        }
+    }
+
+    /// Where the denial of a charge would be, if it may be remembered.
+    #[inline(always)]
+    fn place(&self, charge: &Charge<'_>) -> Option<Place<'_>> {
+        let may_be = matches!(charge.op, Op::Take(1..)) && !self.staleness(charge).is_zero();
+        may_be.then(|| {
+            let (set, print) = self.set(charge.key);
+            Place { set, print, epoch: set.epoch.load(Ordering::Acquire) }
+        })
+    }
+
+    #[inline(always)]
+    fn set(&self, key: Key<'_>) -> (&Set, u64) {
+        let print = self.secret.hash(key);
+        (&self.sets[print as usize % SETS], print)
+    }
+
+    /// What a charge is told, if the store would deny it for certain.
+    #[inline(always)]
+    fn denial(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
+        if place.set.may_hold(place.print) { self.look(now, charge, place) } else { None }
+    }
+
+    #[inline(never)]
+    fn look(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
+        let (Op::Take(cost), longest) = (charge.op, self.staleness(charge)) else { return None };
+        let decision = place.set.change(|denials| {
+            let way = denials.iter().position(|denial| denial.print == place.print)?;
+            let denial = &denials[way];
+            let is_new = denial.sent <= now && now.since(denial.sent) < longest;
+            let holds = is_new && denial.limit == *charge.limit;
+            let decision = denial.repeat(now, cost).filter(|_| holds);
+            // Whoever asks the store now may take what the next denial must not count as free.
+            if decision.is_none() {
+                denials.swap_remove(way);
+            }
+            decision
+        });
+        self.hits.fetch_add(u64::from(decision.is_some()), Ordering::Relaxed);
+        decision
+    }
+
+    /// Remembers a denial, unless units were given back since the store was asked.
+    fn remember(&self, place: Place<'_>, sent: Timestamp, charge: &Charge<'_>, mut sight: Sight) {
+        let (Op::Take(cost), limit) = (charge.op, *charge.limit) else { return };
+        let is_long =
+            matches!(&sight.state, State::SlidingLog(log) if log.entries().len() > MAX_LOG);
+        if is_long || limit.is_ahead(&sight.state, sight.at) {
+            return;
+        }
+        if limit.decide(&mut sight.state, sight.at, charge.op).retry_after().is_none() {
+            return;
+        }
+        let denial = Denial { print: place.print, limit, cost, left: sight, sent };
+        place.set.change(|denials| {
+            if place.set.epoch.load(Ordering::Acquire) != place.epoch {
+                return;
+            }
+            let same = denials.iter().position(|known| known.print == denial.print);
+            let oldest = || (0..denials.len()).min_by_key(|way| denials[*way].sent);
+            match same.or_else(|| oldest().filter(|_| denials.len() == WAYS)) {
+                Some(way) => denials[way] = denial,
+                None => denials.push(denial),
+            }
+        });
+    }
+
+    /// Forgets the keys that units are given back to, now and when the result is dropped: a denial that
+    /// is on its way meanwhile must not be remembered.
+    fn forget<'a>(&'a self, charges: &'a [Charge<'a>]) -> Option<Forgetting<'a, S>> {
+        let forgetting = Forgetting { cache: self, charges };
+        charges.iter().any(gives_back).then(|| {
+            forgetting.forget();
+            forgetting
+        })
+    }
+
+    async fn decide_one(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let Some(place) = self.place(charge) else {
+            let _forgetting = self.forget(slice::from_ref(charge));
+            return self.store.decide(now, slice::from_ref(charge), decisions).await;
+        };
+        if let Some(denial) = self.denial(now, charge, place) {
+            decisions.push(denial);
+            return Ok(Basis::Store);
+        }
+        let sight = OnceLock::new();
+        let basis = self.store.decide(now, &[charge.seen_in(&sight)], decisions).await?;
+        if let (Basis::Store, Some(sight)) = (basis, sight.into_inner()) {
+            self.remember(place, now, charge, sight);
+        }
+        Ok(basis)
+    }
+
+    /// Asks the store about several charges, and remembers what it denies.
+    async fn ask(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+        together: bool,
+    ) -> Result<Basis, StoreError> {
+        let places: Vec<_> = charges.iter().map(|charge| self.place(charge)).collect();
+        let sights: Vec<OnceLock<Sight>> = charges.iter().map(|_| OnceLock::new()).collect();
+        let seen = charges.iter().zip(&sights).map(|(charge, sight)| charge.seen_in(sight));
+        let seen: Vec<Charge<'_>> = seen.collect();
+        let basis = match together {
+            true => self.store.decide(now, &seen, decisions).await?,
+            false => self.store.decide_each(now, &seen, decisions).await?,
+        };
+        for ((charge, place), sight) in charges.iter().zip(places).zip(sights) {
+            if let (Basis::Store, Some(place), Some(sight)) = (basis, place, sight.into_inner()) {
+                self.remember(place, now, charge, sight);
+            }
+        }
+        Ok(basis)
+    }
+
+    /// For each charge what it is told, if the store would deny it for certain.
+    fn denials(&self, now: Timestamp, charges: &[Charge<'_>]) -> Option<Vec<Option<Decision>>> {
+        let denial = |charge| self.denial(now, charge, self.place(charge)?);
+        let (first, decision) =
+            charges.iter().enumerate().find_map(|(i, charge)| Some((i, denial(charge)?)))?;
+        let each = charges.iter().enumerate().map(|(i, charge)| match i.cmp(&first) {
+            Less => None,
+            Equal => Some(decision),
+            Greater => denial(charge),
+        });
+        Some(each.collect())
+    }
+}
+
+/// How a key stands that was never seen.
+fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
+    charge.limit.decide(&mut State::default(), now, Op::Read(0))
+}
+
+/// Whether a charge may free units.
+const fn gives_back(charge: &Charge<'_>) -> bool {
+    !matches!(charge.op, Op::Take(_) | Op::Read(_))
+}
+
+/// Units on their way back.
+struct Forgetting<'a, S: Store> {
+    cache: &'a DenyCache<S>,
+    charges: &'a [Charge<'a>],
+}
+
+impl<S: Store> Forgetting<'_, S> {
+    fn forget(&self) {
+        for charge in self.charges.iter().filter(|charge| gives_back(charge)) {
+            let (set, print) = self.cache.set(charge.key);
+            set.forget(|denial| denial.print == print);
+        }
+    }
+}
+
+impl<S: Store> Drop for Forgetting<'_, S> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+impl<S: Store> Store for DenyCache<S> {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        if let [charge] = charges {
+            return self.decide_one(now, charge, decisions).await;
+        }
+        let _forgetting = self.forget(charges);
+        let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
+        if takes && let Some(denials) = self.denials(now, charges) {
+            let at = self.store.clock(now);
+            let each = charges.iter().zip(denials);
+            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| untouched(it, at))));
+            return Ok(Basis::Store);
+        }
+        self.ask(now, charges, decisions, true).await
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        if let [charge] = charges {
+            return self.decide_one(now, charge, decisions).await;
+        }
+        let _forgetting = self.forget(charges);
+        let Some(denials) = self.denials(now, charges) else {
+            return self.ask(now, charges, decisions, false).await;
+        };
+        let others = charges.iter().zip(&denials).filter(|(_, denial)| denial.is_none());
+        let others: Vec<Charge<'_>> = others.map(|(charge, _)| *charge).collect();
+        let mut fresh = Vec::with_capacity(others.len());
+        let basis = match others.is_empty() {
+            true => Basis::Store,
+            false => self.ask(now, &others, &mut fresh, false).await?,
+        };
+        let mut fresh = fresh.into_iter();
+        decisions.extend(denials.into_iter().filter_map(|denial| denial.or_else(|| fresh.next())));
+        Ok(basis)
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        key: Key<'_>,
+        limit: &Limit,
+    ) -> Result<Explanation, StoreError> {
+        self.store.explain(now, key, limit).await
+    }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        self.store.endpoint(charge)
+    }
+
+    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        self.store.ready(now, charge)
+    }
+
+    fn limits_changed(&self) {
+        self.store.limits_changed();
+        self.sets.iter().for_each(|set| set.forget(|_| true));
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.store.clock(local)
+    }
+}

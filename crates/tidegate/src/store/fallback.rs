@@ -1,0 +1,363 @@
+//! A store that always answers: where the one behind it cannot, the policy has chosen what then.
+//!
+//! | `on_store_failure` | what is answered | at most, while the store is away |
+//! |---|---|---|
+//! | `local` | what this node's share of the limit says: rate and burst times 1.5, divided by the nodes | 1.5 times the limit over all nodes, and at least one unit on each |
+//! | `allow` | go ahead, unless the limit admits nothing at all | everything |
+//! | `deny` | stay out, until the store is tried again | nothing |
+//!
+//! What is let in is owed, and booked when the store is back ([`Op::Force`]: never below empty), at most
+//! [`AT_ONCE`] keys every [`PAUSE`]. A charge whose answer was lost may have been booked by the store and
+//! is owed as well: that denies too much rather than too little, and nothing is ever taken back on
+//! suspicion (F22). For the same reason a booking whose answer is lost is made again.
+//!
+//! # Promise
+//! Never an error for what can be decided without the store (FM-02): taking, reading, giving back and
+//! forcing. Resetting a key, and leases that the store has given, fail as long as it is away. Units given
+//! back then go against what is owed, and the rest is forgotten: too few, never too many.
+//!
+//! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not away, and
+//! nobody is let in because of it: `allow` is `local` then. [`Fallback::failure`] tells, so that somebody
+//! learns of it.
+
+mod alone;
+mod owed;
+
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
+use tokio::time::sleep;
+
+use self::alone::is_local;
+use self::owed::{Debit, Owed};
+use super::breaker::USUAL_WAIT;
+use super::memory::MemoryStore;
+use super::{Basis, Charge, OnStoreFailure, Store, StoreError};
+use crate::clock::Clock;
+use crate::key::{Hashing, Key};
+
+/// Keys that are booked at once when the store is back.
+pub const AT_ONCE: usize = 64;
+/// How long until the next are.
+pub const PAUSE: Duration = Duration::from_millis(10);
+/// How long until it is tried again where none could be booked.
+const LONG_PAUSE: Duration = Duration::from_millis(250);
+/// The most that shares of limits take in this process: about a million keys.
+const LOCAL_BYTES: u64 = 32 << 20;
+
+/// How a [`Fallback`] answers.
+#[derive(Clone, Copy, Debug)]
+pub struct FallbackConfig {
+    /// On how many nodes requests come in; one if nobody knows. Each lets in its share.
+    pub nodes: NonZeroU32,
+    /// What is answered where the limit's policy says nothing.
+    pub otherwise: OnStoreFailure,
+}
+
+impl Default for FallbackConfig {
+    fn default() -> Self {
+        Self { nodes: NonZeroU32::MIN, otherwise: OnStoreFailure::default() }
+    }
+}
+
+/// A store that answers as policies say where the one behind it does not.
+#[derive(Debug)]
+pub struct Fallback<S>(Arc<Inner<S>>);
+
+#[derive(Debug)]
+struct Inner<S> {
+    store: S,
+    clock: Clock,
+    config: FallbackConfig,
+    /// What this node has let in of its own shares.
+    local: MemoryStore,
+    owed: Owed,
+    /// By mode.
+    answered: [AtomicU64; OnStoreFailure::ALL.len()],
+    booked_keys: AtomicU64,
+    booked_units: AtomicU64,
+    /// The last thing that the store failed with, and when.
+    failed: Mutex<Option<(Timestamp, StoreError)>>,
+}
+
+/// What has been decided without the store, and what became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FallbackStats {
+    /// Charges by what answered: `local`, `allow` and `deny`, as [`OnStoreFailure::ALL`] has them.
+    pub answered: [u64; OnStoreFailure::ALL.len()],
+    /// Keys that owe the store something.
+    pub owing_keys: usize,
+    /// Keys that have been booked there, each as often as it was.
+    pub booked_keys: u64,
+    /// And how many units.
+    pub booked_units: u64,
+    /// Units that will never be booked, for want of room.
+    pub forgotten_units: u64,
+}
+
+impl<S: Store + 'static> Fallback<S> {
+    /// Answers for `store`, by the time of `clock`. What is owed is booked in the tokio runtime that this
+    /// is called in. Fails if the system refuses to reserve address space.
+    ///
+    /// ```no_run
+    /// use tidegate::store::breaker::Breaker;
+    /// use tidegate::store::fallback::{Fallback, FallbackConfig};
+    /// use tidegate::store::redis::{RedisConfig, RedisStore};
+    /// use tidegate::{Clock, Limit, Limiter, Rate};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let clock = Clock::default();
+    /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.start_without_server();
+    /// let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
+    /// let nodes = FallbackConfig { nodes: 4.try_into()?, ..FallbackConfig::default() };
+    /// let store = Fallback::start(store, nodes, clock)?;
+    /// let limit = Limit::token_bucket(Rate::per_minute(100)).build()?;
+    /// let limiter = Limiter::builder().limit("per user", limit).shared(store)?;
+    /// // Redis or not: a verdict.
+    /// let verdict = limiter.check("user:17").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start(store: S, config: FallbackConfig, clock: Clock) -> io::Result<Self> {
+        let inner = Arc::new(Inner {
+            store,
+            clock,
+            config,
+            local: MemoryStore::new(LOCAL_BYTES, Hashing::Fast)?,
+            owed: Owed::default(),
+            answered: Default::default(),
+            booked_keys: AtomicU64::new(0),
+            booked_units: AtomicU64::new(0),
+            failed: Mutex::default(),
+        });
+        tokio::spawn(book(Arc::downgrade(&inner)));
+        Ok(Self(inner))
+    }
+
+    /// The store that it answers for.
+    pub fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    /// What has been decided without the store.
+    pub fn stats(&self) -> FallbackStats {
+        let inner = &self.0;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (owing_keys, forgotten_units) = inner.owed.tally();
+        FallbackStats {
+            answered: [0, 1, 2].map(|mode: usize| load(&inner.answered[mode])),
+            owing_keys,
+            booked_keys: load(&inner.booked_keys),
+            booked_units: load(&inner.booked_units),
+            forgotten_units,
+        }
+    }
+
+    /// The last thing that the store failed with, and when that was.
+    pub fn failure(&self) -> Option<(Timestamp, StoreError)> {
+        self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl<S: Store> Inner<S> {
+    fn note(&self, now: Timestamp, error: &StoreError) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        // What says why is worth more than that it is so still.
+        let is_worse = match (&*failed, error) {
+            (Some((_, StoreError::Away { .. })) | None, _) => true,
+            (_, StoreError::Away { .. }) => false,
+            _ => true,
+        };
+        match &mut *failed {
+            Some((at, _)) if !is_worse => *at = now,
+            failed => *failed = Some((now, error.clone())),
+        }
+    }
+
+    /// Decides what the store can be asked about and what it cannot, all or nothing.
+    async fn decide_divided(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        away: &[Option<StoreError>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let pick = |is_here: bool| {
+            let picked = charges.iter().zip(away).filter(move |(_, it)| it.is_some() == is_here);
+            picked.map(|(charge, _)| *charge).collect::<Vec<_>>()
+        };
+        let (here, mut there) = (pick(true), pick(false));
+        let Some(error) = away.iter().flatten().next() else {
+            return self.store.decide(now, charges, decisions).await;
+        };
+        // What needs nobody else goes first, for it is easily given back.
+        let mut own = Vec::with_capacity(here.len());
+        let basis = self.decide_alone(now, &here, error, &mut own)?;
+        let is_denied = own.iter().any(|decision| !decision.is_allowed());
+        for charge in there.iter_mut().filter(|_| is_denied) {
+            if let Op::Take(cost) = charge.op {
+                charge.op = Op::Read(cost);
+            }
+        }
+        let mut others = Vec::with_capacity(there.len());
+        let answered = self.store.decide(now, &there, &mut others).await;
+        let goes_through = answered.is_ok() && others.iter().all(Decision::is_allowed);
+        if !goes_through && !is_denied {
+            self.give_back(now, &here, &own);
+        }
+        if let Err(error) = answered {
+            return self.decide_alone(now, charges, &error, decisions);
+        }
+        let (mut own, mut others) = (own.into_iter(), others.into_iter());
+        let each = away.iter().filter_map(|away| match away {
+            Some(_) => own.next(),
+            None => others.next(),
+        });
+        decisions.extend(each);
+        Ok(basis)
+    }
+
+    /// For each charge why the store cannot be asked about it; `None` if it can be for all.
+    fn away(&self, now: Timestamp, charges: &[Charge<'_>]) -> Option<Vec<Option<StoreError>>> {
+        let unready = |charge: &Charge<'_>| {
+            // It was given here, and nobody there knows of it.
+            let own = || StoreError::Away { retry_after: USUAL_WAIT };
+            let own = is_local(charge).then(own);
+            own.or_else(|| self.store.ready(now, charge).err())
+        };
+        let first = charges.iter().position(|charge| unready(charge).is_some())?;
+        let each = charges.iter().enumerate();
+        Some(
+            each.map(|(number, charge)| if number < first { None } else { unready(charge) })
+                .collect(),
+        )
+    }
+}
+
+/// Books what is owed, until nobody uses the store any more.
+async fn book<S: Store>(inner: Weak<Inner<S>>) {
+    let mut pause = LONG_PAUSE;
+    loop {
+        sleep(pause).await;
+        let Some(inner) = inner.upgrade() else { return };
+        pause = match inner.book_some().await {
+            0 => LONG_PAUSE,
+            _ => PAUSE,
+        };
+    }
+}
+
+impl<S: Store> Inner<S> {
+    /// Books what some keys owe; says how many.
+    async fn book_some(&self) -> usize {
+        let local = self.clock.now();
+        let now = self.store.clock(local);
+        let debits = self.owed.due(now, AT_ONCE, |charge| self.store.ready(local, charge).is_ok());
+        if debits.is_empty() {
+            return 0;
+        }
+        let charges: Vec<Charge<'_>> = debits.iter().map(Debit::charge).collect();
+        let mut decisions = Vec::with_capacity(charges.len());
+        if self.store.decide_each(local, &charges, &mut decisions).await.is_err() {
+            self.owed.owe_again(now, debits);
+            return 0;
+        }
+        let units = debits.iter().map(|debit| debit.units).sum();
+        self.booked_keys.fetch_add(debits.len() as u64, Ordering::Relaxed);
+        self.booked_units.fetch_add(units, Ordering::Relaxed);
+        debits.len()
+    }
+}
+
+impl<S: Store + 'static> Store for Fallback<S> {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let inner = &self.0;
+        let Some(away) = inner.away(now, charges) else {
+            let answered = inner.store.decide(now, charges, decisions).await;
+            return match answered {
+                Err(error) => inner.decide_alone(now, charges, &error, decisions),
+                answered => answered,
+            };
+        };
+        match away.iter().flatten().next() {
+            Some(error) if away.iter().all(Option::is_some) => {
+                inner.decide_alone(now, charges, error, decisions)
+            }
+            _ if charges.iter().all(Charge::asks) => {
+                inner.decide_divided(now, charges, &away, decisions).await
+            }
+            _ => self.decide_each(now, charges, decisions).await,
+        }
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let inner = &self.0;
+        let away = inner.away(now, charges).unwrap_or_default();
+        if away.is_empty() {
+            let answered = inner.store.decide_each(now, charges, decisions).await;
+            return match answered {
+                Err(error) => inner.decide_each_alone(now, charges, &error, decisions),
+                answered => answered,
+            };
+        }
+        let is_there = |number: &usize| away[*number].is_none();
+        let there: Vec<Charge<'_>> =
+            (0..charges.len()).filter(is_there).map(|i| charges[i]).collect();
+        let mut others = Vec::with_capacity(there.len());
+        let mut basis = match there.is_empty() {
+            true => Basis::Store,
+            false => match inner.store.decide_each(now, &there, &mut others).await {
+                Ok(basis) => basis,
+                Err(error) => inner.decide_each_alone(now, &there, &error, &mut others)?,
+            },
+        };
+        let mut others = others.into_iter();
+        let mut all = Vec::with_capacity(charges.len());
+        for (charge, away) in charges.iter().zip(&away) {
+            match away {
+                None => all.extend(others.next()),
+                Some(error) => {
+                    let charge = std::slice::from_ref(charge);
+                    basis = basis.max(inner.decide_alone(now, charge, error, &mut all)?);
+                }
+            }
+        }
+        decisions.append(&mut all);
+        Ok(basis)
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        key: Key<'_>,
+        limit: &Limit,
+    ) -> Result<Explanation, StoreError> {
+        self.0.store.explain(now, key, limit).await
+    }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        self.0.store.endpoint(charge)
+    }
+
+    fn limits_changed(&self) {
+        self.0.store.limits_changed();
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.0.store.clock(local)
+    }
+}

@@ -1,0 +1,238 @@
+//! What is decided without the store.
+
+use std::sync::atomic::Ordering;
+
+use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, Span, State, Timestamp};
+
+use super::Inner;
+use crate::scaling::scaled;
+use crate::store::breaker::USUAL_WAIT;
+use crate::store::{Basis, Charge, OnStoreFailure, Store, StoreError};
+
+/// More than the limit, because nodes do not share alike: 3 / 2.
+const MORE: (u32, u32) = (3, 2);
+/// Marks the numbers of leases that were given without the store. Its own are below 2^53.
+const LOCAL_LEASE: u64 = 1 << 63;
+/// How long to wait for somebody to act.
+const REFUSED: Span = Span::from_secs(1);
+
+/// Whether a charge is about a lease that was given here.
+pub(super) fn is_local(charge: &Charge<'_>) -> bool {
+    matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= LOCAL_LEASE)
+}
+
+/// What is to be done with a charge.
+enum Word {
+    /// Its share decides.
+    Share(Limit),
+    /// This is the answer.
+    Said(Decision),
+}
+
+impl<S: Store> Inner<S> {
+    /// Decides charges as their policies say for a store that failed with `error`: what asks all or
+    /// nothing, the rest each alone.
+    pub(super) fn decide_alone(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        error: &StoreError,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        if charges.len() == 1 || !charges.iter().all(Charge::asks) {
+            return self.decide_each_alone(now, charges, error, decisions);
+        }
+        self.note(now, error);
+        let now = self.store.clock(now);
+        let words: Vec<Word> = charges.iter().map(|it| self.word(now, it, error)).collect();
+        let is_denied = |word: &Word| matches!(word, Word::Said(it) if !it.is_allowed());
+        let is_denied = words.iter().any(is_denied);
+        let shares: Vec<Charge<'_>> = charges.iter().zip(&words).filter_map(share).collect();
+        let shares: Vec<Charge<'_>> =
+            shares.into_iter().map(|it| if is_denied { read(it) } else { it }).collect();
+        let mut own = Vec::with_capacity(shares.len());
+        match &shares[..] {
+            [] => {}
+            [one] => own.push(self.local.decide(now, one)),
+            several => {
+                self.local.decide_together(now, several, |decision| own.push(decision));
+            }
+        }
+        let goes_through = !is_denied && own.iter().all(Decision::is_allowed);
+        let (mut own, mut basis) = (own.into_iter(), Basis::Store);
+        for (charge, word) in charges.iter().zip(&words) {
+            let decision = match word {
+                Word::Said(decision) => Some(*decision),
+                Word::Share(_) => own.next().map(mark),
+            };
+            decisions.extend(decision);
+            basis = basis.max(self.count(charge, error));
+            if let (true, Op::Take(cost)) = (goes_through, charge.op) {
+                self.owed.owe(now, charge, cost);
+            }
+        }
+        Ok(basis)
+    }
+
+    /// The same, each alone.
+    pub(super) fn decide_each_alone(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        error: &StoreError,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        if !charges.iter().all(is_local) {
+            self.note(now, error);
+        }
+        let now = self.store.clock(now);
+        let (before, mut basis) = (decisions.len(), Basis::Store);
+        for charge in charges {
+            match self.decide_one(now, charge, error) {
+                Some(decision) => decisions.push(decision),
+                None => {
+                    decisions.truncate(before);
+                    return Err(error.clone());
+                }
+            }
+            basis = basis.max(self.count(charge, error));
+        }
+        Ok(basis)
+    }
+
+    /// `None` if nobody but the store can do it.
+    fn decide_one(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        error: &StoreError,
+    ) -> Option<Decision> {
+        let word = self.word(now, charge, error);
+        let own = match (&word, charge.op) {
+            (_, Op::Release(_) | Op::Renew(_)) if !is_local(charge) => return None,
+            (_, Op::Release(lease) | Op::Renew(lease)) => {
+                let lease = LeaseId::new(lease.number() & !LOCAL_LEASE)?;
+                let op = match charge.op {
+                    Op::Release(_) => Op::Release(lease),
+                    _ => Op::Renew(lease),
+                };
+                let limit = self.share_of(charge.limit);
+                return Some(mark(
+                    self.local.decide(now, &Charge { op, limit: &limit, ..*charge }),
+                ));
+            }
+            (_, Op::Reset) => {
+                let limit = self.share_of(charge.limit);
+                self.local.decide(now, &Charge { limit: &limit, ..*charge });
+                self.owed.forget(now, charge);
+                return None;
+            }
+            (Word::Share(limit), _) => mark(self.local.decide(now, &Charge { limit, ..*charge })),
+            (Word::Said(decision), _) => *decision,
+        };
+        match charge.op {
+            Op::Take(cost) if own.is_allowed() => self.owed.owe(now, charge, cost),
+            Op::Force(units) => self.owed.owe(now, charge, units),
+            Op::Return(units) => self.owed.give_back(now, charge, units),
+            _ => {}
+        }
+        Some(own)
+    }
+
+    /// Undoes what [`Inner::decide_alone`] let in, where another charge of the request is denied.
+    pub(super) fn give_back(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
+        let now = self.store.clock(now);
+        for (charge, decision) in charges.iter().zip(decisions) {
+            let limit = self.share_of(charge.limit);
+            let lease = decision.lease.and_then(|it| LeaseId::new(it.number() & !LOCAL_LEASE));
+            let op = match (charge.op, lease) {
+                (_, Some(lease)) => Op::Release(lease),
+                (Op::Take(cost), None) => Op::Return(cost),
+                _ => continue,
+            };
+            self.local.decide(now, &Charge { limit: &limit, op, ..*charge });
+            if let Op::Return(units) = op {
+                self.owed.give_back(now, charge, units);
+            }
+        }
+    }
+
+    /// What is answered to a charge of which nobody knows anything.
+    fn word(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> Word {
+        let idle = charge.limit.decide(&mut State::default(), now, charge.op);
+        match self.mode(charge, error) {
+            // What a key never seen is denied, everybody is.
+            _ if !idle.is_allowed() && charge.asks() => Word::Said(idle),
+            OnStoreFailure::Local => Word::Share(self.share_of(charge.limit)),
+            OnStoreFailure::Allow => Word::Said(Decision { unbooked: 0, lease: None, ..idle }),
+            OnStoreFailure::Deny => {
+                let wait = match error {
+                    StoreError::Away { retry_after } => *retry_after,
+                    error if error.is_outage() => USUAL_WAIT,
+                    _ => REFUSED,
+                };
+                // Even if it is tried at this very moment, the answer takes its time.
+                let wait = wait.max(Span::from_millis(1));
+                let outcome = match charge.asks() {
+                    true => Outcome::Deny { retry_after: Some(wait) },
+                    false => Outcome::Allow,
+                };
+                let (remaining, unbooked, lease) = (0, 0, None);
+                Word::Said(Decision {
+                    outcome,
+                    remaining,
+                    reset_after: wait,
+                    unbooked,
+                    lease,
+                    ..idle
+                })
+            }
+        }
+    }
+
+    /// What the policy says; but a store that refuses lets nobody in.
+    fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
+        match charge.terms.on_store_failure.unwrap_or(self.config.otherwise) {
+            OnStoreFailure::Allow if !error.is_outage() => OnStoreFailure::Local,
+            mode => mode,
+        }
+    }
+
+    /// This node's share of a limit; the limit itself if it cannot be divided.
+    fn share_of(&self, limit: &Limit) -> Limit {
+        let (times, out_of) = MORE;
+        let out_of = out_of.saturating_mul(self.config.nodes.get());
+        scaled(limit, times, out_of).unwrap_or(*limit)
+    }
+
+    fn count(&self, charge: &Charge<'_>, error: &StoreError) -> Basis {
+        // A lease that was given here is none of the store's.
+        if is_local(charge) {
+            return Basis::Store;
+        }
+        let mode = self.mode(charge, error);
+        self.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
+        Basis::Fallback(mode)
+    }
+}
+
+fn share<'a>((charge, word): (&Charge<'a>, &'a Word)) -> Option<Charge<'a>> {
+    match word {
+        Word::Share(limit) => Some(Charge { limit, ..*charge }),
+        Word::Said(_) => None,
+    }
+}
+
+/// The same, taking nothing.
+fn read(charge: Charge<'_>) -> Charge<'_> {
+    match charge.op {
+        Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
+        _ => charge,
+    }
+}
+
+/// Marks the lease as one that was given here.
+fn mark(decision: Decision) -> Decision {
+    let lease = decision.lease.and_then(|lease| LeaseId::new(lease.number() | LOCAL_LEASE));
+    Decision { lease, ..decision }
+}

@@ -1,0 +1,205 @@
+//! What was let in without the store, and still has to be booked there.
+//!
+//! For each key a state is kept that knows of nothing but that. It is charged as the store's would have
+//! been, by the same numbers, and so forgets as that would have: what has been refilled by the time that
+//! the store is back, or lies in a window that is over, is not booked.
+//!
+//! # Bounds
+//! At most [`MAX_KEYS`] keys and [`MAX_BYTES`] of their texts; what comes on top is let in all the same,
+//! is never booked, and is counted.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::quality::RandomState;
+use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
+
+use crate::key::{Key, Scope};
+use crate::store::Charge;
+
+/// The most keys.
+pub(super) const MAX_KEYS: usize = 1 << 16;
+/// The most bytes of their texts and tags.
+const MAX_BYTES: usize = 16 << 20;
+/// Keys looked at in one go for some whose server is back, as nobody can note anything meanwhile.
+const MOST_LOOKED_AT: usize = 512;
+
+/// What all keys owe the store.
+#[derive(Debug, Default)]
+pub(super) struct Owed(Mutex<Accounts>);
+
+#[derive(Debug, Default)]
+struct Accounts {
+    keys: HashMap<Arc<Name>, Account, RandomState>,
+    /// Every key once, in the order in which they are booked.
+    queue: VecDeque<Arc<Name>>,
+    bytes: usize,
+    /// Units that there was no room for.
+    forgotten: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Name {
+    scope: Scope,
+    text: Box<[u8]>,
+    tag: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Account {
+    limit: Limit,
+    /// By the numbers of its [`twin`].
+    state: State,
+}
+
+/// What one key owes, on its way to the store.
+#[derive(Debug)]
+pub(super) struct Debit {
+    name: Arc<Name>,
+    limit: Limit,
+    pub(super) units: u64,
+}
+
+impl Name {
+    fn key(&self) -> Key<'_> {
+        Key::new(self.scope, &self.text).tagged(&self.tag)
+    }
+}
+
+impl Debit {
+    /// What books it: never denied, and never more than there is.
+    pub(super) fn charge(&self) -> Charge<'_> {
+        Charge::new(self.name.key(), &self.limit, Op::Force(self.units))
+    }
+}
+
+impl Owed {
+    fn lock(&self) -> MutexGuard<'_, Accounts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A key has been let in with so many units more.
+    pub(super) fn owe(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
+        // A place is not spent: whoever holds it gives it back.
+        if units == 0 || matches!(charge.limit, Limit::InFlight(_)) {
+            return;
+        }
+        let Key { scope, text, tag } = charge.key;
+        let name = Name { scope, text: text.into(), tag: tag.into() };
+        self.lock().book(now, Arc::new(name), *charge.limit, Op::Force(units));
+    }
+
+    /// A key has got so many units back. What it does not owe is nobody's here.
+    pub(super) fn give_back(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
+        self.change(now, charge, Op::Return(units));
+    }
+
+    /// A key starts afresh.
+    pub(super) fn forget(&self, now: Timestamp, charge: &Charge<'_>) {
+        self.change(now, charge, Op::Reset);
+    }
+
+    fn change(&self, now: Timestamp, charge: &Charge<'_>, op: Op) {
+        let mut owed = self.lock();
+        // Most of the time there is nobody.
+        if owed.keys.is_empty() {
+            return;
+        }
+        let Key { scope, text, tag } = charge.key;
+        let name = Name { scope, text: text.into(), tag: tag.into() };
+        if let Some(account) = owed.keys.get_mut(&name) {
+            twin(&account.limit).decide(&mut account.state, now, op);
+        }
+    }
+
+    /// Takes out what some keys owe whose servers are back, at most so many.
+    pub(super) fn due(
+        &self,
+        now: Timestamp,
+        most: usize,
+        is_back: impl Fn(&Charge<'_>) -> bool,
+    ) -> Vec<Debit> {
+        let (mut owed, mut due) = (self.lock(), Vec::new());
+        for _ in 0..owed.queue.len().min(MOST_LOOKED_AT) {
+            if due.len() == most {
+                break;
+            }
+            let Some(name) = owed.queue.pop_front() else { break };
+            let Some(account) = owed.keys.get_mut(&name) else { continue };
+            let units = units(account, now);
+            let limit = account.limit;
+            let debit = Debit { name, limit, units };
+            if units > 0 && !is_back(&debit.charge()) {
+                owed.queue.push_back(debit.name);
+                continue;
+            }
+            owed.keys.remove(&debit.name);
+            owed.bytes -= bytes(&debit.name);
+            if units > 0 {
+                due.push(debit);
+            }
+        }
+        due
+    }
+
+    /// What could not be booked is owed again.
+    pub(super) fn owe_again(&self, now: Timestamp, debits: Vec<Debit>) {
+        let mut owed = self.lock();
+        for Debit { name, limit, units } in debits {
+            owed.book(now, name, limit, Op::Force(units));
+        }
+    }
+
+    /// How many keys owe something, and how many units there was no room for.
+    pub(super) fn tally(&self) -> (usize, u64) {
+        let owed = self.lock();
+        (owed.keys.len(), owed.forgotten)
+    }
+}
+
+impl Accounts {
+    fn book(&mut self, now: Timestamp, name: Arc<Name>, limit: Limit, op: Op) {
+        if let Some(account) = self.keys.get_mut(&name) {
+            account.limit = limit;
+            twin(&limit).decide(&mut account.state, now, op);
+            return;
+        }
+        if self.keys.len() == MAX_KEYS || self.bytes + bytes(&name) > MAX_BYTES {
+            if let Op::Force(units) = op {
+                self.forgotten = self.forgotten.saturating_add(units);
+            }
+            return;
+        }
+        let mut account = Account { limit, state: State::default() };
+        twin(&limit).decide(&mut account.state, now, op);
+        self.bytes += bytes(&name);
+        self.queue.push_back(Arc::clone(&name));
+        self.keys.insert(name, account);
+    }
+}
+
+fn bytes(name: &Name) -> usize {
+    name.text.len() + name.tag.len()
+}
+
+/// What the store would still know of.
+fn units(account: &mut Account, now: Timestamp) -> u64 {
+    let read = twin(&account.limit).decide(&mut account.state, now, Op::Read(0));
+    read.limit.saturating_sub(read.remaining)
+}
+
+/// The numbers that an account is kept by: the limit's own. Only a log would take room for every request;
+/// its counter twin never says that more has passed out of the window than has.
+fn twin(limit: &Limit) -> Limit {
+    match limit {
+        Limit::SlidingLog(log) => {
+            let window = Limit::sliding_window(Rate::new(log.limit(), log.length()));
+            window.build().unwrap_or(*limit)
+        }
+        other => *other,
+    }
+}
+
+#[cfg(test)]
+#[path = "owed_tests.rs"]
+mod tests;

@@ -1,0 +1,81 @@
+//! What a policy says of a limit beyond its numbers, and how a decision was come by.
+
+use tidegate_core::Span;
+
+/// What a policy says of a limit beyond its numbers. Stores set it aside; the layers in front of them
+/// go by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// What is answered when the store gives no decision; if nothing, what the layer that answers then
+    /// was told.
+    pub on_store_failure: Option<OnStoreFailure>,
+    /// For how long a denial may be repeated without asking the store; nought for not at all. If
+    /// nothing, what the layer that repeats denials was told.
+    pub refund_staleness: Option<Span>,
+}
+
+impl Terms {
+    /// These terms, with this answer to a store that is away.
+    #[must_use]
+    pub const fn on_store_failure(self, mode: OnStoreFailure) -> Self {
+        Self { on_store_failure: Some(mode), ..self }
+    }
+
+    /// These terms, with denials that are repeated for so long.
+    #[must_use]
+    pub const fn refund_staleness(self, longest: Span) -> Self {
+        Self { refund_staleness: Some(longest), ..self }
+    }
+}
+
+/// What is answered when the store gives no decision. Later is worse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OnStoreFailure {
+    /// What this node's share of the limit says.
+    #[default]
+    Local,
+    /// Go ahead.
+    Allow,
+    /// Stay out.
+    Deny,
+}
+
+impl OnStoreFailure {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Local, Self::Allow, Self::Deny];
+
+    /// As policies spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// How the decisions of a request were come by. Later is worse, and a request goes by the worst of its
+/// charges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Basis {
+    /// The store that keeps the state gave them, or whoever holds units of it.
+    #[default]
+    Store,
+    /// The store gave none: the policy's word for that case did.
+    Fallback(OnStoreFailure),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_goes_by_the_worst_of_its_charges() {
+        let fallback = OnStoreFailure::ALL.map(Basis::Fallback);
+        assert!(fallback.iter().all(|basis| *basis > Basis::Store));
+        assert_eq!(fallback.iter().max(), Some(&Basis::Fallback(OnStoreFailure::Deny)));
+        let let_in = Basis::Fallback(OnStoreFailure::Allow);
+        assert!(let_in > Basis::Fallback(OnStoreFailure::Local), "what is bounded is better");
+    }
+}

@@ -1,0 +1,69 @@
+//! What the clients share: how fast they ask, how far they are, what went wrong.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most problems that are kept; the first ends the load.
+const MAX_TOLD: usize = 10;
+
+/// What the clients share.
+#[derive(Default)]
+pub(crate) struct Load {
+    /// Decisions by door.
+    pub(crate) resp: AtomicU64,
+    pub(crate) http: AtomicU64,
+    pub(crate) grpc: AtomicU64,
+    /// Clients that have vanished.
+    pub(crate) vanished: AtomicU64,
+    is_over: AtomicBool,
+    wrong: Mutex<Vec<String>>,
+    /// Decisions per second of one client.
+    rate: u64,
+}
+
+/// How many clients share the rate.
+const CLIENTS: u64 = 4;
+
+impl Load {
+    /// So many decisions per second in all.
+    pub(crate) fn new(rate: u64) -> Self {
+        Self { rate: rate.div_ceil(CLIENTS), ..Self::default() }
+    }
+
+    /// True until the time is over or something went wrong.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.is_over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Tells what went wrong, and ends the load.
+    pub(crate) fn tell(&self, problem: &impl ToString) {
+        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        if wrong.len() < MAX_TOLD {
+            wrong.push(problem.to_string());
+        }
+        self.end();
+    }
+
+    /// All that went wrong.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until as many decisions are due as were made.
+    pub(crate) fn pace(&self, start: Instant, made: u64) {
+        let due = Duration::from_micros(made.saturating_mul(1_000_000) / self.rate);
+        // Nobody unparks it; should somebody, it only asks earlier.
+        thread::park_timeout(due.saturating_sub(start.elapsed()));
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the daemon keeps its own time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,133 @@
+//! A policy that changes, and whether the daemon goes by it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_tests::http;
+
+use super::daemon::Daemon;
+use super::load::now;
+
+/// Rates are from this one up to [`RATES`] above.
+const LEAST_RATE: u32 = 1_000;
+
+/// How many rates there are.
+const RATES: u32 = 7;
+
+/// One in so many files cannot be used, which must change nothing.
+const BROKEN_EVERY: u32 = 5;
+
+/// How long a change may take to be noticed, on a machine that is busy.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What some policy of this soak allows at once.
+pub(crate) fn is_some_limit(limit: u64) -> bool {
+    (u64::from(LEAST_RATE)..u64::from(LEAST_RATE + RATES)).contains(&limit) || limit == 50_000
+}
+
+/// The file, and what became of the changes to it.
+pub(crate) struct Reloads {
+    policy: PathBuf,
+    changes: u32,
+    /// The rate in force.
+    rate: u32,
+    /// Changes that took effect.
+    pub(crate) taken: u32,
+    /// Files that had to be refused, and were.
+    pub(crate) refused: u32,
+}
+
+impl Reloads {
+    /// Writes the first policy.
+    pub(crate) fn new(policy: PathBuf) -> io::Result<Self> {
+        let new = Self { policy, changes: 0, rate: LEAST_RATE, taken: 0, refused: 0 };
+        new.write(&new.text(LEAST_RATE))?;
+        Ok(new)
+    }
+
+    /// State of these limits ends within half a minute, so that keys come and go.
+    fn text(&self, rate: u32) -> String {
+        format!(
+            "# change {}\ndomain: soak\ndescriptors:\n  - key: user\n    limits:\n      \
+             - {{name: fast, rate: {rate}/s}}\n      \
+             - {{name: span, rate: 50000/10s, algorithm: sliding_window}}\n  \
+             - {{key: probe, rate: {rate}/s}}\n",
+            self.changes
+        )
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        let new = self.policy.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(new, &self.policy)
+    }
+
+    /// Changes the file, and waits until the daemon has noticed and answers by it.
+    pub(crate) fn change(&mut self, daemon: &Daemon) -> Result<(), String> {
+        self.changes += 1;
+        let is_broken = self.changes.is_multiple_of(BROKEN_EVERY);
+        let rate = LEAST_RATE + self.changes % RATES;
+        let before = Told::ask(daemon)?;
+        let text = if is_broken { "domain: [".to_owned() } else { self.text(rate) };
+        self.write(&text).map_err(|error| error.to_string())?;
+        let start = now();
+        loop {
+            let told = Told::ask(daemon)?;
+            let is_noticed = match is_broken {
+                true => told.refused > before.refused,
+                false => told.loaded > before.loaded && told.revision != before.revision,
+            };
+            if is_noticed {
+                break;
+            }
+            if start.elapsed() > NOTICED_WITHIN {
+                return Err(format!("change {} of the policy was not noticed", self.changes));
+            }
+            thread::park_timeout(Duration::from_millis(50));
+        }
+        if is_broken {
+            self.refused += 1;
+        } else {
+            (self.taken, self.rate) = (self.taken + 1, rate);
+        }
+        let answered = probe(daemon, self.changes).map_err(|error| error.to_string())?;
+        let expected = self.rate.to_string();
+        if answered != expected {
+            let changes = self.changes;
+            return Err(format!("change {changes}: the limit is {answered}, not {expected}"));
+        }
+        Ok(())
+    }
+}
+
+/// What the admin port says about the policy.
+struct Told {
+    revision: String,
+    loaded: u64,
+    refused: u64,
+}
+
+impl Told {
+    fn ask(daemon: &Daemon) -> Result<Self, String> {
+        let mut connection =
+            http::Connection::open(daemon.admin).map_err(|error| format!("admin: {error}"))?;
+        let answer = connection.ask("GET /v1/policy", "").map_err(|it| format!("admin: {it}"))?;
+        let told: Value = serde_json::from_str(&answer.body).map_err(|it| it.to_string())?;
+        let number = |name: &str| told[name].as_u64().ok_or(format!("no {name} in {told}"));
+        let revision = told["revision"].to_string();
+        Ok(Self { revision, loaded: number("loaded")?, refused: number("refused")? })
+    }
+}
+
+/// What the Redis door says is the limit of somebody new.
+fn probe(daemon: &Daemon, change: u32) -> io::Result<String> {
+    let mut socket = http::connect(daemon.resp);
+    socket.write_all(format!("TG.CHECK soak probe p{change}\r\nQUIT\r\n").as_bytes())?;
+    let answer = io::read_to_string(socket)?;
+    let limit = answer.lines().nth(2).and_then(|line| line.strip_prefix(':'));
+    limit.map(str::to_owned).ok_or_else(|| io::Error::other(format!("answered {answer:?}")))
+}

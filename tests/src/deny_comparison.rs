@@ -1,0 +1,88 @@
+//! A store behind a deny cache and the model, side by side on the same requests.
+
+use tidegate::store::deny_cache::DenyCache;
+use tidegate::store::{Charge, Store, Terms};
+use tidegate::{Key, Limit, Op, Scope, Span, Timestamp};
+use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{Algorithm, State};
+
+use crate::subject::Subject;
+use crate::trace::{Step, Trace};
+
+const TRACE_LENGTH: u64 = 256;
+/// As far as the scripts can count.
+const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
+/// Longer than any limit denies, so that every denial is repeated for as long as it holds.
+const FOR_EVER: Span = Span::MAX;
+
+/// Compares at least `decisions` decisions on one node, trace by trace: the verdict and every field.
+/// Says how many it were.
+///
+/// # Panics
+/// At the first difference, with the history that led to it.
+pub async fn compare<S: Store>(
+    cache: &DenyCache<S>,
+    subject: Subject,
+    seed: u64,
+    decisions: u64,
+) -> u64 {
+    let (mut decided, mut trace) = (0, seed << 32);
+    while decided < decisions {
+        decided += run_trace(cache, subject, trace).await;
+        trace += 1;
+    }
+    decided
+}
+
+async fn run_trace<S: Store>(cache: &DenyCache<S>, subject: Subject, seed: u64) -> u64 {
+    let mut trace = Trace::new(subject, seed);
+    let (mut numbers, mut state, mut history) = (None, State::default(), Vec::new());
+    let text = format!("{subject}:{seed}");
+    let terms = match seed % 2 {
+        0 => Terms::default(),
+        _ => Terms::default().refund_staleness(FOR_EVER),
+    };
+    let (mut decided, mut uncounted, mut renumbered) = (0, false, false);
+    while decided < TRACE_LENGTH {
+        let step = trace.step();
+        history.push(step.to_string());
+        let (now, mut op) = match step {
+            Step::Renumber(next) => {
+                numbers = next.limit().ok();
+                cache.limits_changed();
+                renumbered = true;
+                continue;
+            }
+            Step::Decide(now, op) => (now, op),
+        };
+        let Some(limit) = &numbers else { continue };
+        if now > LATEST {
+            break;
+        }
+        // What was denied here did not count. Only then can it be told, and the documents say so.
+        if uncounted && (renumbered || !matches!(op, Op::Take(_) | Op::Read(_))) {
+            (op, uncounted) = (Op::Reset, false);
+        }
+        renumbered = false;
+        let key = Key::new(Scope::new("deny", limit), text.as_bytes());
+        let mut expected = limit.decide(&mut state, now, op);
+        let (mut found, hits) = (Vec::new(), cache.hits());
+        let charge = Charge::new(key, limit, op).on(terms);
+        let answered = cache.decide(now, &[charge], &mut found).await;
+        let is_repeated = cache.hits() > hits;
+        if is_repeated && matches!(limit, Limit::SlidingLog(_)) {
+            expected.remaining = found[0].remaining.min(expected.remaining);
+        }
+        uncounted |= is_repeated && counts_denied(limit);
+        let recent = history[history.len().saturating_sub(12)..].join("\n");
+        assert!(answered.is_ok(), "{text}: {answered:?} after\n{recent}");
+        assert_eq!(found, [expected], "{text} {limit:?} hit {is_repeated} after\n{recent}");
+        trace.learn(&expected);
+        decided += 1;
+    }
+    decided
+}
+
+fn counts_denied(limit: &Limit) -> bool {
+    matches!(limit, Limit::FixedWindow(window) if window.denied() == Denied::Counted)
+}

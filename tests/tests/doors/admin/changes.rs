@@ -1,0 +1,179 @@
+//! Changes in a hurry: their bounds, what they leave alone, and what they say afterwards.
+
+use std::thread;
+
+use super::*;
+
+const WIDE: &str = "
+domain: api
+descriptors:
+  - key: user
+    rate: 4/min
+  - key: window
+    rate: 10/min
+    algorithm: sliding_window
+  - key: log
+    rate: 10/min
+    algorithm: sliding_log
+  - key: theirs
+    rate_limit: {unit: minute, requests_per_unit: 10}
+---
+domain: other
+descriptors:
+  - key: user
+    rate: 4/min
+";
+
+fn wide() -> Daemon {
+    let daemon = daemon(None);
+    let loaded = Policy::load(&[("p.yaml", WIDE)], Merging::Refuse);
+    daemon.gate.replace(loaded.policy.expect(&loaded.findings));
+    daemon
+}
+
+/// How many of twenty pass.
+fn passed(daemon: &Daemon, domain: &str, (key, value): (&str, &str)) -> usize {
+    let body = json!({ "domain": domain, "descriptors": [{ key: value }] }).to_string();
+    let address = daemon.server.http().expect("open");
+    (0..20).filter(|_| ask(address, "POST /v1/check", "", &body).0 == 200).count()
+}
+
+fn overrule(daemon: &Daemon, wish: &Value) {
+    let (status, told) = daemon.admin("PUT /v1/overrides", wish);
+    assert_eq!(status, 200, "{told}");
+}
+
+/// Every algorithm is scaled, each from 10 to 3; and a little of something is not nothing.
+#[test]
+fn a_percentage_scales_every_algorithm_and_leaves_one() {
+    let daemon = wide();
+    for (key, percent, left) in
+        [("window", 35, 3), ("log", 35, 3), ("theirs", 35, 3), ("user", 1, 1), ("theirs", 1, 1)]
+    {
+        let limit = format!("api/{key}#");
+        overrule(&daemon, &json!({ "limit": limit, "percent": percent, "seconds": 60 }));
+        let whose = (key, &*format!("p{percent}"));
+        assert_eq!(passed(&daemon, "api", whose), left, "{percent} % of {key}");
+    }
+    // Nobody but those who were named: the other domain has a limit of the same place.
+    assert_eq!(passed(&daemon, "other", ("user", "x")), 4);
+}
+
+/// In the form of envoyproxy/ratelimit denied requests use up the window, overruled or not.
+#[test]
+fn a_scaled_window_still_counts_what_it_denies() {
+    let daemon = wide();
+    overrule(&daemon, &json!({ "limit": "api/theirs#", "percent": 10, "seconds": 600 }));
+    assert_eq!(passed(&daemon, "api", ("theirs", "x")), 1);
+    let (_, ended) = daemon.admin("DELETE /v1/overrides", &json!({ "limit": "api/theirs#" }));
+    assert_eq!(ended, json!({ "ended": true }));
+    assert_eq!(passed(&daemon, "api", ("theirs", "x")), 0);
+}
+
+/// Who asks under other numbers has an account of their own, and finds the old one as it was.
+#[test]
+fn another_rate_is_counted_apart() {
+    let daemon = wide();
+    assert_eq!(passed(&daemon, "api", ("user", "x")), 4);
+    let wish = json!({ "limit": "api/user#", "rate": "1/h", "burst": 3, "seconds": 60 });
+    overrule(&daemon, &wish);
+    assert_eq!(passed(&daemon, "api", ("user", "x")), 3);
+    daemon.admin("DELETE /v1/overrides", &json!({ "limit": "api/user#" }));
+    assert_eq!(passed(&daemon, "api", ("user", "x")), 0);
+}
+
+#[test]
+fn a_switch_spares_nobody_else() {
+    let daemon = wide();
+    for target in [json!({ "domain": "other" }), json!({ "limit": "other/user#" })] {
+        assert_eq!(daemon.admin("PUT /v1/kill-switch", &target).0, 200);
+        let whose = target.to_string();
+        assert_eq!(passed(&daemon, "other", ("user", &whose)), 20, "{target}");
+        assert_eq!(passed(&daemon, "api", ("user", &whose)), 4, "{target}");
+        assert_eq!(daemon.admin("DELETE /v1/kill-switch", &target).0, 200);
+    }
+    let (_, ended) = daemon.admin("DELETE /v1/kill-switch", &json!({ "all": true }));
+    assert_eq!(ended, json!({ "ended": false }));
+}
+
+#[test]
+fn what_has_ended_is_not_told() {
+    let daemon = wide();
+    overrule(&daemon, &json!({ "limit": "api/user#", "percent": 50, "seconds": 10 }));
+    let told = |path: &str| daemon.admin(path, &Value::Null).1["overrides"].clone();
+    for path in ["GET /v1/overrides", "GET /v1/policy"] {
+        assert_eq!(told(path).as_array().map(Vec::len), Some(1), "{path}");
+    }
+    assert_eq!(told("GET /v1/overrides")[0]["until"], "2023-11-14T22:13:30.000Z");
+    daemon.clock.set(Timestamp::from_secs(1_700_000_010));
+    for path in ["GET /v1/overrides", "GET /v1/policy"] {
+        assert_eq!(told(path), json!([]), "{path}");
+    }
+}
+
+#[test]
+fn a_key_that_came_with_requests_starts_afresh() {
+    let daemon = wide();
+    let address = daemon.server.http().expect("open");
+    let body = json!({ "key": "k1", "rate": "1/h" }).to_string();
+    let check = || ask(address, "POST /v1/check", "", &body).0;
+    assert_eq!((check(), check()), (200, 429));
+    let (_, told) = daemon.admin("POST /v1/reset", &json!({ "key": "k1" }));
+    assert_eq!(told, json!({ "had_state": true }));
+    assert_eq!((check(), check()), (200, 429));
+    let (status, _) = daemon.admin("POST /v1/reset", &json!({ "key": "k1", "descriptors": [[]] }));
+    assert_eq!(status, 400);
+}
+
+#[test]
+fn reasons_and_bodies_have_bounds() {
+    let daemon = wide();
+    let with = |letters: usize| {
+        let reason = "x".repeat(letters);
+        let wish = json!({ "limit": "api/user#", "percent": 50, "seconds": 60, "reason": reason });
+        daemon.admin("PUT /v1/overrides", &wish).0
+    };
+    assert_eq!((with(256), with(257)), (200, 400));
+    let padded = |bytes: usize| {
+        let body = format!("{{\"all\":true}}{}", " ".repeat(bytes - 12));
+        ask(daemon.server.admin().expect("open"), "PUT /v1/kill-switch", "", &body).0
+    };
+    assert_eq!((padded(16 << 10), padded((16 << 10) + 1)), (200, 400));
+}
+
+/// As many as there may be, put in force from several sides at once: none is lost, and no more fit.
+#[test]
+fn a_thousand_changes_at_once_are_kept_and_no_more() {
+    const MOST: usize = 1_000;
+    let daemon = daemon(None);
+    let rules: String = (0..=MOST)
+        .map(|number| format!("  - {{key: user, value: u{number}, rate: 4/min}}\n"))
+        .collect();
+    let text = format!("domain: api\ndescriptors:\n{rules}");
+    let loaded = Policy::load(&[("p.yaml", &text)], Merging::Refuse);
+    daemon.gate.replace(loaded.policy.expect(&loaded.findings));
+    let limit = |number: usize| format!("api/user=u{number}#");
+    for (path, told) in [("/v1/kill-switch", "kill_switch"), ("/v1/overrides", "overrides")] {
+        let wish = |number: usize| match path {
+            "/v1/overrides" => json!({ "limit": limit(number), "percent": 50, "seconds": 60 }),
+            _ => json!({ "limit": limit(number) }),
+        };
+        let put = |number: usize| daemon.admin(&format!("PUT {path}"), &wish(number)).0;
+        thread::scope(|scope| {
+            for side in 0..4 {
+                scope.spawn(move || {
+                    for number in (side..MOST).step_by(4) {
+                        assert_eq!(put(number), 200, "{path}: {number}");
+                    }
+                });
+            }
+        });
+        let (_, all) = daemon.admin(&format!("GET {path}"), &Value::Null);
+        assert_eq!(all[told].as_array().map(Vec::len), Some(MOST), "{path}");
+        // One that is there already takes no place.
+        assert_eq!((put(MOST), put(0)), (400, 200), "{path}");
+        let gone = json!({ "limit": limit(7) });
+        assert_eq!(daemon.admin(&format!("DELETE {path}"), &gone).1, json!({ "ended": true }));
+        assert_eq!(put(MOST), 200, "{path}");
+    }
+}

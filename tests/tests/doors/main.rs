@@ -1,0 +1,9 @@
+//! Every door of the daemon, asked by clients and by sockets that misbehave.
+
+mod admin;
+mod grpc;
+mod http;
+mod json;
+mod mistake;
+mod odd_bytes;
+mod resp;

@@ -1,0 +1,101 @@
+//! Every conformance case that the protocol can say, asked by a client of Redis.
+
+use std::path::Path;
+
+use tidegate_tests::conformance::{
+    Action, Case, Limiting, Question, Reply, Side, Status, Wait, cases, run_case,
+};
+
+use super::*;
+
+/// What can be asked has grown to this; it must not shrink unnoticed.
+const LEAST_CASES: usize = 181;
+
+/// Whether a command can say it: there are descriptors, with neither costs nor limits of their own.
+fn can_be_said(question: &Question) -> bool {
+    let is_plain =
+        |side: &Side| side.hits.is_none() && side.limit.is_none() && !side.entries.is_empty();
+    !question.descriptors.is_empty() && question.descriptors.iter().all(is_plain)
+}
+
+fn command(question: &Question) -> redis::Cmd {
+    let mut command = redis::cmd(match question.action {
+        Action::Check => "TG.CHECK",
+        Action::Peek => "TG.PEEK",
+        Action::Refund => "TG.REFUND",
+        Action::Reset => "TG.RESET",
+    });
+    command.arg(&question.domain);
+    for (number, side) in question.descriptors.iter().enumerate() {
+        if number > 0 {
+            command.arg("AND");
+        }
+        for (key, value) in &side.entries {
+            command.arg(key).arg(value);
+        }
+    }
+    if question.hits > 0 {
+        command.arg("COST").arg(question.hits);
+    }
+    command
+}
+
+fn ask(client: &mut redis::Connection, question: &Question) -> Reply {
+    let answer: redis::RedisResult<(i64, i64, i64, i64, i64, String)> =
+        command(question).query(client);
+    let (limited, limit, remaining, retry, reset, name) = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Reply::Failed(error.to_string()),
+    };
+    let over = limited == 1;
+    let wait = match u64::try_from(retry) {
+        Ok(milliseconds) => Wait::Seconds(milliseconds.div_ceil(1_000)),
+        Err(_) => Wait::Never,
+    };
+    // One descriptor is told by what is told of all, unless it holds nobody back.
+    let is_told = question.descriptors.len() == 1 && remaining >= 0;
+    let remaining = u64::try_from(remaining).ok();
+    let capacity = u64::try_from(limit).ok();
+    let status = Status {
+        over,
+        remaining,
+        limit: capacity.map(|capacity| Limiting::Ours { name, capacity }),
+        reset: u64::try_from(reset).ok().map(|milliseconds| milliseconds.div_ceil(1_000)),
+        ..Status::default()
+    };
+    let statuses = is_told.then(|| vec![status]);
+    Reply::Decided { allowed: !over, statuses, retry_after: over.then_some(wait) }
+}
+
+fn run(case: &Case) -> Result<bool, String> {
+    let files: Vec<(&str, &str)> =
+        case.files.iter().map(|(name, text)| (&**name, &**text)).collect();
+    let loaded = Policy::load_at(&files, case.merging(), case.start());
+    let Some(policy) = loaded.policy else { return Ok(false) };
+    let door = Door::open();
+    door.gate.replace(policy);
+    let mut client = door.client();
+    let mut is_asked = false;
+    let mut unsayable = false;
+    let done = run_case(case, &mut |question| {
+        unsayable |= !can_be_said(question);
+        if unsayable {
+            return Reply::Failed("it cannot be said".into());
+        }
+        is_asked = true;
+        door.clock.set(question.now);
+        ask(&mut client, question)
+    });
+    if unsayable { Ok(false) } else { done.map(|()| is_asked) }
+}
+
+#[test]
+fn every_case_holds_through_this_door() {
+    let cases = cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance"));
+    let results: Vec<Result<bool, String>> = cases.iter().map(run).collect();
+    let failures: Vec<&String> =
+        results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert!(failures.is_empty(), "{} cases:\n{failures:#?}", failures.len());
+    let asked = results.iter().filter(|result| **result == Ok(true)).count();
+    assert!(asked >= LEAST_CASES, "only {asked} of {} cases", cases.len());
+}

@@ -1,0 +1,6 @@
+//! Other people's programs as they are, in front of the daemon or asking it.
+
+mod envoy;
+mod openapi;
+mod proxies;
+mod redis_clients;

@@ -1,0 +1,159 @@
+//! What the examples promise, in numbers.
+
+use tidegate::Span;
+
+use super::{Desk, binding};
+
+#[test]
+fn the_edge_counts_networks_and_lets_our_own_through() {
+    let desk = Desk::open("edge.yaml");
+    assert_eq!(desk.passing(201, &["client=192.0.2.1"]), 200);
+    desk.wait(Span::from_secs(1));
+    assert_eq!(desk.passing(101, &["client=192.0.2.1"]), 100);
+    assert_eq!(desk.passing(150, &["client=2001:db8:0:1::1"]), 150);
+    assert_eq!(desk.passing(51, &["client=2001:db8:0:1:2:3:4:5"]), 50, "the same /64");
+    assert_eq!(desk.passing(200, &["client=2001:db8:0:2::1"]), 200, "another");
+    assert_eq!(desk.passing(5_001, &["client=10.1.2.3"]), 5_000);
+    assert_eq!(desk.passing(600, &["client=198.51.100.1"]), 600);
+    assert_eq!(desk.passing(401, &["client=198.51.100.2"]), 400, "one office");
+    assert_eq!(desk.passing(1_001, &["host=eu.cdn.example.com client=192.0.2.9"]), 1_000);
+    assert_eq!(desk.passing(501, &["host=static.example.com client=192.0.2.9"]), 500);
+}
+
+#[test]
+fn the_gateway_charges_a_key_and_its_route_or_neither() {
+    let desk = Desk::open("gateway.yaml");
+    let search = ["api_key=k", "api_key=k route=/v1/search"];
+    assert_eq!(desk.passing(30, &search), 10, "ten a second, whatever the key has left");
+    assert_eq!(desk.passing(91, &["api_key=k"]), 90, "the twenty that were denied cost nothing");
+    let denied = desk.ask(&["api_key=k"]);
+    assert_eq!(binding(&denied), Some("second"));
+    let export = ["api_key=e", "api_key=e route=/v1/reports/7/export"];
+    assert_eq!(desk.passing(6, &export), 5, "each costs twenty of a hundred");
+    assert_eq!(desk.passing(6, &["api_key=anonymous"]), 5);
+    assert_eq!(desk.passing(2, &["report=7"]), 1);
+    desk.wait(Span::from_secs(60));
+    assert_eq!(desk.passing(2, &["report=7"]), 1);
+}
+
+#[test]
+fn a_service_limits_operations_and_lets_webhooks_wait() {
+    let desk = Desk::open("service.yaml");
+    assert_eq!(desk.passing(11, &["operation=place_order user=u"]), 10);
+    assert_eq!(desk.passing(6, &["operation=sign_in device=d"]), 5);
+    assert_eq!(desk.passing(4, &["operation=invite code=c"]), 3);
+    assert_eq!(desk.ask(&["webhook=w"]).delay(), Span::ZERO);
+    assert_eq!(desk.passing(49, &["webhook=w"]), 49);
+    assert_eq!(desk.ask(&["webhook=w"]).delay(), Span::from_secs(5), "fifty are before it");
+    assert!(!desk.ask(&["webhook=w"]).is_allowed());
+    assert_eq!(desk.passing(103, &["webhook=acme"]), 102, "a partner");
+    assert_eq!(desk.passing(103, &["webhook=other plan=partner"]), 102, "another");
+    assert_eq!(desk.passing(500, &["webhook=other plan=internal"]), 500);
+    assert_eq!(desk.passing(205, &["webhook=globex"]), 204);
+    assert_eq!(desk.passing(500, &["webhook=status-page"]), 500);
+    assert_eq!(desk.passing(3, &["payroll_run=p"]), 2);
+    desk.wait(Span::from_secs(3 * 86_400));
+    assert_eq!(desk.passing(3, &["payroll_run=p"]), 2, "the Sunday after New Year 2027");
+}
+
+#[test]
+fn stripe_has_a_hundred_live_and_twenty_five_in_test_and_for_each_endpoint() {
+    let desk = Desk::open("stripe.yaml");
+    assert_eq!(desk.passing(101, &["mode=live account=a"]), 100);
+    assert_eq!(desk.passing(26, &["mode=test account=a"]), 25);
+    let one = ["mode=live account=b", "account=b endpoint=/v1/charges"];
+    assert_eq!(desk.passing(30, &one), 25);
+    assert_eq!(binding(&desk.ask(&one)), Some("endpoint"));
+    let other = ["mode=live account=b", "account=b endpoint=/v1/customers"];
+    assert_eq!(desk.passing(30, &other), 25);
+    assert_eq!(
+        desk.passing(51, &["mode=live account=b"]),
+        50,
+        "what endpoints denied cost nothing"
+    );
+    desk.wait(Span::from_secs(1));
+    assert_eq!(desk.passing(101, &["mode=live account=a"]), 100);
+}
+
+#[test]
+fn published_limits_hold_to_the_request() {
+    let desk = Desk::open("published.yaml");
+    assert_eq!(desk.passing(5_001, &["github_user=u"]), 5_000);
+    assert_eq!(desk.passing(61, &["github_address=192.0.2.1"]), 60);
+    assert_eq!(desk.passing(5_001, &["aws_account=a"]), 5_000);
+    desk.wait(Span::from_millis(1));
+    assert_eq!(desk.passing(11, &["aws_account=a"]), 10, "ten in a millisecond");
+    assert_eq!(desk.passing(51, &["fifty=x"]), 50);
+    assert_eq!(desk.passing(1_001, &["thousand=x"]), 1_000);
+    desk.wait(Span::from_secs(3_600));
+    assert_eq!(desk.passing(5_001, &["github_user=u"]), 5_000);
+    assert_eq!(desk.passing(51, &["fifty=x"]), 50);
+}
+
+/// LY-02.
+#[test]
+fn a_thousand_users_of_one_address_do_not_block_one_another() {
+    let desk = Desk::open("per_identity.yaml");
+    for user in 0..1_000 {
+        let descriptor = format!("user={user}");
+        let passed = desk.passing(10, &[&descriptor, "address=192.0.2.1"]);
+        assert_eq!(passed, 10, "user {user}");
+    }
+    let denied = desk.ask(&["user=7", "address=192.0.2.1"]);
+    assert!(!denied.is_allowed());
+    assert_eq!(binding(&denied), Some("each user"), "for what that one did");
+    assert_eq!(desk.passing(21, &["anonymous_address=192.0.2.1"]), 20);
+    assert_eq!(desk.passing(20_000, &["address=192.0.2.1"]), 10_000, "against floods");
+}
+
+#[test]
+fn a_file_of_theirs_means_what_it_means_there() {
+    let desk = Desk::open("envoy.yaml");
+    assert_eq!(desk.passing(21, &["remote_address=192.0.2.1"]), 20);
+    assert_eq!(desk.passing(100, &["remote_address=203.0.113.7"]), 100);
+    let partner = ["remote_address=192.0.2.1", "account=partner"];
+    assert_eq!(desk.passing(1_001, &partner), 1_000, "replaces the address's");
+    assert_eq!(desk.passing(6, &["path=/files/a"]), 6);
+    assert_eq!(desk.passing(6, &["path=/files/b"]), 4, "one budget for all files");
+    assert_eq!(desk.passing(501, &["database=reads"]), 500);
+    assert_eq!(desk.passing(20, &["to_number=1"]), 20, "a shadow");
+    assert_eq!(desk.passing(2, &["to_number=1 message_type=marketing"]), 1);
+}
+
+#[test]
+fn a_rollout_goes_plan_by_plan_and_key_by_key() {
+    let desk = Desk::open("rollout.yaml");
+    assert_eq!(desk.passing(21, &["customer=c"]), 20);
+    assert_eq!(desk.passing(201, &["customer=d plan=pro"]), 200);
+    assert_eq!(desk.passing(1_001, &["customer=acme"]), 1_000);
+    assert_eq!(desk.passing(51, &["customer=initech"]), 50);
+    let held = (0..400).filter(|key| {
+        let descriptor = format!("export={key}");
+        desk.passing(6, &[&descriptor]) == 5
+    });
+    let held = held.count();
+    assert!((70..130).contains(&held), "{held} of 400 keys are held back");
+    assert_eq!(desk.passing(50, &["import=x"]), 50);
+    assert_eq!(desk.passing(101, &["region=eu-west"]), 100);
+    assert_eq!(desk.passing(101, &["region=us-east"]), 101);
+    let policy = desk.limiter.policy();
+    let domain = policy.domain("rollout").expect("its domain");
+    let rule = domain.rules().iter().find(|rule| rule.path() == "customer").expect("its rule");
+    let shadow = rule.limits()[0].shadow().expect("a limit beside");
+    let counted = shadow.agreement();
+    let all = counted.agree + counted.would_deny + counted.would_allow;
+    assert_eq!(all, 21, "only of those who have neither plan nor override");
+    assert!(counted.would_deny > 0 && counted.would_allow == 0, "{counted:?}");
+}
+
+/// What each limit says of an outage is what the tests of outages hold it to.
+#[test]
+fn an_outage_is_answered_limit_by_limit() {
+    let desk = Desk::open("outage.yaml");
+    assert_eq!(desk.passing(6, &["sign_in=bob"]), 5);
+    assert_eq!(desk.passing(50, &["search=bob"]), 40);
+    let policy = desk.limiter.policy();
+    let rules = policy.domain("shop").expect("its domain").rules();
+    let modes = rules.iter().map(|rule| rule.limits()[0].on_store_failure().as_str());
+    assert_eq!(modes.collect::<Vec<_>>(), ["allow", "local", "deny"]);
+}

@@ -1,0 +1,143 @@
+//! The same through the doors of the daemon.
+
+use redis::Connection;
+use serde_json::{Value, json};
+use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_tests::grpc::GrpcClient;
+use tidegate_tests::http::{self, Answer as HttpAnswer};
+use tidegate_tests::rls::RateLimitRequest;
+
+use super::*;
+
+/// A daemon in front of a Redis.
+struct Daemon {
+    server: Server,
+    _gate: Gate,
+}
+
+impl Daemon {
+    /// One of so many, with this for limits that come with the request.
+    fn start(redis: &RedisServer, nodes: u32, otherwise: OnStoreFailure) -> Self {
+        let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
+        let nodes = nodes.try_into().expect("at least one");
+        let gate = Gate::connect_with(config, FallbackConfig { nodes, otherwise });
+        let gate = gate.unwrap_or_else(|error| panic!("{error}"));
+        gate.replace(policy());
+        let any = || Some(([127, 0, 0, 1], 0).into());
+        let settings =
+            Settings { http: any(), grpc: any(), resp: any(), admin: any(), ..Settings::default() };
+        let server = serve(&settings, &gate).expect("it starts");
+        Self { server, _gate: gate }
+    }
+
+    fn post(&self, path: &str, body: &Value) -> HttpAnswer {
+        let (address, body) = (self.server.http().expect("open"), body.to_string());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        http::send(address, head + &body)
+    }
+
+    fn check(&self, key: &str) -> HttpAnswer {
+        self.post("/v1/check", &json!({"domain": "shop", "descriptors": [{ key: "bob" }]}))
+    }
+
+    fn admin(&self, path: &str) -> HttpAnswer {
+        http::get(self.server.admin().expect("open"), path, "")
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.admin("/v1/status").body).expect("a document")
+    }
+
+    fn resp(&self) -> Connection {
+        let address = self.server.resp().expect("open");
+        let client = redis::Client::open(format!("redis://{address}")).expect("an address");
+        client.get_connection().expect("it listens")
+    }
+
+    fn grpc(&self, key: &str) -> i32 {
+        let mut client = GrpcClient::connect(self.server.grpc().expect("open"));
+        let request = RateLimitRequest::one("shop", key, "bob");
+        client.should_rate_limit(&request).expect("never an error").overall_code
+    }
+
+    fn until_degraded(&self) {
+        wait_until("it is degraded", PATIENCE, || {
+            self.check("allow");
+            self.status()["state"] == "degraded"
+        });
+    }
+}
+
+/// FM-01, FM-02, FM-06: every door says what the policy does, and none an error; the daemon stays ready.
+#[test]
+fn every_door_answers_while_redis_is_gone() {
+    let redis = RedisServer::start();
+    let daemon = Daemon::start(&redis, 1, OnStoreFailure::Deny);
+    assert_eq!(daemon.admin("/readyz").body, "ready\n");
+    assert_eq!(daemon.status()["state"], "whole");
+    redis.kill();
+    daemon.until_degraded();
+    let ready = daemon.admin("/readyz");
+    assert!(ready.status == 200 && ready.body.contains("the store is away"), "{ready:?}");
+
+    assert_eq!(daemon.check("allow").status, 200);
+    let denied = daemon.check("deny");
+    assert_eq!((denied.status, denied.header("retry-after")), (503, Some("1")), "{denied:?}");
+    let statuses: Vec<u16> = (0..40).map(|_| daemon.check("local").status).collect();
+    let (passed, over) = statuses.split_at(30);
+    assert!(passed.iter().all(|status| *status == 200), "{statuses:?}");
+    assert!(over.iter().all(|status| *status == 429), "{statuses:?}");
+    let given = daemon.post("/v1/check", &json!({"key": "bob", "rate": "10/hour"}));
+    assert_eq!((given.status, given.header("retry-after")), (503, Some("1")), "store.on_failure");
+
+    let over_limit = 2;
+    assert_eq!((daemon.grpc("allow"), daemon.grpc("deny")), (1, over_limit));
+    let mut client = daemon.resp();
+    let mut told = |words: &str| -> Vec<redis::Value> {
+        let mut words = words.split(' ');
+        let mut command = redis::cmd(words.next().expect("a name"));
+        words.for_each(|word| {
+            command.arg(word);
+        });
+        command.query(&mut client).expect("never an error")
+    };
+    assert_eq!(told("TG.CHECK shop allow bob")[0], redis::Value::Int(0));
+    assert_eq!(told("TG.CHECK shop deny bob")[0], redis::Value::Int(1));
+    let cell = told("CL.THROTTLE bob 9 1 3600");
+    assert_eq!((&cell[0], &cell[3]), (&redis::Value::Int(1), &redis::Value::Int(1)));
+
+    let metrics = daemon.admin("/metrics").body;
+    for line in [
+        "tidegate_store_circuit{endpoint=\"0\",state=\"open\"} 1",
+        "tidegate_store_circuit_trips_total{endpoint=\"0\"} 1",
+        "tidegate_fallback_charges_total{mode=\"deny\"}",
+        "tidegate_store_errors_total{kind=\"away\"}",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    redis.restart();
+    wait_until("it is whole again", PATIENCE, || daemon.status()["state"] == "whole");
+    wait_until("nobody owes anything", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
+    assert_eq!(daemon.check("deny").status, 200);
+    assert_eq!(daemon.check("local").status, 429, "what was let in has been booked");
+}
+
+/// F12: what does not pass by itself turns health red.
+#[test]
+fn a_daemon_whose_redis_refuses_is_not_ready() {
+    let redis = RedisServer::start();
+    let daemon = Daemon::start(&redis, 1, OnStoreFailure::Local);
+    super::refusal::lock(&redis);
+    wait_until("it is not ready", PATIENCE, || daemon.admin("/readyz").status == 503);
+    let why = daemon.admin("/readyz").body;
+    assert!(why.contains("password"), "{why}");
+    assert_eq!(daemon.check("deny").status, 503);
+    let allowed = (0..1_600).filter(|_| daemon.check("allow").status == 200).count();
+    assert!(allowed <= 1_500, "{allowed} went ahead");
+    let metrics = daemon.admin("/metrics").body;
+    assert!(!metrics.contains("tidegate_store_errors_total{kind=\"refused\"} 0"), "{metrics}");
+}

@@ -1,0 +1,46 @@
+//! A store that answers and refuses (F12): no outage, and nobody is let in because of it.
+
+use tidegate::store::{Misconfigured, StoreError};
+
+use super::*;
+
+/// A node whose server asks for a password from now on.
+fn locked_out() -> (RedisServer, Node) {
+    let redis = RedisServer::start();
+    let node = Node::start(&redis.url(), 1);
+    assert_eq!(node.check("allow").basis(), Basis::Store);
+    lock(&redis);
+    (redis, node)
+}
+
+/// Has a server ask for a password from now on, and ends all connections but its own: whoever is
+/// connected has been let in for good.
+pub(super) fn lock(redis: &RedisServer) {
+    let mut control = redis.connection();
+    for words in ["CONFIG SET requirepass secret", "CLIENT KILL TYPE normal SKIPME yes"] {
+        let mut words = words.split(' ');
+        let mut command = redis::cmd(words.next().expect("a name"));
+        words.for_each(|word| {
+            command.arg(word);
+        });
+        command.exec(&mut control).expect("it is carried out");
+    }
+}
+
+#[test]
+fn a_wrong_password_lets_nobody_in() {
+    let (_redis, node) = locked_out();
+    let failure = || node.limiter.store().failure().map(|(_, error)| error);
+    let mut admitted = 0;
+    wait_until("it is refused", PATIENCE, || {
+        admitted += u64::from(node.check("local").is_allowed());
+        matches!(failure(), Some(StoreError::Misconfigured(Misconfigured::Authentication, _)))
+    });
+    let allowed = (0..2_000).filter(|_| node.check("allow").is_allowed()).count();
+    assert!(allowed <= 1_500, "{allowed} went ahead: `allow` must not be open here");
+    assert_eq!(node.check("allow").basis(), Basis::Fallback(OnStoreFailure::Local));
+    assert!(node.check("deny").is_unavailable());
+    assert!(admitted <= 30, "{admitted} of a share of 30");
+    // It answers, so it is asked, and whoever mends it need not wait.
+    assert_eq!(node.state(), CircuitState::Closed);
+}
