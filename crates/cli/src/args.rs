@@ -1,6 +1,7 @@
 //! What can be said on the command line.
 
 mod serve;
+mod simulate;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use tidegate_core::{AlgorithmName, Rate};
 use tidegate_sim::{InvalidSetup, Seed, Setup, Shape};
 
 pub(crate) use self::serve::Serve;
+pub(crate) use self::simulate::{Cluster, Simulate, Simulated, no_such_world};
 
 /// Tidegate: rate limits that say exactly what they do.
 #[derive(Debug, Parser)]
@@ -33,6 +35,7 @@ pub(crate) enum Command {
     Lint(Lint),
     Schema(Schema),
     Serve(Serve),
+    Simulate(Simulate),
 }
 
 /// Decide one request by a policy, and charge it
@@ -215,7 +218,8 @@ Start here:
   tidegate compare --help              what the figures mean
   tidegate serve                       answer Redis clients on port 6380, HTTP on 8080
   tidegate lint policy.yaml            what is wrong with a policy, and where
-  tidegate explain --help              which limits a request meets, and why";
+  tidegate explain --help              which limits a request meets, and why
+  tidegate simulate cluster            nodes, a store, and everything going wrong";
 
 const CHECKS: &str = "\
 Examples:

@@ -11,6 +11,7 @@ mod question;
 mod schema;
 mod serve;
 mod settings;
+mod simulate;
 mod terminal;
 
 use std::io::{self, Write};
@@ -32,6 +33,10 @@ fn main() -> ExitCode {
         Some(Command::Explain(args)) => return explain::explain(&args, terminal),
         Some(Command::Schema(args)) => Ok(schema::schema(&args)),
         Some(Command::Serve(args)) => return serve::serve(&args),
+        Some(Command::Simulate(args)) => match simulate::simulate(&args, terminal) {
+            Ok(code) => return code,
+            Err(usage) => Err(usage),
+        },
     };
     match text {
         Ok(text) => print(&text),

@@ -28,6 +28,7 @@ mod shape;
 mod spell;
 mod traffic;
 mod verdict;
+pub mod world;
 
 pub use client::{Client, OnDenial};
 pub use comparison::{Comparison, Row, Simulated, View};

@@ -1,0 +1,154 @@
+//! What can be said of a world.
+
+use clap::error::ErrorKind;
+use clap::{Args, Subcommand};
+use tidegate_core::{AlgorithmName, Rate};
+use tidegate_sim::Seed;
+use tidegate_sim::world::{Fault, InvalidWorld, WorldSetup};
+
+use super::names;
+
+/// Run nodes and their store on simulated time, with everything going wrong
+#[derive(Debug, Args)]
+pub(crate) struct Simulate {
+    #[command(subcommand)]
+    pub(crate) what: Simulated,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Simulated {
+    Cluster(Cluster),
+}
+
+/// Many nodes share one store: does the limit hold?
+///
+/// Requests are decided by the production algorithms, in the store, one by one; what stands before a
+/// store (the deny cache, the circuit breaker, the fallback) is not part of it yet. Clocks, network and
+/// the store's server are simulated: messages are late, lost or copied, nodes crash and stand still,
+/// clocks are set, the store hangs, goes away or is replaced by a server that lacks its last writes.
+/// Everything follows from the seed, as does every number that is not given. Exits with 1 if a promise
+/// was broken.
+#[derive(Debug, Args)]
+#[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
+pub(crate) struct Cluster {
+    /// Where everything that is left to chance comes from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// So many worlds, of this seed and the ones after it; ends with the first that breaks a promise
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
+    pub(crate) worlds: u64,
+
+    /// Nodes that requests come in at
+    #[arg(long, value_name = "N")]
+    nodes: Option<usize>,
+
+    /// Keys that are asked for
+    #[arg(long, value_name = "N")]
+    keys: Option<usize>,
+
+    /// Simulated seconds; nothing goes wrong in the last four
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+
+    /// How many requests per how long each key may make, as COUNT/PERIOD
+    #[arg(long, value_name = "RATE")]
+    limit: Option<Rate>,
+
+    /// What buckets hold
+    #[arg(long, value_name = "N")]
+    burst: Option<u64>,
+
+    /// How the limit decides
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = names::<AlgorithmName>(&AlgorithmName::ALL.map(AlgorithmName::as_str)),
+    )]
+    algorithm: Option<AlgorithmName>,
+
+    /// Requests for each key, in hundredths of its limit
+    #[arg(long, value_name = "PERCENT")]
+    load: Option<u64>,
+
+    /// Only this goes wrong; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "no_faults",
+        value_parser = names::<Fault>(&Fault::ALL.map(Fault::as_str)),
+    )]
+    fault: Vec<Fault>,
+
+    /// Nothing goes wrong
+    #[arg(long)]
+    no_faults: bool,
+}
+
+impl Cluster {
+    /// The world of this seed, or why there is none.
+    pub(crate) fn setup(&self, seed: u64) -> Result<WorldSetup, clap::Error> {
+        let mut setup = WorldSetup::drawn(Seed(seed));
+        setup.nodes = self.nodes.unwrap_or(setup.nodes);
+        setup.keys = self.keys.unwrap_or(setup.keys);
+        setup.seconds = self.seconds.unwrap_or(setup.seconds);
+        setup.rate = self.limit.unwrap_or(setup.rate);
+        setup.burst = self.burst.or(self.limit.map(|rate| rate.count)).unwrap_or(setup.burst);
+        setup.algorithm = self.algorithm.unwrap_or(setup.algorithm);
+        setup.load = self.load.unwrap_or(setup.load);
+        if self.no_faults || !self.fault.is_empty() {
+            setup.faults = self.fault.clone();
+        }
+        match setup.limit() {
+            Ok(_) => Ok(setup),
+            Err(why) => Err(no_such_world(&why)),
+        }
+    }
+
+    /// What was given besides the seed, as it has to be given to see a world again.
+    pub(crate) fn given(&self) -> String {
+        fn option<T: ToString>(name: &str, value: Option<T>) -> Option<String> {
+            value.map(|value| format!(" --{name} {}", value.to_string()))
+        }
+        let options = [
+            option("nodes", self.nodes),
+            option("keys", self.keys),
+            option("seconds", self.seconds),
+            option("limit", self.limit),
+            option("burst", self.burst),
+            option("algorithm", self.algorithm),
+            option("load", self.load),
+            self.no_faults.then(|| " --no-faults".to_owned()),
+        ];
+        let faults = self.fault.iter().map(|fault| format!(" --fault {fault}"));
+        options.into_iter().flatten().chain(faults).collect()
+    }
+}
+
+/// What is said of numbers that no world can be made of.
+pub(crate) fn no_such_world(why: &InvalidWorld) -> clap::Error {
+    let message = format!("there is no such world: {why}\n");
+    clap::Error::raw(ErrorKind::ValueValidation, message)
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidegate simulate cluster --nodes 64 --seed 7
+  tidegate simulate cluster --limit 100/1s --load 300 --fault failover
+  tidegate simulate cluster --worlds 1000";
+
+const FIGURES: &str = "\
+Figures:
+  admitted     units let in
+  envelope     the most that the limit allows in this time, over all keys, if nothing goes wrong
+  utilisation  admitted, of what was asked for or of the envelope, whichever is less
+  denied       requests denied by the limit
+  failed       requests that the store gave no answer to
+  dropped      requests that were gone with their node
+  store calls  commands sent to the store
+  trace        a hash of everything that happened: the same seed gives the same";

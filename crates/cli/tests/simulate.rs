@@ -1,0 +1,53 @@
+//! `tidegate simulate` as a user runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+use assert_cmd::Command;
+use assert_cmd::assert::Assert;
+
+fn simulate(args: &str) -> Assert {
+    let args = args.split_whitespace();
+    Command::cargo_bin("tidegate").unwrap().args(["simulate", "cluster"]).args(args).assert()
+}
+
+fn text(args: &str) -> String {
+    String::from_utf8(simulate(args).success().get_output().stdout.clone()).unwrap()
+}
+
+/// The figure in the line that begins like this.
+fn figure(text: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+    line.split_whitespace().last().unwrap().trim_end_matches('%').parse().unwrap()
+}
+
+#[test]
+fn a_world_is_the_same_every_time_and_within_its_envelope() {
+    let args = "--nodes 64 --seed 7 --limit 50/1s --algorithm token_bucket --seconds 6 --no-faults";
+    let told = text(args);
+    assert_eq!(told, text(args));
+    assert!(told.contains("64 nodes") && told.contains("Every promise was kept."), "{told}");
+    assert!(figure(&told, "admitted") <= figure(&told, "envelope"), "{told}");
+    assert_eq!(figure(&told, "failed"), 0, "{told}");
+    assert!(figure(&told, "utilisation") >= 90, "{told}");
+}
+
+#[test]
+fn many_worlds_are_told_in_one_line() {
+    let told = text("--worlds 20 --seed 100 --fault loss --fault crash");
+    assert!(told.starts_with("20 worlds kept every promise"), "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+}
+
+#[test]
+fn a_world_that_cannot_be_is_refused() {
+    for (args, expected) in [
+        ("--nodes 0", "nodes must be 1 to 1024"),
+        ("--seconds 4", "seconds must be 5 to 600"),
+        ("--fault flood", "possible values"),
+        ("--fault loss --no-faults", "cannot be used with"),
+    ] {
+        let refused = simulate(args).code(2);
+        let told = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(told.contains(expected), "{args}: {told}");
+    }
+}

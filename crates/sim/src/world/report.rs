@@ -1,0 +1,123 @@
+//! What a world came to.
+
+use tidegate::store::{Basis, StoreError};
+use tidegate_core::AlgorithmName;
+
+use super::checker::{Broken, Verdict};
+use super::fault::Fault;
+use super::network::Event;
+use super::setup::WorldSetup;
+
+/// Figures of a world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorldReport {
+    /// Requests that came in.
+    pub requests: u64,
+    /// Units that they asked for.
+    pub offered: u64,
+    /// Units let in.
+    pub admitted: u64,
+    /// Requests denied by the limit.
+    pub denied: u64,
+    /// Requests that the store gave no answer to.
+    pub failed: u64,
+    /// Requests that were gone with their node.
+    pub dropped: u64,
+    /// Commands sent to the store.
+    pub store_calls: u64,
+    /// The most units that the limit allows in this time, over all keys and without faults.
+    pub envelope: u64,
+    /// What went wrong, each kind once.
+    pub faults: Vec<Fault>,
+    /// The first promise that was not kept.
+    pub broken: Option<Broken>,
+    /// Tells courses of events apart.
+    pub trace: Trace,
+    costs: Vec<u64>,
+}
+
+impl WorldReport {
+    pub(crate) fn asked(&mut self, cost: u64) {
+        self.requests += 1;
+        self.offered += cost;
+        self.costs.push(cost);
+    }
+
+    pub(crate) fn answered(&mut self, request: usize, verdict: &Verdict) {
+        let outcome = match (&verdict.basis, verdict.is_allowed) {
+            (Ok(Basis::Store), true) => 0,
+            (Ok(_), true) => 1,
+            (Ok(_), false) => 2,
+            (Err(StoreError::Timeout), _) => 3,
+            (Err(_), _) => 4,
+        };
+        match outcome {
+            0 | 1 => self.admitted += self.costs.get(request).copied().unwrap_or_default(),
+            2 => self.denied += 1,
+            _ => self.failed += 1,
+        }
+        self.trace.add(outcome);
+    }
+
+    pub(crate) fn struck(&mut self, fault: Fault) {
+        if !self.faults.contains(&fault) {
+            self.faults.push(fault);
+        }
+    }
+
+    /// Of what could have been let in, so many hundredths were.
+    pub fn utilisation(&self) -> u64 {
+        let possible = self.offered.min(self.envelope).max(1);
+        self.admitted.saturating_mul(100) / possible
+    }
+}
+
+/// The most that a limit allows in a world without faults.
+pub(crate) fn envelope(setup: &WorldSetup) -> u64 {
+    let (count, per) = (u128::from(setup.rate.count), u128::from(setup.rate.per.as_micros()));
+    let refilled = count * u128::from(setup.end()) / per.max(1);
+    let each = match setup.algorithm {
+        AlgorithmName::TokenBucket | AlgorithmName::Gcra => refilled + u128::from(setup.burst),
+        AlgorithmName::LeakyBucket => refilled + u128::from(setup.burst) + 1,
+        // A period at either end is cut short.
+        _ => refilled + 2 * count,
+    };
+    u64::try_from(each * setup.keys as u128).unwrap_or(u64::MAX)
+}
+
+/// A hash of everything that happened, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Trace(u64);
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Trace {
+    fn add(&mut self, number: u64) {
+        for byte in number.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+
+    pub(crate) fn note(&mut self, now: u64, event: Event) {
+        self.add(now);
+        let (kind, number) = match event {
+            Event::Ask { node, .. } => (0, node),
+            Event::AtStore(call) => (1, call),
+            Event::AtNode(call) => (2, call),
+            Event::Deadline(call) => (3, call),
+            Event::Begin(incident) => (4, incident),
+            Event::End(incident) => (5, incident),
+        };
+        self.add(kind << 56 | number as u64);
+    }
+}
+
+impl std::fmt::Display for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
