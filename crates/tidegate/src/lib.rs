@@ -50,7 +50,6 @@ mod permit;
 #[cfg(feature = "policy")]
 pub mod policy;
 mod quick;
-#[cfg(any(feature = "policy", feature = "redis"))]
 mod scaling;
 #[cfg(feature = "redis")]
 mod shared;

@@ -47,7 +47,7 @@ pub use self::control::{
 };
 pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
 pub use self::leaf::{Leaf, LeafValue, Step, leaves};
-pub use self::limit::{Form, Mode, Override, PolicyLimit, Tier, Unit};
+pub use self::limit::{Form, Mode, Override, PolicyLimit, Unit};
 pub use self::limiter::{CheckError, Explained, PolicyLimiter};
 pub use self::nearest::nearest;
 pub use self::report::{LimitReport, Report};
@@ -60,7 +60,7 @@ pub use self::source::{Revision, Source, SourceError, Texts};
 pub use self::tally::{MAX_DOMAINS, MAX_NAMES, OVERFLOW, Tally};
 #[cfg(feature = "watch")]
 pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
-pub use crate::store::OnStoreFailure;
+pub use crate::store::{OnStoreFailure, Tier};
 
 /// Every limit of every domain, checked and ready to be asked.
 #[derive(Clone, Debug, Default)]

@@ -1,10 +1,9 @@
 //! Where state lives, and what is asked of it.
 
-#[cfg(feature = "redis")]
+pub mod background;
 pub mod breaker;
 pub mod deny_cache;
 mod error;
-#[cfg(feature = "redis")]
 pub mod fallback;
 pub mod memory;
 #[cfg(feature = "redis")]
@@ -22,7 +21,7 @@ use crate::key::Key;
 
 pub use error::{Misconfigured, StoreError};
 pub use sight::Sight;
-pub use terms::{Basis, OnStoreFailure, Terms};
+pub use terms::{Basis, OnStoreFailure, Terms, Tier};
 
 /// One operation on one key of one limit. Everything a store does is a charge: taking, giving
 /// back, resetting and reading go the same way, so whatever sits in front of a store sees them all.
@@ -44,7 +43,7 @@ impl<'a> Charge<'a> {
     /// A charge on terms that nobody has named.
     #[inline(always)]
     pub const fn new(key: Key<'a>, limit: &'a Limit, op: Op) -> Self {
-        let terms = Terms { on_store_failure: None, refund_staleness: None };
+        let terms = Terms { on_store_failure: None, refund_staleness: None, tier: Tier::Exact };
         Self { key, limit, op, terms, sight: None }
     }
 

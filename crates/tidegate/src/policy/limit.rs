@@ -11,7 +11,7 @@ use super::allowance::Allowance;
 use super::shadow::Variant;
 use super::share::Share;
 use super::tally::{Counter, Tally};
-use crate::store::{OnStoreFailure, Terms};
+use crate::store::{OnStoreFailure, Terms, Tier};
 
 /// A limit of a rule.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ impl PolicyLimit {
 
     /// What goes with each of its charges.
     pub(super) fn terms(&self) -> Terms {
-        let terms = Terms::default().on_store_failure(self.on_store_failure);
+        let terms = Terms::default().on_store_failure(self.on_store_failure).tier(self.tier);
         self.refund_staleness.map_or(terms, |longest| terms.refund_staleness(longest))
     }
 
@@ -266,14 +266,4 @@ impl Mode {
             _ => Self::Enforce,
         }
     }
-}
-
-/// How close to the store decisions are made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tier {
-    /// In it.
-    #[default]
-    Exact,
-    /// From units taken ahead.
-    Leased,
 }

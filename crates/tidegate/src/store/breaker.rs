@@ -17,13 +17,11 @@ mod circuit;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
-use tokio::runtime::Handle;
-use tokio::time::sleep;
 
 use self::circuit::{Circuit, Heard, PROBES_APART, Ticket, pause};
+use super::background::Background;
 use super::{Basis, Charge, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
@@ -45,7 +43,7 @@ struct Inner<S> {
     store: S,
     clock: Clock,
     /// Where probes run.
-    runtime: Handle,
+    background: Background,
     places: [Place; MAX_ENDPOINTS],
 }
 
@@ -110,12 +108,19 @@ impl<S: Store + 'static> Breaker<S> {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
+    #[cfg(feature = "redis")]
     pub fn new(store: S, clock: Clock) -> Self {
+        Self::on(store, clock, &Background::tokio())
+    }
+
+    /// The same, with probes that run elsewhere.
+    pub fn on(store: S, clock: Clock, background: &Background) -> Self {
+        let background = background.clone();
         let places = std::array::from_fn(|_| Place::default());
         for place in &places {
             place.is_closed.store(true, Ordering::Relaxed);
         }
-        Self(Arc::new(Inner { store, clock, runtime: Handle::current(), places }))
+        Self(Arc::new(Inner { store, clock, background, places }))
     }
 
     /// The store that is watched over.
@@ -180,7 +185,7 @@ impl<S: Store + 'static> Inner<S> {
         let Some(heard) = heard(outcome) else { return };
         let now = self.clock.now();
         for (endpoint, ticket) in entered {
-            let pause = pause(fastrand::u64(..));
+            let pause = pause(self.background.chance());
             let place = self.place(*endpoint);
             if place.with(|circuit| circuit.leave(now, *ticket, heard, pause)) {
                 let belongs =
@@ -188,7 +193,10 @@ impl<S: Store + 'static> Inner<S> {
                 // If its keys have moved since, any of the request's tells as much.
                 let example = charges.iter().find(belongs).or(charges.first());
                 if let Some(example) = example.map(Example::of) {
-                    self.runtime.spawn(probe(Arc::downgrade(self), *endpoint, example, pause));
+                    let background = self.background.clone();
+                    let inner = Arc::downgrade(self);
+                    let work = probe(inner, background, *endpoint, example, pause);
+                    self.background.spawn(work);
                 }
             }
         }
@@ -196,16 +204,22 @@ impl<S: Store + 'static> Inner<S> {
 }
 
 /// Asks an endpoint whether it is back until it is, or nobody wants to know any more.
-async fn probe<S: Store>(inner: Weak<Inner<S>>, endpoint: usize, example: Example, first: Span) {
+async fn probe<S: Store>(
+    inner: Weak<Inner<S>>,
+    background: Background,
+    endpoint: usize,
+    example: Example,
+    first: Span,
+) {
     let mut wait = first;
     loop {
-        sleep(Duration::from_micros(wait.as_micros())).await;
+        background.sleep(wait).await;
         let Some(inner) = inner.upgrade() else { return };
         let mut decisions = Vec::with_capacity(1);
         let question = [example.question()];
         let asked = inner.store.decide(inner.clock.now(), &question, &mut decisions).await;
         let heard = heard(&asked).unwrap_or(Heard::Silence);
-        wait = pause(fastrand::u64(..));
+        wait = pause(background.chance());
         let now = inner.clock.now();
         if inner.place(endpoint).with(|circuit| circuit.probed(now, heard, wait)) {
             return;

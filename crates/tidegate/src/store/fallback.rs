@@ -27,13 +27,12 @@ use std::io;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
-use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
-use tokio::time::sleep;
+use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
 use self::alone::is_local;
 use self::owed::{Debit, Owed};
+use super::background::Background;
 use super::breaker::USUAL_WAIT;
 use super::memory::MemoryStore;
 use super::{Basis, Charge, OnStoreFailure, Store, StoreError};
@@ -43,9 +42,9 @@ use crate::key::{Hashing, Key};
 /// Keys that are booked at once when the store is back.
 pub const AT_ONCE: usize = 64;
 /// How long until the next are.
-pub const PAUSE: Duration = Duration::from_millis(10);
+pub const PAUSE: Span = Span::from_millis(10);
 /// How long until it is tried again where none could be booked.
-const LONG_PAUSE: Duration = Duration::from_millis(250);
+const LONG_PAUSE: Span = Span::from_millis(250);
 /// The most that shares of limits take in this process: about a million keys.
 const LOCAL_BYTES: u64 = 32 << 20;
 
@@ -122,7 +121,18 @@ impl<S: Store + 'static> Fallback<S> {
     /// # Ok(())
     /// # }
     /// ```
+    #[cfg(feature = "redis")]
     pub fn start(store: S, config: FallbackConfig, clock: Clock) -> io::Result<Self> {
+        Self::start_on(store, config, clock, &Background::tokio())
+    }
+
+    /// The same, with bookings that are made elsewhere.
+    pub fn start_on(
+        store: S,
+        config: FallbackConfig,
+        clock: Clock,
+        background: &Background,
+    ) -> io::Result<Self> {
         let inner = Arc::new(Inner {
             store,
             clock,
@@ -134,7 +144,7 @@ impl<S: Store + 'static> Fallback<S> {
             booked_units: AtomicU64::new(0),
             failed: Mutex::default(),
         });
-        tokio::spawn(book(Arc::downgrade(&inner)));
+        background.spawn(book(Arc::downgrade(&inner), background.clone()));
         Ok(Self(inner))
     }
 
@@ -239,10 +249,10 @@ impl<S: Store> Inner<S> {
 }
 
 /// Books what is owed, until nobody uses the store any more.
-async fn book<S: Store>(inner: Weak<Inner<S>>) {
+async fn book<S: Store>(inner: Weak<Inner<S>>, background: Background) {
     let mut pause = LONG_PAUSE;
     loop {
-        sleep(pause).await;
+        background.sleep(pause).await;
         let Some(inner) = inner.upgrade() else { return };
         pause = match inner.book_some().await {
             0 => LONG_PAUSE,

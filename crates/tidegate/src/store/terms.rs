@@ -13,6 +13,8 @@ pub struct Terms {
     /// For how long a denial may be repeated without asking the store; nought for not at all. If
     /// nothing, what the layer that repeats denials was told.
     pub refund_staleness: Option<Span>,
+    /// How close to the store it is decided.
+    pub tier: Tier,
 }
 
 impl Terms {
@@ -27,6 +29,22 @@ impl Terms {
     pub const fn refund_staleness(self, longest: Span) -> Self {
         Self { refund_staleness: Some(longest), ..self }
     }
+
+    /// These terms, decided so close to the store.
+    #[must_use]
+    pub const fn tier(self, tier: Tier) -> Self {
+        Self { tier, ..self }
+    }
+}
+
+/// How close to the store decisions are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tier {
+    /// In it.
+    #[default]
+    Exact,
+    /// From units taken ahead.
+    Leased,
 }
 
 /// What is answered when the store gives no decision. Later is worse.

@@ -7,8 +7,7 @@ use super::fields::Fields;
 use super::limits::Defaults;
 use super::numbers::Numbers;
 use crate::policy::finding::Findings;
-use crate::policy::limit::Tier;
-use crate::store::OnStoreFailure;
+use crate::store::{OnStoreFailure, Tier};
 
 /// Words in a descriptor that say that somebody tries to get in.
 const ENTRANCES: &[&str] = &["auth", "login", "logon", "otp", "password", "signin", "token"];

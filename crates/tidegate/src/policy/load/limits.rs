@@ -16,10 +16,9 @@ use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
 use crate::policy::language;
-use crate::policy::limit::{Form, Mode, PolicyLimit, Tier};
+use crate::policy::limit::{Form, Mode, PolicyLimit};
 use crate::policy::share::Share;
-use crate::store::MAX_TOGETHER;
-use crate::store::OnStoreFailure;
+use crate::store::{MAX_TOGETHER, OnStoreFailure, Tier};
 
 /// What makes a descriptor's own fields a limit.
 const QUANTITIES: &[&str] = &["rate", "requests", "per"];
