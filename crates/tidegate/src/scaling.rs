@@ -46,6 +46,15 @@ pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
     }
 }
 
+/// The same bucket, holding so many units; `None` of anything else.
+pub(crate) fn with_capacity(limit: &Limit, capacity: u64) -> Option<Limit> {
+    let Limit::Bucket(bucket) = limit else { return None };
+    let one = bucket.time_of(1)?;
+    let per = one.ticks.checked_mul(bucket.denominator())?.checked_add(one.part)?;
+    let rate = Rate::new(bucket.denominator(), Span::from_micros(per));
+    Limit::token_bucket(rate).burst(capacity).build().ok()
+}
+
 fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
     while b > 0 {
         (a, b) = (b, a % b);

@@ -5,6 +5,7 @@ pub mod breaker;
 pub mod deny_cache;
 mod error;
 pub mod fallback;
+pub mod lease;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -327,7 +327,7 @@ impl<S: Store> DenyCache<S> {
 }
 
 /// How a key stands that was never seen.
-fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
+pub(super) fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
     charge.limit.decide(&mut State::default(), now, Op::Read(0))
 }
 
