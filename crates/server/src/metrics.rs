@@ -204,8 +204,10 @@ fn store(gate: &Gate, page: &mut Page) {
     for (kind, count) in [("away", away), ("refused", refused)] {
         page.line("tidegate_store_errors_total", &[("kind", kind)], count);
     }
+    if let Some(watched) = gate.watched() {
+        circuits(&watched.circuits(), page);
+    }
     if let Some(store) = gate.shared_store() {
-        circuits(&store.store().circuits(), page);
         fallback(&store.stats(), page);
     }
     let times = gate.status().times(|thread| &thread.store_times);

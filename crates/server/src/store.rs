@@ -14,8 +14,11 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 
 /// Servers that many daemons share, and what is answered while they are away. The order of the layers is
-/// argued in ADR 14.
-pub(crate) type SharedStore = Fallback<Breaker<RedisStore>>;
+/// argued in ADR 17.
+pub(crate) type SharedStore = Fallback<DenyCache<Watched>>;
+
+/// Servers that are not asked while they are gone.
+pub(crate) type Watched = Breaker<RedisStore>;
 
 /// One of the stores.
 #[derive(Debug)]
@@ -23,8 +26,8 @@ pub(crate) type SharedStore = Fallback<Breaker<RedisStore>>;
 pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
-    /// In Redis or Valkey; what they deny is repeated here for a while.
-    Redis(DenyCache<SharedStore>),
+    /// In Redis or Valkey.
+    Redis(SharedStore),
 }
 
 impl Store for AnyStore {
@@ -94,14 +97,14 @@ impl StoreThread {
         config: RedisConfig,
         fallback: FallbackConfig,
         clock: Clock,
-    ) -> Result<(Self, DenyCache<SharedStore>), StoreError> {
+    ) -> Result<(Self, SharedStore), StoreError> {
         let failed =
             |why: std::io::Error| StoreError::Unavailable(format!("cannot start: {why}").into());
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let store = runtime.block_on(async {
             let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
-            Fallback::start(store, fallback, clock).map_err(failed)
+            Fallback::start(DenyCache::new(store), fallback, clock).map_err(failed)
         })?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {
@@ -109,7 +112,7 @@ impl StoreThread {
             let _ = runtime.block_on(stopped);
         });
         let thread = Mutex::new(Some(thread.map_err(failed)?));
-        Ok((Self { stop: Some(stop), thread }, DenyCache::new(store)))
+        Ok((Self { stop: Some(stop), thread }, store))
     }
 }
 

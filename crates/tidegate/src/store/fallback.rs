@@ -291,7 +291,10 @@ impl<S: Store + 'static> Store for Fallback<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
         let inner = &self.0;
-        let Some(away) = inner.away(now, charges) else {
+        // One charge cannot be divided: whoever knows that its server is away says so when asked.
+        let is_whole = matches!(charges, [charge] if !is_local(charge));
+        let away = if is_whole { None } else { inner.away(now, charges) };
+        let Some(away) = away else {
             let answered = inner.store.decide(now, charges, decisions).await;
             return match answered {
                 Err(error) => inner.decide_alone(now, charges, &error, decisions),
