@@ -256,8 +256,7 @@ impl Gate {
         now: Timestamp,
         given: &Given<'_>,
     ) -> Result<Explanation, StoreError> {
-        let charge = self.charge_of(given);
-        self.limiter.store().explain(now, charge.key, charge.limit).await
+        self.limiter.store().explain(now, &self.charge_of(given)).await
     }
 
     /// Whom a limit is about that came with the request, as header fields want to know it.
@@ -345,11 +344,11 @@ impl Gate {
             AnyStore::Redis(store) => Some(store),
         }
     }
+
     /// The servers that keep the state and how each is asked; `None` if it is in this process.
     pub(crate) fn watched(&self) -> Option<&Watched> {
         self.shared_store().map(|store| store.store().store())
     }
-
 
     /// Whether some of the servers that keep the state are not asked at the moment.
     pub(crate) fn is_degraded(&self) -> bool {

@@ -58,12 +58,11 @@ impl Store for AnyStore {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         match self {
-            Self::Memory(store) => Store::explain(store, now, key, limit).await,
-            Self::Redis(store) => store.explain(now, key, limit).await,
+            Self::Memory(store) => Store::explain(store, now, charge).await,
+            Self::Redis(store) => store.explain(now, charge).await,
         }
     }
 

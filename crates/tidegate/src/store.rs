@@ -115,12 +115,11 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// What the state of a key means. Changes nothing.
+    /// What the state of a charge's key means, whatever its operation. Changes nothing.
     fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> impl Future<Output = Result<Explanation, StoreError>> + Send;
 
     /// Which of the store's servers decides on a charge, by number: what goes wrong with one says
