@@ -13,6 +13,7 @@ use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
+use tidegate::store::shards::ShardStats;
 use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
@@ -347,7 +348,7 @@ impl Gate {
 
     /// The servers that keep the state and how each is asked; `None` if it is in this process.
     pub(crate) fn watched(&self) -> Option<&Watched> {
-        self.shared_store().map(|store| store.store().store())
+        self.shared_store().map(|store| store.store().store().store())
     }
 
     /// Whether some of the servers that keep the state are not asked at the moment.
@@ -360,8 +361,13 @@ impl Gate {
     /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
     /// the state is in this process.
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
-        let cache = self.shared_store()?.store();
+        let cache = self.shared_store()?.store().store();
         Some((cache.hits(), cache.entries()))
+    }
+
+    /// What second shards of hot keys were good for; `None` if the state is in this process.
+    pub(crate) fn shards(&self) -> Option<ShardStats> {
+        self.shared_store().map(|store| store.store().stats())
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.

@@ -200,6 +200,12 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_deny_cache_hits_total", &[], hits);
         page.line("tidegate_deny_cache_entries", &[], entries);
     }
+    if let Some(shards) = gate.shards() {
+        let denied = shards.asked_again.saturating_sub(shards.let_in_again);
+        for (outcome, count) in [("allowed", shards.let_in_again), ("denied", denied)] {
+            page.line("tidegate_second_shards_total", &[("outcome", outcome)], count);
+        }
+    }
     let (away, refused) = gate.status().store_errors();
     for (kind, count) in [("away", away), ("refused", refused)] {
         page.line("tidegate_store_errors_total", &[("kind", kind)], count);

@@ -8,14 +8,15 @@ use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::store::shards::Shards;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Clock, Decision, Explanation, Key, Limit, Timestamp};
+use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 /// Servers that many daemons share, and what is answered while they are away. The order of the layers is
 /// argued in ADR 17.
-pub(crate) type SharedStore = Fallback<DenyCache<Watched>>;
+pub(crate) type SharedStore = Fallback<Shards<DenyCache<Watched>>>;
 
 /// Servers that are not asked while they are gone.
 pub(crate) type Watched = Breaker<RedisStore>;
@@ -103,7 +104,8 @@ impl StoreThread {
         let runtime = runtime.map_err(failed)?;
         let store = runtime.block_on(async {
             let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
-            Fallback::start(DenyCache::new(store), fallback, clock).map_err(failed)
+            let store = Shards::new(DenyCache::new(store));
+            Fallback::start(store, fallback, clock).map_err(failed)
         })?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {

@@ -8,6 +8,7 @@ pub mod fallback;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod shards;
 mod sight;
 mod terms;
 
@@ -43,7 +44,12 @@ impl<'a> Charge<'a> {
     /// A charge on terms that nobody has named.
     #[inline(always)]
     pub const fn new(key: Key<'a>, limit: &'a Limit, op: Op) -> Self {
-        let terms = Terms { on_store_failure: None, refund_staleness: None, tier: Tier::Exact };
+        let terms = Terms {
+            on_store_failure: None,
+            refund_staleness: None,
+            tier: Tier::Exact,
+            shards: None,
+        };
         Self { key, limit, op, terms, sight: None }
     }
 

@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 
-use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::Explanation;
+use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
