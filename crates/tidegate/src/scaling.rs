@@ -11,6 +11,15 @@ pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
         let share = u128::from(count) * u128::from(times) / u128::from(out_of.max(1));
         u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(count > 0))
     };
+    resized(limit, (times, out_of), share)
+}
+
+/// The limit with `share` of its units, and `times / out_of` of a bucket's rate.
+pub(crate) fn resized(
+    limit: &Limit,
+    (times, out_of): (u32, u32),
+    share: impl Fn(u64) -> u64,
+) -> Option<Limit> {
     let window = |count, length| Rate::new(share(count), length);
     match limit {
         Limit::FixedWindow(it) => {
