@@ -11,8 +11,10 @@ use tidegate::policy::{
 };
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackConfig;
+use tidegate::store::lease::LeaseStats;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
+use tidegate::store::shards::ShardStats;
 use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
@@ -22,7 +24,7 @@ use tidegate::{
 use crate::hot_keys::KeyText;
 use crate::log::Log;
 use crate::status::{Counters, Status};
-use crate::store::{AnyStore, SharedStore, StoreThread};
+use crate::store::{AnyStore, Leased, SharedStore, StoreThread, Watched};
 use crate::transport::Protocol;
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
@@ -256,8 +258,7 @@ impl Gate {
         now: Timestamp,
         given: &Given<'_>,
     ) -> Result<Explanation, StoreError> {
-        let charge = self.charge_of(given);
-        self.limiter.store().explain(now, charge.key, charge.limit).await
+        self.limiter.store().explain(now, &self.charge_of(given)).await
     }
 
     /// Whom a limit is about that came with the request, as header fields want to know it.
@@ -342,13 +343,35 @@ impl Gate {
     pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
         match self.limiter.store() {
             AnyStore::Memory(_) => None,
-            AnyStore::Redis(cache) => Some(cache.store()),
+            AnyStore::Redis(store) => Some(store),
         }
+    }
+
+    /// The same without what stands in for them.
+    fn leased(&self) -> Option<&Leased> {
+        self.shared_store().map(SharedStore::store)
+    }
+
+    /// What has become of the units that were taken ahead; `None` if the state is in this process.
+    pub(crate) fn leases(&self) -> Option<LeaseStats> {
+        self.leased().map(Leased::stats)
+    }
+
+    /// Gives back what was taken ahead and is not spent; for the end, when nobody asks any more.
+    pub async fn give_back(&self) {
+        if let Some(leased) = self.leased() {
+            leased.give_back().await;
+        }
+    }
+
+    /// The servers that keep the state and how each is asked; `None` if it is in this process.
+    pub(crate) fn watched(&self) -> Option<&Watched> {
+        self.leased().map(|leased| leased.store().store().store())
     }
 
     /// Whether some of the servers that keep the state are not asked at the moment.
     pub(crate) fn is_degraded(&self) -> bool {
-        let circuits = self.shared_store().map(|store| store.store().circuits());
+        let circuits = self.watched().map(Watched::circuits);
         let is_away = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
         circuits.is_some_and(|circuits| circuits.iter().any(is_away))
     }
@@ -356,10 +379,13 @@ impl Gate {
     /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
     /// the state is in this process.
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
-        match self.limiter.store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::Redis(store) => Some((store.hits(), store.entries())),
-        }
+        let cache = self.leased()?.store().store();
+        Some((cache.hits(), cache.entries()))
+    }
+
+    /// What second shards of hot keys were good for; `None` if the state is in this process.
+    pub(crate) fn shards(&self) -> Option<ShardStats> {
+        self.leased().map(|leased| leased.store().stats())
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.

@@ -4,9 +4,9 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use tidegate::Explanation;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Explanation, Key};
-use tidegate_core::{Decision, Limit, Timestamp};
+use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
 use super::network::{Answer, Network};
@@ -89,8 +89,7 @@ impl Store for SimStore {
     async fn explain(
         &self,
         _now: Timestamp,
-        _key: Key<'_>,
-        _limit: &Limit,
+        _charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         Err(StoreError::Protocol("the simulated store decides, and explains nothing".into()))
     }

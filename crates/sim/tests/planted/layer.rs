@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Explanation, Key};
-use tidegate_core::{Algorithm, Decision, Limit, Op, Span, State, Timestamp};
+use tidegate::Explanation;
+use tidegate_core::{Algorithm, Decision, Op, Span, State, Timestamp};
 use tidegate_sim::world::{NodeStack, SimStore};
 
 /// What it does wrong.
@@ -147,10 +147,9 @@ impl<S: Store> Store for Layer<S> {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, key, limit).await
+        self.store.explain(now, charge).await
     }
 
     fn endpoint(&self, charge: &Charge<'_>) -> usize {
