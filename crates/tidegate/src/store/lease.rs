@@ -263,10 +263,9 @@ impl<S: Store> Lease<S> {
         let way = self.purses.with(print, |slot| {
             slot.purse.fill(now, &grant);
             slot.owner.get_or_insert_with(|| Owner::of(charge.key, charge.limit));
-            let (decision, grant) = slot.purse.settle(now, cost);
-            Way::here(decision, grant)
+            slot.purse.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
         });
-        Ok(way.unwrap_or(Way::There))
+        Ok(way.flatten().unwrap_or(Way::There))
     }
 
     /// Asks the store for units, as many as it has.
@@ -304,8 +303,12 @@ impl<S: Store> Lease<S> {
         charges: &[Charge<'_>],
         together: bool,
     ) -> Result<Vec<Way>, StoreError> {
-        let mut ways = Vec::with_capacity(charges.len());
+        let (mut ways, mut now) = (Vec::with_capacity(charges.len()), now);
         for charge in charges {
+            if !ways.is_empty() {
+                // The ones before may have waited for the store: what has ended meanwhile is not spent.
+                now = self.clock.now().max(now);
+            }
             match self.way(now, charge).await {
                 Ok(way) => ways.push(way),
                 Err(error) => {

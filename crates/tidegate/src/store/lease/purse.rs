@@ -259,13 +259,15 @@ impl Purse {
         (self.is_filling, self.pending, self.waiting) = (false, self.waiting, 0);
     }
 
-    /// Spends on a request what was asked for on its behalf; a denial if there is not enough.
-    pub(super) fn settle(&mut self, now: Timestamp, cost: u64) -> (Decision, u32) {
+    /// Spends on a request what was asked for on its behalf; a denial if the store had not enough. `None` if
+    /// it had, and what it granted has ended on its way or others have spent what was here before.
+    pub(super) fn settle(&mut self, now: Timestamp, cost: u64) -> Option<(Decision, u32)> {
         let decision = match self.units(now) >= cost {
             true => self.spend(now, cost),
-            false => self.denial(now),
+            false if now < self.dry_until => self.denial(now),
+            false => return None,
         };
-        (decision, self.grant)
+        Some((decision, self.grant))
     }
 
     /// A request was not let in after all, and gives back what was spent on it.

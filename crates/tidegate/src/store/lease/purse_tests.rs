@@ -45,6 +45,10 @@ fn is_allowed(step: Step) -> bool {
     matches!(step, Step::Answer(decision, _) if decision.is_allowed())
 }
 
+fn is_settled(purse: &mut Purse, now: Timestamp, cost: u64) -> bool {
+    purse.settle(now, cost).is_some_and(|(decision, _)| decision.is_allowed())
+}
+
 #[test]
 fn a_key_in_demand_is_filled_with_what_a_turn_takes() {
     let limit = bucket();
@@ -55,7 +59,7 @@ fn a_key_in_demand_is_filled_with_what_a_turn_takes() {
     assert_eq!(purse.take(at(50), 1, 0), Step::Wait, "one fills, others wait");
     purse.fill(at(51), &grant(at(50), 48, allowed(100)));
     purse.filled();
-    assert!(purse.settle(at(51), 1).0.is_allowed());
+    assert!(is_settled(&mut purse, at(51), 1));
     for unit in 0..47 {
         assert!(is_allowed(purse.take(at(52), 1, 0)), "unit {unit}");
     }
@@ -92,7 +96,7 @@ fn a_grant_that_comes_too_late_is_worth_nothing() {
     assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
     purse.fill(at(150), &grant(at(50), 10, allowed(0)));
     purse.filled();
-    assert!(!purse.settle(at(150), 1).0.is_allowed());
+    assert_eq!(purse.settle(at(150), 1), None, "the store has to say");
     assert_eq!(purse.tally.expired, 10);
 }
 
@@ -107,8 +111,24 @@ fn what_is_left_of_an_earlier_grant_lives_no_longer() {
     assert_eq!(order.least, 2);
     purse.fill(at(101), &grant(at(100), 10, allowed(0)));
     purse.filled();
-    assert!(purse.settle(at(101), 5).0.is_allowed());
+    assert!(is_settled(&mut purse, at(101), 5));
     assert!(!is_allowed(purse.take(at(150), 1, 0)), "all ends with the oldest unit");
+}
+
+/// The store had what was asked for, so it is not for the purse to deny.
+#[test]
+fn what_others_spent_meanwhile_is_asked_for_again() {
+    let mut purse = wanted(&bucket());
+    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    purse.fill(at(50), &grant(at(50), 3, allowed(0)));
+    purse.filled();
+    let Step::Fill(order) = purse.take(at(60), 5, 0) else { panic!("{purse:?}") };
+    assert_eq!(order.least, 2);
+    assert!(is_allowed(purse.take(at(60), 3, 0)), "somebody else is quicker");
+    purse.fill(at(61), &grant(at(60), 2, allowed(90)));
+    purse.filled();
+    assert_eq!(purse.settle(at(61), 5), None);
+    assert_eq!(purse.units(at(61)), 2, "for others");
 }
 
 #[test]
@@ -158,10 +178,10 @@ fn what_was_spent_for_nothing_is_spent_again_unless_it_has_ended() {
     assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
     purse.fill(at(50), &grant(at(50), 3, allowed(0)));
     purse.filled();
-    let (_, number) = purse.settle(at(50), 2);
+    let (_, number) = purse.settle(at(50), 2).unwrap();
     purse.unspend(at(51), 2, number);
     assert_eq!(purse.units(at(51)), 3);
-    let (_, number) = purse.settle(at(51), 2);
+    let (_, number) = purse.settle(at(51), 2).unwrap();
     purse.unspend(at(151), 2, number);
     assert_eq!(purse.units(at(151)), 0, "its time is over");
     assert_eq!((purse.tally.spent, purse.tally.expired), (0, 3));
