@@ -107,7 +107,8 @@ fn refuse_small_leases(
     }
 }
 
-fn capacity(limit: &Limit) -> u64 {
+/// The most that is ever taken at once.
+pub(super) fn capacity(limit: &Limit) -> u64 {
     match limit {
         Limit::Bucket(bucket) => bucket.capacity(),
         Limit::FixedWindow(window) => window.limit(),
