@@ -76,7 +76,8 @@ async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
         let key = Key::new(Scope::new("trace", limit), text.as_bytes());
         let expected = limit.decide(&mut state, now, op);
         let mut found = Vec::new();
-        let decided_there = store.decide(now, &[Charge::new(key, limit, op)], &mut found).await;
+        let charge = Charge::new(key, limit, op);
+        let decided_there = store.decide(now, &[charge], &mut found).await;
         let recent = || {
             let steps = history.iter().rev().take(12).rev().map(ToString::to_string);
             steps.collect::<Vec<_>>().join("\n")
@@ -86,7 +87,7 @@ async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
         }
         assert_eq!(found, [expected], "{text} {limit:?} after\n{}", recent());
         if decided % EXPLAINED_EVERY == 0 {
-            let there = store.explain(now, key, limit).await.expect("a store that decides");
+            let there = store.explain(now, &charge).await.expect("a store that decides");
             let (there, here) = (in_order(there), in_order(limit.explain(&state, now)));
             assert_eq!(there, here, "{text} {limit:?} after\n{}", recent());
         }

@@ -13,6 +13,7 @@ use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
+use tidegate::store::shards::ShardStats;
 use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
@@ -22,7 +23,7 @@ use tidegate::{
 use crate::hot_keys::KeyText;
 use crate::log::Log;
 use crate::status::{Counters, Status};
-use crate::store::{AnyStore, SharedStore, StoreThread};
+use crate::store::{AnyStore, SharedStore, StoreThread, Watched};
 use crate::transport::Protocol;
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
@@ -256,8 +257,7 @@ impl Gate {
         now: Timestamp,
         given: &Given<'_>,
     ) -> Result<Explanation, StoreError> {
-        let charge = self.charge_of(given);
-        self.limiter.store().explain(now, charge.key, charge.limit).await
+        self.limiter.store().explain(now, &self.charge_of(given)).await
     }
 
     /// Whom a limit is about that came with the request, as header fields want to know it.
@@ -342,13 +342,18 @@ impl Gate {
     pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
         match self.limiter.store() {
             AnyStore::Memory(_) => None,
-            AnyStore::Redis(cache) => Some(cache.store()),
+            AnyStore::Redis(store) => Some(store),
         }
+    }
+
+    /// The servers that keep the state and how each is asked; `None` if it is in this process.
+    pub(crate) fn watched(&self) -> Option<&Watched> {
+        self.shared_store().map(|store| store.store().store().store())
     }
 
     /// Whether some of the servers that keep the state are not asked at the moment.
     pub(crate) fn is_degraded(&self) -> bool {
-        let circuits = self.shared_store().map(|store| store.store().circuits());
+        let circuits = self.watched().map(Watched::circuits);
         let is_away = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
         circuits.is_some_and(|circuits| circuits.iter().any(is_away))
     }
@@ -356,10 +361,13 @@ impl Gate {
     /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
     /// the state is in this process.
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
-        match self.limiter.store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::Redis(store) => Some((store.hits(), store.entries())),
-        }
+        let cache = self.shared_store()?.store().store();
+        Some((cache.hits(), cache.entries()))
+    }
+
+    /// What second shards of hot keys were good for; `None` if the state is in this process.
+    pub(crate) fn shards(&self) -> Option<ShardStats> {
+        self.shared_store().map(|store| store.store().stats())
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.

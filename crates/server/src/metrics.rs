@@ -200,12 +200,20 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_deny_cache_hits_total", &[], hits);
         page.line("tidegate_deny_cache_entries", &[], entries);
     }
+    if let Some(shards) = gate.shards() {
+        let denied = shards.asked_again.saturating_sub(shards.let_in_again);
+        for (outcome, count) in [("allowed", shards.let_in_again), ("denied", denied)] {
+            page.line("tidegate_second_shards_total", &[("outcome", outcome)], count);
+        }
+    }
     let (away, refused) = gate.status().store_errors();
     for (kind, count) in [("away", away), ("refused", refused)] {
         page.line("tidegate_store_errors_total", &[("kind", kind)], count);
     }
+    if let Some(watched) = gate.watched() {
+        circuits(&watched.circuits(), page);
+    }
     if let Some(store) = gate.shared_store() {
-        circuits(&store.store().circuits(), page);
         fallback(&store.stats(), page);
     }
     let times = gate.status().times(|thread| &thread.store_times);

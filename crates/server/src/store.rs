@@ -8,14 +8,18 @@ use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::store::shards::Shards;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Clock, Decision, Explanation, Key, Limit, Timestamp};
+use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 /// Servers that many daemons share, and what is answered while they are away. The order of the layers is
-/// argued in ADR 14.
-pub(crate) type SharedStore = Fallback<Breaker<RedisStore>>;
+/// argued in ADR 17.
+pub(crate) type SharedStore = Fallback<Shards<DenyCache<Watched>>>;
+
+/// Servers that are not asked while they are gone.
+pub(crate) type Watched = Breaker<RedisStore>;
 
 /// One of the stores.
 #[derive(Debug)]
@@ -23,8 +27,8 @@ pub(crate) type SharedStore = Fallback<Breaker<RedisStore>>;
 pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
-    /// In Redis or Valkey; what they deny is repeated here for a while.
-    Redis(DenyCache<SharedStore>),
+    /// In Redis or Valkey.
+    Redis(SharedStore),
 }
 
 impl Store for AnyStore {
@@ -55,12 +59,11 @@ impl Store for AnyStore {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         match self {
-            Self::Memory(store) => Store::explain(store, now, key, limit).await,
-            Self::Redis(store) => store.explain(now, key, limit).await,
+            Self::Memory(store) => Store::explain(store, now, charge).await,
+            Self::Redis(store) => store.explain(now, charge).await,
         }
     }
 
@@ -94,13 +97,14 @@ impl StoreThread {
         config: RedisConfig,
         fallback: FallbackConfig,
         clock: Clock,
-    ) -> Result<(Self, DenyCache<SharedStore>), StoreError> {
+    ) -> Result<(Self, SharedStore), StoreError> {
         let failed =
             |why: std::io::Error| StoreError::Unavailable(format!("cannot start: {why}").into());
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let store = runtime.block_on(async {
             let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
+            let store = Shards::new(DenyCache::new(store));
             Fallback::start(store, fallback, clock).map_err(failed)
         })?;
         let (stop, stopped) = oneshot::channel();
@@ -109,7 +113,7 @@ impl StoreThread {
             let _ = runtime.block_on(stopped);
         });
         let thread = Mutex::new(Some(thread.map_err(failed)?));
-        Ok((Self { stop: Some(stop), thread }, DenyCache::new(store)))
+        Ok((Self { stop: Some(stop), thread }, store))
     }
 }
 

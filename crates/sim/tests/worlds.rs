@@ -122,10 +122,9 @@ impl Store for Layer {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, key, limit).await
+        self.store.explain(now, charge).await
     }
 }
 

@@ -30,6 +30,12 @@ impl Scope {
         // Not secret: a store in memory mixes it with a secret of its own.
         Self(fnv(0xcbf2_9ce4_8422_2325, fields))
     }
+
+    /// The scope of one of the keys that each key of this scope is divided into.
+    pub(crate) fn shard(self, number: u32, of: u32) -> Self {
+        let fields = [number, of].into_iter().flat_map(u32::to_le_bytes);
+        Self(fnv(self.0, b"shard".iter().copied().chain(fields)))
+    }
 }
 
 /// FNV-1a: the same on every node and in every release.

@@ -11,6 +11,15 @@ pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
         let share = u128::from(count) * u128::from(times) / u128::from(out_of.max(1));
         u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(count > 0))
     };
+    resized(limit, (times, out_of), share)
+}
+
+/// The limit with `share` of its units, and `times / out_of` of a bucket's rate.
+pub(crate) fn resized(
+    limit: &Limit,
+    (times, out_of): (u32, u32),
+    share: impl Fn(u64) -> u64,
+) -> Option<Limit> {
     let window = |count, length| Rate::new(share(count), length);
     match limit {
         Limit::FixedWindow(it) => {
@@ -44,6 +53,15 @@ pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
         Limit::InFlight(it) => Limit::in_flight(share(it.limit()), it.ttl()).ok(),
         _ => None,
     }
+}
+
+/// The same bucket, holding so many units; `None` of anything else.
+pub(crate) fn with_capacity(limit: &Limit, capacity: u64) -> Option<Limit> {
+    let Limit::Bucket(bucket) = limit else { return None };
+    let one = bucket.time_of(1)?;
+    let per = one.ticks.checked_mul(bucket.denominator())?.checked_add(one.part)?;
+    let rate = Rate::new(bucket.denominator(), Span::from_micros(per));
+    Limit::token_bucket(rate).burst(capacity).build().ok()
 }
 
 fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {

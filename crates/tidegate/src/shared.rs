@@ -184,8 +184,8 @@ impl<S: Store + 'static> SharedLimiter<S> {
         let (limits, now) = (self.0.limits.load_full(), self.0.clock.now());
         let mut explanations = Vec::with_capacity(limits.len());
         for entry in limits.iter() {
-            let key = Key::new(entry.scope, key.as_ref());
-            let explanation = self.0.store.explain(now, key, &entry.limit).await?;
+            let charge = entry.charge(key.as_ref(), Op::Read(0));
+            let explanation = self.0.store.explain(now, &charge).await?;
             explanations.push((Arc::clone(&entry.name), explanation));
         }
         Ok(explanations)

@@ -5,9 +5,11 @@ pub mod breaker;
 pub mod deny_cache;
 mod error;
 pub mod fallback;
+pub mod lease;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod shards;
 mod sight;
 mod terms;
 
@@ -43,7 +45,12 @@ impl<'a> Charge<'a> {
     /// A charge on terms that nobody has named.
     #[inline(always)]
     pub const fn new(key: Key<'a>, limit: &'a Limit, op: Op) -> Self {
-        let terms = Terms { on_store_failure: None, refund_staleness: None, tier: Tier::Exact };
+        let terms = Terms {
+            on_store_failure: None,
+            refund_staleness: None,
+            tier: Tier::Exact,
+            shards: None,
+        };
         Self { key, limit, op, terms, sight: None }
     }
 
@@ -115,12 +122,11 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// What the state of a key means. Changes nothing.
+    /// What the state of a charge's key means, whatever its operation. Changes nothing.
     fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> impl Future<Output = Result<Explanation, StoreError>> + Send;
 
     /// Which of the store's servers decides on a charge, by number: what goes wrong with one says

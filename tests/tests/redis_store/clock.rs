@@ -48,10 +48,9 @@ impl Store for SameStore {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.0.explain(now, key, limit).await
+        self.0.explain(now, charge).await
     }
 }
 

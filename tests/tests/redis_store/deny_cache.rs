@@ -254,10 +254,9 @@ impl Store for Late {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        Store::explain(&self.0, now, key, limit).await
+        Store::explain(&self.0, now, charge).await
     }
 }
 

@@ -82,6 +82,11 @@ pub(crate) static METRICS: &[Metric] = &[
     ),
     gauge("tidegate_deny_cache_entries", "", "Denials that are remembered, at most 65536."),
     counter(
+        "tidegate_second_shards_total",
+        "outcome",
+        "Charges that one shard of a hot key denied, by what a second one said: allowed or denied.",
+    ),
+    counter(
         "tidegate_store_errors_total",
         "kind",
         "Requests that Redis did not answer (away), or refused so that somebody has to act (refused).",

@@ -3,9 +3,9 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 
+use tidegate::Explanation;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Explanation, Key};
-use tidegate_core::{Decision, Limit, Timestamp};
+use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
 use super::network::{Network, Reply};
@@ -54,8 +54,7 @@ impl Store for SimStore {
     async fn explain(
         &self,
         _now: Timestamp,
-        _key: Key<'_>,
-        _limit: &Limit,
+        _charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         Err(StoreError::Protocol("the simulated store decides, and explains nothing".into()))
     }

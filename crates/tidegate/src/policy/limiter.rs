@@ -151,8 +151,7 @@ impl<S: Store> PolicyLimiter<S> {
         let (answer, picks, now) = self.decide(request, Intent::Read).await?;
         let mut states = vec![None; answer.parts.len()];
         for pick in picks.iter() {
-            let (key, limit) = (picks.key(pick), &pick.numbers);
-            states[pick.part] = Some(self.0.store.explain(now, key, limit).await?);
+            states[pick.part] = Some(self.0.store.explain(now, &picks.charge(pick)).await?);
         }
         Ok(Explained { answer, states, now })
     }

@@ -15,6 +15,7 @@
 
 mod circuit;
 
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -268,13 +269,12 @@ impl<S: Store + 'static> Store for Breaker<S> {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        let charges = [Charge::new(key, limit, Op::Read(0))];
-        let entered = self.0.enter(now, &charges)?;
-        let outcome = self.0.store.explain(now, key, limit).await;
-        self.0.leave(&entered, &charges, &outcome);
+        let charges = slice::from_ref(charge);
+        let entered = self.0.enter(now, charges)?;
+        let outcome = self.0.store.explain(now, charge).await;
+        self.0.leave(&entered, charges, &outcome);
         outcome
     }
 

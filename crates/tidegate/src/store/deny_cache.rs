@@ -327,7 +327,7 @@ impl<S: Store> DenyCache<S> {
 }
 
 /// How a key stands that was never seen.
-fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
+pub(super) fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
     charge.limit.decide(&mut State::default(), now, Op::Read(0))
 }
 
@@ -406,10 +406,9 @@ impl<S: Store> Store for DenyCache<S> {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, key, limit).await
+        self.store.explain(now, charge).await
     }
 
     fn endpoint(&self, charge: &Charge<'_>) -> usize {

@@ -28,7 +28,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
+use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 
 use self::alone::is_local;
 use self::owed::{Debit, Owed};
@@ -37,7 +37,7 @@ use super::breaker::USUAL_WAIT;
 use super::memory::MemoryStore;
 use super::{Basis, Charge, OnStoreFailure, Store, StoreError};
 use crate::clock::Clock;
-use crate::key::{Hashing, Key};
+use crate::key::Hashing;
 
 /// Keys that are booked at once when the store is back.
 pub const AT_ONCE: usize = 64;
@@ -291,7 +291,10 @@ impl<S: Store + 'static> Store for Fallback<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
         let inner = &self.0;
-        let Some(away) = inner.away(now, charges) else {
+        // One charge cannot be divided: whoever knows that its server is away says so when asked.
+        let is_whole = matches!(charges, [charge] if !is_local(charge));
+        let away = if is_whole { None } else { inner.away(now, charges) };
+        let Some(away) = away else {
             let answered = inner.store.decide(now, charges, decisions).await;
             return match answered {
                 Err(error) => inner.decide_alone(now, charges, &error, decisions),
@@ -353,10 +356,9 @@ impl<S: Store + 'static> Store for Fallback<S> {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.0.store.explain(now, key, limit).await
+        self.0.store.explain(now, charge).await
     }
 
     fn endpoint(&self, charge: &Charge<'_>) -> usize {

@@ -424,10 +424,9 @@ impl Store for MemoryStore {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        Ok(self.explain(now, key, limit))
+        Ok(self.explain(now, charge.key, charge.limit))
     }
 }
 

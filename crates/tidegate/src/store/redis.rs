@@ -36,7 +36,7 @@ mod tariff;
 
 use std::slice;
 
-use tidegate_core::{Algorithm, Decision, Explanation, Limit, Timestamp};
+use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
 use tokio::time::timeout;
 
 use self::call::{Answered, Decided, Item};
@@ -47,7 +47,6 @@ use self::skew::Skew;
 use self::tariff::{Tariff, Work};
 use super::{Basis, Charge, MAX_TOGETHER, Store, StoreError};
 use crate::clock::Clock;
-use crate::key::Key;
 
 pub use self::config::RedisConfig;
 #[doc(hidden)]
@@ -212,14 +211,13 @@ impl Store for RedisStore {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        let tariff = Tariff { limit: *limit, work: Work::Dump };
-        let item = Item { name: self.namer.name(key), tariff };
+        let tariff = Tariff { limit: *charge.limit, work: Work::Dump };
+        let item = Item { name: self.namer.name(charge.key), tariff };
         let route = self.routes.of(&item);
         match self.ask(now, route, vec![item]).await? {
-            Answered::State(state, now) => Ok(limit.explain(&state, now)),
+            Answered::State(state, now) => Ok(charge.limit.explain(&state, now)),
             Answered::Decisions(..) => Err(StoreError::protocol("decisions instead of a state")),
         }
     }

@@ -1,5 +1,7 @@
 //! What a policy says of a limit beyond its numbers, and how a decision was come by.
 
+use std::num::NonZeroU16;
+
 use tidegate_core::Span;
 
 /// What a policy says of a limit beyond its numbers. Stores set it aside; the layers in front of them
@@ -15,6 +17,8 @@ pub struct Terms {
     pub refund_staleness: Option<Span>,
     /// How close to the store it is decided.
     pub tier: Tier,
+    /// Into how many keys each key of the limit is divided; not at all if nothing.
+    pub shards: Option<NonZeroU16>,
 }
 
 impl Terms {
@@ -34,6 +38,12 @@ impl Terms {
     #[must_use]
     pub const fn tier(self, tier: Tier) -> Self {
         Self { tier, ..self }
+    }
+
+    /// These terms, with each key divided into so many.
+    #[must_use]
+    pub const fn shards(self, shards: NonZeroU16) -> Self {
+        Self { shards: Some(shards), ..self }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists and sets far longer than one call may look at.
 
-use tidegate::store::Store;
+use tidegate::store::{Charge, Store};
 use tidegate::{Algorithm, Detail, Explanation, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_core::State;
 use tidegate_core::algorithm::inflight::{InFlightState, Lease};
@@ -16,7 +16,8 @@ const MOST_LISTED: usize = 10_000;
 impl Bench {
     async fn explained(&self, now: u64, limit: &Limit, text: &str) -> Explanation {
         let key = Key::new(Scope::new("digits", limit), text.as_bytes());
-        let explained = self.store.explain(Timestamp::from_micros(now), key, limit).await;
+        let charge = Charge::new(key, limit, Op::Read(0));
+        let explained = self.store.explain(Timestamp::from_micros(now), &charge).await;
         explained.expect("a sound server")
     }
 

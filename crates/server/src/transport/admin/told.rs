@@ -27,16 +27,16 @@ pub(super) async fn status(gate: &Gate) -> Value {
         "state": if gate.is_degraded() { "degraded" } else { "whole" },
         "store": { "kind": if gate.is_local() { "memory" } else { "redis" } },
     });
-    if let Some(store) = gate.shared_store() {
+    if let (Some(store), Some(watched)) = (gate.shared_store(), gate.watched()) {
         let endpoint = |circuit: CircuitReport| {
             json!({
                 "endpoint": circuit.endpoint,
-                "address": store.store().store().address(circuit.endpoint),
+                "address": watched.store().address(circuit.endpoint),
                 "circuit": circuit.state.as_str(),
                 "trips": circuit.trips,
             })
         };
-        let endpoints: Vec<Value> = store.store().circuits().into_iter().map(endpoint).collect();
+        let endpoints: Vec<Value> = watched.circuits().into_iter().map(endpoint).collect();
         let failure = store.failure();
         let failure =
             failure.map(|(at, error)| json!({ "at": time(at), "error": error.to_string() }));

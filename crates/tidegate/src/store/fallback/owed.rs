@@ -15,7 +15,7 @@ use foldhash::quality::RandomState;
 use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
 
 use crate::key::{Key, Scope};
-use crate::store::Charge;
+use crate::store::{Charge, Terms};
 
 /// The most keys.
 pub(super) const MAX_KEYS: usize = 1 << 16;
@@ -48,6 +48,8 @@ struct Name {
 #[derive(Debug)]
 struct Account {
     limit: Limit,
+    /// Which tell where the store keeps it.
+    terms: Terms,
     /// By the numbers of its [`twin`].
     state: State,
 }
@@ -57,6 +59,7 @@ struct Account {
 pub(super) struct Debit {
     name: Arc<Name>,
     limit: Limit,
+    terms: Terms,
     pub(super) units: u64,
 }
 
@@ -69,7 +72,7 @@ impl Name {
 impl Debit {
     /// What books it: never denied, and never more than there is.
     pub(super) fn charge(&self) -> Charge<'_> {
-        Charge::new(self.name.key(), &self.limit, Op::Force(self.units))
+        Charge::new(self.name.key(), &self.limit, Op::Force(self.units)).on(self.terms)
     }
 }
 
@@ -86,7 +89,7 @@ impl Owed {
         }
         let Key { scope, text, tag } = charge.key;
         let name = Name { scope, text: text.into(), tag: tag.into() };
-        self.lock().book(now, Arc::new(name), *charge.limit, Op::Force(units));
+        self.lock().book(now, Arc::new(name), (*charge.limit, charge.terms), units);
     }
 
     /// A key has got so many units back. What it does not owe is nobody's here.
@@ -127,8 +130,8 @@ impl Owed {
             let Some(name) = owed.queue.pop_front() else { break };
             let Some(account) = owed.keys.get_mut(&name) else { continue };
             let units = units(account, now);
-            let limit = account.limit;
-            let debit = Debit { name, limit, units };
+            let Account { limit, terms, .. } = *account;
+            let debit = Debit { name, limit, terms, units };
             if units > 0 && !is_back(&debit.charge()) {
                 owed.queue.push_back(debit.name);
                 continue;
@@ -145,8 +148,8 @@ impl Owed {
     /// What could not be booked is owed again.
     pub(super) fn owe_again(&self, now: Timestamp, debits: Vec<Debit>) {
         let mut owed = self.lock();
-        for Debit { name, limit, units } in debits {
-            owed.book(now, name, limit, Op::Force(units));
+        for Debit { name, limit, terms, units } in debits {
+            owed.book(now, name, (limit, terms), units);
         }
     }
 
@@ -158,19 +161,24 @@ impl Owed {
 }
 
 impl Accounts {
-    fn book(&mut self, now: Timestamp, name: Arc<Name>, limit: Limit, op: Op) {
+    fn book(
+        &mut self,
+        now: Timestamp,
+        name: Arc<Name>,
+        (limit, terms): (Limit, Terms),
+        units: u64,
+    ) {
+        let op = Op::Force(units);
         if let Some(account) = self.keys.get_mut(&name) {
-            account.limit = limit;
+            (account.limit, account.terms) = (limit, terms);
             twin(&limit).decide(&mut account.state, now, op);
             return;
         }
         if self.keys.len() == MAX_KEYS || self.bytes + bytes(&name) > MAX_BYTES {
-            if let Op::Force(units) = op {
-                self.forgotten = self.forgotten.saturating_add(units);
-            }
+            self.forgotten = self.forgotten.saturating_add(units);
             return;
         }
-        let mut account = Account { limit, state: State::default() };
+        let mut account = Account { limit, terms, state: State::default() };
         twin(&limit).decide(&mut account.state, now, op);
         self.bytes += bytes(&name);
         self.queue.push_back(Arc::clone(&name));

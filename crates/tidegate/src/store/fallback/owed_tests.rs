@@ -93,3 +93,15 @@ fn there_is_a_most_of_it() {
     owed.owe(NOW, &charge(&places, b"bob"), 1);
     assert_eq!(owed.tally(), (0, 2), "a place is given back by who holds it");
 }
+
+/// Where a key is kept depends on its terms: without them another key would be booked.
+#[test]
+fn a_booking_goes_where_the_charge_would_have_gone() {
+    let (owed, limit) = (Owed::default(), bucket());
+    let terms = Terms::default().shards(4.try_into().unwrap());
+    owed.owe(NOW, &charge(&limit, b"bob").on(terms), 3);
+    let debits = owed.due(NOW, 1, |charge| charge.terms == terms);
+    assert_eq!(debits[0].charge().terms, terms);
+    owed.owe_again(NOW, debits);
+    assert_eq!(owed.due(NOW, 1, |charge| charge.terms == terms).len(), 1);
+}

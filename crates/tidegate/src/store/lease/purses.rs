@@ -1,0 +1,218 @@
+//! The purses of all keys, within a bound.
+
+use std::task::Waker;
+
+use tidegate_core::{Limit, Timestamp};
+
+use super::purse::{Purse, Tally};
+use crate::key::{Hashing, Key, Scope, Secret};
+use crate::store::StoreError;
+use crate::sync::{Mutex, lock};
+
+/// The most keys that a node holds units of.
+pub const MAX_PURSES: usize = SETS * WAYS;
+
+const SETS: usize = 1 << 14;
+const WAYS: usize = 4;
+
+/// A purse for each key that is asked for, four to a set that the hash of the key chooses.
+#[derive(Debug)]
+pub(super) struct Purses {
+    secret: Secret,
+    sets: Box<[Mutex<Set>]>,
+}
+
+#[derive(Debug, Default)]
+struct Set {
+    slots: Vec<Slot>,
+    /// What became of the units of purses that are gone.
+    gone: Tally,
+}
+
+/// A purse, whose it is, and who waits for it to be filled.
+#[derive(Debug)]
+pub(super) struct Slot {
+    print: u64,
+    pub(super) purse: Purse,
+    /// To give back what it holds; none if it has never held anything.
+    pub(super) owner: Option<Box<Owner>>,
+    waiting: Vec<Waker>,
+    /// How often somebody has ended to fill it, and what went wrong the last time.
+    pub(super) fillings: u32,
+    failed: Option<StoreError>,
+}
+
+/// A key that somebody keeps.
+#[derive(Debug)]
+pub(super) struct Owner {
+    scope: Scope,
+    text: Box<[u8]>,
+    tag: Box<[u8]>,
+    pub(super) limit: Limit,
+}
+
+impl Owner {
+    pub(super) fn of(key: Key<'_>, limit: &Limit) -> Box<Self> {
+        let Key { scope, text, tag } = key;
+        Box::new(Self { scope, text: text.into(), tag: tag.into(), limit: *limit })
+    }
+
+    pub(super) fn key(&self) -> Key<'_> {
+        Key::new(self.scope, &self.text).tagged(&self.tag)
+    }
+}
+
+impl Slot {
+    /// Lets go on whoever waits.
+    pub(super) fn wake(&mut self, failed: Option<StoreError>) {
+        self.purse.filled();
+        self.fillings = self.fillings.wrapping_add(1);
+        self.failed = failed;
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// What came of the filling of this number; `None` if it is not over, and whom to wake then.
+    pub(super) fn outcome(
+        &mut self,
+        filling: u32,
+        waker: &Waker,
+    ) -> Option<Result<(), StoreError>> {
+        if self.fillings == filling {
+            self.waiting.push(waker.clone());
+            return None;
+        }
+        // Of one that has long been over nobody knows any more; it is not asked about twice.
+        let is_last = self.fillings == filling.wrapping_add(1);
+        Some(self.failed.clone().filter(|_| is_last).map_or(Ok(()), Err))
+    }
+}
+
+impl Purses {
+    pub(super) fn new() -> Self {
+        let sets = (0..SETS).map(|_| Mutex::default()).collect();
+        Self { secret: Secret::new(Hashing::Fast), sets }
+    }
+
+    #[inline]
+    pub(super) fn print(&self, key: Key<'_>) -> u64 {
+        self.secret.hash(key)
+    }
+
+    fn set(&self, print: u64) -> &Mutex<Set> {
+        &self.sets[print as usize % SETS]
+    }
+
+    /// Does something with the purse of a key, if there is one.
+    #[inline]
+    pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        let mut set = lock(self.set(print));
+        set.slots.iter_mut().find(|slot| slot.print == print).map(work)
+    }
+
+    /// Does something with the purse that a key has by these numbers; it gets one if there is room.
+    /// `None` if there is none, or somebody fills the one of other numbers.
+    #[inline]
+    pub(super) fn of<T>(
+        &self,
+        print: u64,
+        limit: &Limit,
+        now: Timestamp,
+        work: impl FnOnce(&mut Slot) -> T,
+    ) -> Option<T> {
+        let mut set = lock(self.set(print));
+        let known = set.slots.iter().position(|slot| slot.print == print);
+        let way = match known {
+            Some(way) if set.slots[way].purse.is_of(limit) => way,
+            other => set.place(other, print, limit, now)?,
+        };
+        set.slots.get_mut(way).map(work)
+    }
+
+    /// Takes away all that nobody fills.
+    pub(super) fn void(&self) {
+        for set in &self.sets {
+            let mut set = lock(set);
+            for slot in &mut set.slots {
+                slot.purse.void();
+            }
+        }
+    }
+
+    /// Takes what some of the keys hold, at most so many of them.
+    pub(super) fn empty(&self, now: Timestamp, most: usize) -> Vec<(Box<Owner>, u64)> {
+        let mut emptied = Vec::new();
+        for set in &self.sets {
+            let mut set = lock(set);
+            for slot in &mut set.slots {
+                if emptied.len() == most {
+                    return emptied;
+                }
+                let Some(owner) = slot.owner.take() else { continue };
+                // What is given back late would be given to another window.
+                if !matches!(owner.limit, Limit::Bucket(_)) {
+                    slot.purse.void();
+                    continue;
+                }
+                let units = slot.purse.empty(now);
+                if units > 0 {
+                    emptied.push((owner, units));
+                }
+            }
+        }
+        emptied
+    }
+
+    /// What became of all units, and how many there are still.
+    pub(super) fn tally(&self, now: Timestamp) -> (Tally, u64) {
+        let (mut tally, mut outstanding) = (Tally::default(), 0);
+        for set in &self.sets {
+            let mut set = lock(set);
+            tally.add(&set.gone);
+            for slot in &mut set.slots {
+                outstanding += slot.purse.units(now);
+                tally.add(&slot.purse.tally);
+            }
+        }
+        (tally, outstanding)
+    }
+}
+
+impl Set {
+    /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
+    fn place(
+        &mut self,
+        own: Option<usize>,
+        print: u64,
+        limit: &Limit,
+        now: Timestamp,
+    ) -> Option<usize> {
+        let slot = Slot {
+            print,
+            purse: Purse::new(limit, now),
+            owner: None,
+            waiting: Vec::new(),
+            fillings: 0,
+            failed: None,
+        };
+        if own.is_none() && self.slots.len() < WAYS {
+            self.slots.push(slot);
+            return Some(self.slots.len() - 1);
+        }
+        let slots = &mut self.slots;
+        let mut free = (0..slots.len()).filter(|way| {
+            let purse = &mut slots[*way].purse;
+            purse.is_free() && (own == Some(*way) || purse.units(now) == 0)
+        });
+        let way = match own {
+            Some(own) => free.find(|way| *way == own)?,
+            None => {
+                let free: Vec<usize> = free.collect();
+                free.into_iter().min_by_key(|way| self.slots[*way].purse.since())?
+            }
+        };
+        let mut old = std::mem::replace(&mut self.slots[way], slot);
+        old.purse.void();
+        self.gone.add(&old.purse.tally);
+        Some(way)
+    }
+}

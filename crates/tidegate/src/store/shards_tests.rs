@@ -1,0 +1,379 @@
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::{Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::{Limit, Rate, Span};
+
+use super::*;
+use crate::key::{Hashing, Key, Scope};
+use crate::store::memory::MemoryStore;
+use crate::store::{Sight, Terms};
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_020);
+
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("memory keeps nobody waiting"),
+    }
+}
+
+fn memory() -> MemoryStore {
+    MemoryStore::new(64 << 20, Hashing::Fast).unwrap()
+}
+
+fn built(builder: tidegate_core::Builder) -> Limit {
+    builder.build().unwrap()
+}
+
+fn terms(shards: u16) -> Terms {
+    Terms::default().shards(shards.try_into().unwrap())
+}
+
+fn charge<'a>(limit: &'a Limit, text: &'a str, op: Op, shards: u16) -> Charge<'a> {
+    Charge::new(Key::new(Scope::new("hot", limit), text.as_bytes()), limit, op).on(terms(shards))
+}
+
+fn decide<S: Store>(store: &S, now: Timestamp, charges: &[Charge<'_>]) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    at_once(store.decide(now, charges, &mut decisions)).unwrap();
+    decisions
+}
+
+/// One store of several nodes.
+struct Same<'a>(&'a MemoryStore);
+
+impl Store for Same<'_> {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        Store::decide(self.0, now, charges, decisions).await
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Explanation, StoreError> {
+        Store::explain(self.0, now, charge).await
+    }
+}
+
+/// How a request comes to its shard.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Chance,
+    ChanceTwice,
+    Turns,
+    TurnsAndChance,
+}
+
+/// How many of so many requests are admitted, evenly over one minute and by chance on one of the nodes.
+fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), way: Way) -> u64 {
+    let memory = memory();
+    let nodes = (0..nodes).map(|node| Shards::seeded(Same(&memory), mixed(node ^ run << 32)));
+    let nodes: Vec<_> = nodes.collect();
+    let division = Division::new(limit, shards.into()).unwrap();
+    let whole = charge(limit, "whale", Op::Take(1), shards);
+    let of = u64::from(shards);
+    let is_allowed = |number: u64| {
+        let now = NOW + Span::from_micros(number * 60_000_000 / offered);
+        let node = &nodes[(mixed(number ^ run << 32) % nodes.len() as u64) as usize];
+        let on = |shard: u32| {
+            let shard = division.shard(whole.key, shard);
+            node.store().0.decide(now, &shard.charge(&whole)).is_allowed()
+        };
+        let any = |salt: u64| (mixed(number ^ salt << 40 ^ run << 48) % of) as u32;
+        match way {
+            Way::Chance => on(any(1)),
+            Way::ChanceTwice => on(any(1)) || on(any(2)),
+            Way::Turns => on(node.turn(whole.key, shards.into()).0),
+            Way::TurnsAndChance => decide(node, now, &[whole])[0].is_allowed(),
+        }
+    };
+    (0..offered).filter(|number| is_allowed(*number)).count() as u64
+}
+
+/// HK-02: 1,000,000 a minute into ten times 100,000: never more, and at most 0.2 % less where as many are
+/// offered. HK-03: what each way to a shard costs.
+#[test]
+fn a_million_a_minute_in_ten_shards_loses_less_than_a_five_hundredth() {
+    let limit = built(Limit::fixed_window(Rate::per_minute(1_000_000)));
+    for nodes in [1, 8] {
+        let lost = [Way::Chance, Way::ChanceTwice, Way::Turns, Way::TurnsAndChance]
+            .map(|way| 1_000_000 - admitted(&limit, 10, 1_000_000, (nodes, 0), way));
+        println!("1,000,000 in 10, {nodes} nodes: lost {lost:?}");
+        assert!(lost[0] <= 2_000 && lost[1] <= 1_000, "by chance: {lost:?}");
+        assert!(lost[2] <= 50 && lost[3] <= 10, "by turns: {lost:?}");
+    }
+    let twice = admitted(&limit, 10, 2_000_000, (8, 0), Way::TurnsAndChance);
+    assert_eq!(twice, 1_000_000, "never more, and all of it");
+}
+
+/// The losses that the guide tells; `--nocapture` prints them.
+#[test]
+fn losses_are_as_the_guide_tells() {
+    const RUNS: u64 = 10;
+    for (count, shards) in [(100_000, 10), (10_000, 10), (1_000, 10), (1_000, 100)] {
+        let limit = built(Limit::fixed_window(Rate::per_minute(count)));
+        let lost = [Way::Chance, Way::ChanceTwice, Way::Turns, Way::TurnsAndChance].map(|way| {
+            (0..RUNS).map(|run| count - admitted(&limit, shards, count, (8, run), way)).sum()
+        });
+        println!("{RUNS} times {count} in {shards}, 8 nodes: lost {lost:?}");
+        let [by_chance, by_chance_twice, _, here]: [u64; 4] = lost;
+        assert!(here < by_chance_twice && by_chance_twice < by_chance, "{lost:?}");
+        assert!(here * 100 <= RUNS * count * 3, "{lost:?}");
+    }
+}
+
+/// Two keys in turn, whose turns might fall together: neither is kept to every other shard.
+#[test]
+fn keys_that_alternate_meet_all_shards() {
+    let limit = built(Limit::fixed_window(Rate::per_minute(1_000)));
+    for pair in 0..50 {
+        let store = Shards::seeded(memory(), pair);
+        let names = [format!("a{pair}"), format!("b{pair}")];
+        for name in (0..1_000).flat_map(|_| &names) {
+            decide(&store, NOW, &[charge(&limit, name, Op::Take(1), 10)]);
+        }
+        for name in &names {
+            let left = decide(&store, NOW, &[charge(&limit, name, Op::Read(0), 10)])[0].remaining;
+            assert!(left <= 5, "{left} left of {name}");
+        }
+    }
+}
+
+/// Every family, ten times overloaded: no window and no interval admits more than the whole would.
+#[test]
+fn no_family_admits_more_than_the_whole() {
+    let rate = Rate::per_second(1_003);
+    for limit in [
+        built(Limit::token_bucket(rate).burst(101)),
+        built(Limit::fixed_window(rate)),
+        built(Limit::sliding_window(rate)),
+        built(Limit::sliding_log(rate)),
+    ] {
+        let admitted = |shards: u16| {
+            let store = Shards::seeded(memory(), 3);
+            let whole = charge(&limit, "whale", Op::Take(1), shards);
+            let ask = |micros: &u64| {
+                decide(&store, NOW + Span::from_micros(*micros), &[whole])[0].is_allowed()
+            };
+            (0..5_000_000).step_by(100).filter(ask).count()
+        };
+        let (whole, divided) = (admitted(1), admitted(7));
+        assert!(divided <= whole && divided * 100 >= whole * 98, "{limit:?}: {divided} of {whole}");
+    }
+}
+
+/// What a shard is asked about, and what it says.
+struct Watched<S> {
+    store: S,
+    asked: Mutex<Vec<(Scope, Op, bool)>>,
+    /// Shards of which the server is away, by the last letter of their tags.
+    away: Mutex<HashSet<Vec<u8>>>,
+}
+
+impl<S: Store> Watched<S> {
+    fn new(store: S) -> Self {
+        Self { store, asked: Mutex::default(), away: Mutex::default() }
+    }
+
+    fn asked(&self) -> Vec<(Scope, Op, bool)> {
+        std::mem::take(&mut self.asked.lock().unwrap())
+    }
+}
+
+impl<S: Store> Store for Watched<S> {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        charges.iter().try_for_each(|charge| self.ready(now, charge))?;
+        let asked = charges.iter().map(|it| (it.key.scope, it.op, it.sight.is_some()));
+        self.asked.lock().unwrap().extend(asked);
+        self.store.decide(now, charges, decisions).await
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Explanation, StoreError> {
+        self.store.explain(now, charge).await
+    }
+
+    fn ready(&self, _now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        let is_away = self.away.lock().unwrap().contains(charge.key.tag);
+        if is_away { Err(StoreError::Timeout) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn what_is_not_divided_passes_as_it_is() {
+    let limit = built(Limit::token_bucket(Rate::per_second(10)));
+    let store = Shards::new(Watched::new(memory()));
+    let (key, sight) = (Key::new(Scope::new("cool", &limit), b"key"), OnceLock::new());
+    let plain = Charge::new(key, &limit, Op::Take(1)).seen_in(&sight);
+    decide(&store, NOW, &[plain]);
+    decide(&store, NOW, &[plain, plain]);
+    assert_eq!(store.store().asked(), [(key.scope, Op::Take(1), true); 3]);
+}
+
+/// A denial belongs to one shard: nobody may take it for one of the whole key.
+#[test]
+fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
+    let limit = built(Limit::fixed_window(Rate::per_minute(2)));
+    let store = Shards::new(Watched::new(memory()));
+    let sight: OnceLock<Sight> = OnceLock::new();
+    for _ in 0..5 {
+        decide(&store, NOW, &[charge(&limit, "whale", Op::Take(1), 2).seen_in(&sight)]);
+    }
+    assert!(sight.get().is_none() && store.store().asked().iter().all(|(.., seen)| !seen));
+}
+
+#[test]
+fn a_second_shard_is_asked_where_one_denies_and_no_third() {
+    let limit = built(Limit::token_bucket(Rate::per_minute(100)));
+    let store = Shards::seeded(Watched::new(memory()), 1);
+    let (mut all, mut most) = (0, 0);
+    for number in 0..400 {
+        // Some shards are used up before the rest.
+        let cost = 1 + u64::from(number % 7 == 0);
+        let decision = decide(&store, NOW, &[charge(&limit, "whale", Op::Take(cost), 50)])[0];
+        all += if decision.is_allowed() { cost } else { 0 };
+        let asked = store.store().asked();
+        let shards: HashSet<Scope> = asked.iter().map(|(scope, ..)| *scope).collect();
+        assert_eq!(shards.len(), asked.len(), "each once");
+        most = most.max(asked.len());
+    }
+    let stats = store.stats();
+    assert_eq!((all, most), (100, 2));
+    assert!(stats.let_in_again > 0 && stats.asked_again > stats.let_in_again, "{stats:?}");
+}
+
+/// The sooner of both shards; the rest as far as is known.
+#[test]
+fn a_denial_says_when_the_sooner_shard_is_free() {
+    let limit = built(Limit::token_bucket(Rate::per_second(2)).burst(4));
+    let store = Shards::new(memory());
+    let take = |micros, cost| {
+        let now = NOW + Span::from_micros(micros);
+        decide(&store, now, &[charge(&limit, "whale", Op::Take(cost), 2)])[0]
+    };
+    let first = take(0, 2);
+    assert_eq!((first.limit, first.remaining), (4, 0), "as much as the shard that was asked has");
+    assert!(take(300_000, 2).is_allowed(), "the other one");
+    let denied = take(300_000, 1);
+    // One unit a second in each shard: the first has it 0.7 s from now, the other 1 s.
+    assert_eq!(denied.retry_after(), Some(Span::from_millis(700)));
+    assert_eq!((denied.limit, denied.remaining), (4, 0));
+    assert_eq!(denied.reset_after, Span::from_secs(2));
+    assert!(take(1_000_000, 1).is_allowed());
+}
+
+/// Costs that no shard can ever let in are denied for good; those that only some can, go to those.
+#[test]
+fn a_cost_above_what_shards_hold_is_denied_for_good() {
+    let limit = built(Limit::token_bucket(Rate::per_second(11)));
+    let store = Shards::new(memory());
+    let take = |cost| decide(&store, NOW, &[charge(&limit, "whale", Op::Take(cost), 4)])[0];
+    assert!(take(4).is_never());
+    let larger = (0..9).filter(|_| take(3).is_allowed()).count();
+    assert!((2..=3).contains(&larger), "of three shards with three: {larger}");
+    assert!(take(3).retry_after().is_some());
+}
+
+/// All or nothing, across two attempts.
+#[test]
+fn charges_together_are_all_or_nothing() {
+    let (hot, cool) = (Rate::per_minute(20), Rate::per_minute(12));
+    let (hot, cool) = (built(Limit::fixed_window(hot)), built(Limit::fixed_window(cool)));
+    let store = Shards::seeded(memory(), 5);
+    let plain = Charge::new(Key::new(Scope::new("cool", &cool), b"key"), &cool, Op::Take(1));
+    let both = [charge(&hot, "whale", Op::Take(1), 10), plain];
+    let allowed = || decide(&store, NOW, &both).iter().all(Decision::is_allowed);
+    assert_eq!((0..100).filter(|_| allowed()).count(), 12, "the plain one is used up first");
+    let left = |charge: &Charge<'_>| {
+        decide(&store, NOW, &[Charge { op: Op::Read(0), ..*charge }])[0].remaining
+    };
+    assert_eq!((left(&both[0]), left(&plain)), (8, 0), "what was denied took nothing");
+    decide(&store, NOW, &[Charge { op: Op::Reset, ..plain }]);
+    assert_eq!((0..100).filter(|_| allowed()).count(), 8, "now the divided one is");
+    assert_eq!((left(&both[0]), left(&plain)), (0, 4));
+    let decisions = decide(&store, NOW, &both);
+    assert_eq!(decisions.iter().map(|it| it.limit).collect::<Vec<_>>(), [20, 12]);
+}
+
+#[test]
+fn reading_resetting_giving_back_and_booking_see_all_shards() {
+    for builder in [
+        Limit::token_bucket(Rate::per_minute(103)),
+        Limit::fixed_window(Rate::per_minute(103)),
+        Limit::sliding_window(Rate::per_minute(103)),
+        Limit::sliding_log(Rate::per_minute(103)),
+    ] {
+        let (limit, store) = (built(builder), Shards::new(memory()));
+        let ask = |op| decide(&store, NOW, &[charge(&limit, "whale", op, 10)])[0];
+        assert_eq!((ask(Op::Read(1)).remaining, ask(Op::Read(1)).limit), (103, 103));
+        let taken = (0..40).filter(|_| ask(Op::Take(1)).is_allowed()).count();
+        assert_eq!((taken, ask(Op::Read(1)).remaining), (40, 63), "{limit:?}");
+        assert_eq!(ask(Op::Return(30)).remaining, 93, "{limit:?}");
+        assert_eq!(ask(Op::Return(30)).remaining, 103, "never more than there is");
+        let forced = ask(Op::Force(60));
+        assert_eq!((forced.remaining, forced.unbooked), (43, 0), "{limit:?}");
+        let forced = ask(Op::Force(60));
+        assert_eq!((forced.remaining, forced.unbooked), (0, 17), "never more than there is");
+        let denied = ask(Op::Read(1));
+        assert!(denied.retry_after().is_some() && ask(Op::Take(1)).retry_after().is_some());
+        assert_eq!(ask(Op::Reset).remaining, 103);
+        assert!(ask(Op::Read(11)).is_allowed() && ask(Op::Read(12)).is_never());
+    }
+}
+
+#[test]
+fn an_explanation_is_of_the_shard_with_least_left() {
+    let limit = built(Limit::fixed_window(Rate::per_minute(20)));
+    let store = Shards::new(memory());
+    let take = charge(&limit, "whale", Op::Take(7), 2);
+    decide(&store, NOW, &[take]);
+    let explained = at_once(store.explain(NOW, &take)).unwrap();
+    assert_eq!((explained.limit, explained.remaining), (10, 3));
+}
+
+/// Changing the number of shards is a new key: nothing of the old one is found.
+#[test]
+fn another_number_of_shards_starts_afresh() {
+    let limit = built(Limit::fixed_window(Rate::per_minute(100)));
+    let store = Shards::new(memory());
+    let left =
+        |shards| decide(&store, NOW, &[charge(&limit, "whale", Op::Read(0), shards)])[0].remaining;
+    decide(&store, NOW, &[charge(&limit, "whale", Op::Force(60), 10)]);
+    assert_eq!([1, 2, 9, 10, 11].map(left), [100, 100, 100, 40, 100]);
+}
+
+/// A shard whose server is away is passed over: fewer are admitted, and never more.
+#[test]
+fn shards_that_are_away_are_passed_over() {
+    let limit = built(Limit::fixed_window(Rate::per_minute(100)));
+    let store = Shards::new(Watched::new(memory()));
+    let take = charge(&limit, "whale", Op::Take(1), 4);
+    let division = Division::new(&limit, 4).unwrap();
+    let tag = |number| division.shard(take.key, number).charge(&take).key.tag.to_vec();
+    store.store().away.lock().unwrap().extend([tag(0), tag(2)]);
+    let admitted = (0..400).filter(|_| decide(&store, NOW, &[take])[0].is_allowed()).count();
+    assert_eq!(admitted, 50, "two shards of four");
+    assert!(store.ready(NOW, &take).is_ok());
+    let reset = charge(&limit, "whale", Op::Reset, 4);
+    assert!(store.ready(NOW, &reset).is_err(), "nobody can say that all were reset");
+    store.store().away.lock().unwrap().extend([tag(1), tag(3)]);
+    assert_eq!(store.ready(NOW, &take), Err(StoreError::Timeout));
+    let asked = at_once(store.decide(NOW, &[take], &mut Vec::new()));
+    assert_eq!(asked, Err(StoreError::Timeout), "whoever answers without the store is asked");
+}
