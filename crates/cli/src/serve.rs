@@ -86,7 +86,11 @@ async fn stop(server: Server, gate: &Gate, mut signals: Signals) -> Result<(), S
     gate.status().log().say(Level::Info, Event::Stopping, "letting connections finish");
     let stopping = tokio::task::spawn_blocking(|| server.stop());
     tokio::select! {
-        _ = stopping => Ok(()),
+        _ = stopping => {
+            // Nobody asks any more: what was taken ahead goes back to where others can take it.
+            gate.give_back().await;
+            Ok(())
+        }
         () = signals.end() => Err("stopped before all connections had ended".into()),
     }
 }

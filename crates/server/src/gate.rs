@@ -11,6 +11,7 @@ use tidegate::policy::{
 };
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackConfig;
+use tidegate::store::lease::LeaseStats;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
@@ -23,7 +24,7 @@ use tidegate::{
 use crate::hot_keys::KeyText;
 use crate::log::Log;
 use crate::status::{Counters, Status};
-use crate::store::{AnyStore, SharedStore, StoreThread, Watched};
+use crate::store::{AnyStore, Leased, SharedStore, StoreThread, Watched};
 use crate::transport::Protocol;
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
@@ -346,9 +347,26 @@ impl Gate {
         }
     }
 
+    /// The same without what stands in for them.
+    fn leased(&self) -> Option<&Leased> {
+        self.shared_store().map(SharedStore::store)
+    }
+
+    /// What has become of the units that were taken ahead; `None` if the state is in this process.
+    pub(crate) fn leases(&self) -> Option<LeaseStats> {
+        self.leased().map(Leased::stats)
+    }
+
+    /// Gives back what was taken ahead and is not spent; for the end, when nobody asks any more.
+    pub async fn give_back(&self) {
+        if let Some(leased) = self.leased() {
+            leased.give_back().await;
+        }
+    }
+
     /// The servers that keep the state and how each is asked; `None` if it is in this process.
     pub(crate) fn watched(&self) -> Option<&Watched> {
-        self.shared_store().map(|store| store.store().store().store())
+        self.leased().map(|leased| leased.store().store().store())
     }
 
     /// Whether some of the servers that keep the state are not asked at the moment.
@@ -361,13 +379,13 @@ impl Gate {
     /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
     /// the state is in this process.
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
-        let cache = self.shared_store()?.store().store();
+        let cache = self.leased()?.store().store();
         Some((cache.hits(), cache.entries()))
     }
 
     /// What second shards of hot keys were good for; `None` if the state is in this process.
     pub(crate) fn shards(&self) -> Option<ShardStats> {
-        self.shared_store().map(|store| store.store().stats())
+        self.leased().map(|leased| leased.store().stats())
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.

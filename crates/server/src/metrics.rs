@@ -200,6 +200,19 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_deny_cache_hits_total", &[], hits);
         page.line("tidegate_deny_cache_entries", &[], entries);
     }
+    if let Some(leases) = gate.leases() {
+        let each = [
+            ("granted", leases.granted),
+            ("spent", leases.spent),
+            ("returned", leases.returned),
+            ("expired", leases.expired),
+        ];
+        for (fate, units) in each {
+            page.line("tidegate_lease_units_total", &[("fate", fate)], units);
+        }
+        page.line("tidegate_lease_outstanding_units", &[], leases.outstanding);
+        page.line("tidegate_lease_answers_total", &[], leases.answered);
+    }
     if let Some(shards) = gate.shards() {
         let denied = shards.asked_again.saturating_sub(shards.let_in_again);
         for (outcome, count) in [("allowed", shards.let_in_again), ("denied", denied)] {

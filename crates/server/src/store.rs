@@ -6,6 +6,7 @@ use std::thread::{self, JoinHandle};
 use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
+use tidegate::store::lease::Lease;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shards::Shards;
@@ -16,7 +17,10 @@ use tokio::sync::oneshot;
 
 /// Servers that many daemons share, and what is answered while they are away. The order of the layers is
 /// argued in ADR 17.
-pub(crate) type SharedStore = Fallback<Shards<DenyCache<Watched>>>;
+pub(crate) type SharedStore = Fallback<Leased>;
+
+/// Servers whose units are taken ahead, shard by shard, and what they denied.
+pub(crate) type Leased = Lease<Shards<DenyCache<Watched>>>;
 
 /// Servers that are not asked while they are gone.
 pub(crate) type Watched = Breaker<RedisStore>;
@@ -104,7 +108,7 @@ impl StoreThread {
         let runtime = runtime.map_err(failed)?;
         let store = runtime.block_on(async {
             let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
-            let store = Shards::new(DenyCache::new(store));
+            let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
             Fallback::start(store, fallback, clock).map_err(failed)
         })?;
         let (stop, stopped) = oneshot::channel();

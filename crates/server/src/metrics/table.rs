@@ -82,6 +82,17 @@ pub(crate) static METRICS: &[Metric] = &[
     ),
     gauge("tidegate_deny_cache_entries", "", "Denials that are remembered, at most 65536."),
     counter(
+        "tidegate_lease_units_total",
+        "fate",
+        "Units taken ahead of requests (granted), and what became of them: spent, expired, or returned at the end.",
+    ),
+    gauge("tidegate_lease_outstanding_units", "", "Units taken ahead that can still be spent."),
+    counter(
+        "tidegate_lease_answers_total",
+        "",
+        "Charges that were decided from units taken ahead, without asking Redis.",
+    ),
+    counter(
         "tidegate_second_shards_total",
         "outcome",
         "Charges that one shard of a hot key denied, by what a second one said: allowed or denied.",

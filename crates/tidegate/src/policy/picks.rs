@@ -11,7 +11,7 @@ use super::limit::{Form, Mode, PolicyLimit};
 use super::resolve::{Match, escape, whole_text};
 use super::rule::{Charging, Domain};
 use crate::key::{Key, Scope};
-use crate::store::{Charge, Terms};
+use crate::store::{Charge, Terms, Tier};
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +233,8 @@ impl Picks {
         for (number, limit) in found.rule.limits().iter().enumerate() {
             let source = LimitSource::Policy { rule: found.id, limit: number };
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
-            let numbers = side.controls.numbers(limit, allowance.at(side.now), side.now);
+            let plain = allowance.at(side.now);
+            let numbers = side.controls.numbers(limit, plain, side.now);
             let is_spared = spares_all || side.controls.spares_limit(limit);
             // A domain's mode only loosens.
             let mode = domain.mode().unwrap_or_default().max(limit.mode());
@@ -267,8 +268,12 @@ impl Picks {
             // A quota that is over may deny nobody, so it must not keep others from being charged.
             let together = together && standing == Standing::Live;
             // What holds nobody back is counted in the store, each time.
-            let unrepeated = limit.terms().refund_staleness(Span::ZERO);
-            let terms = if standing == Standing::Shadow { unrepeated } else { limit.terms() };
+            let terms = limit.terms();
+            let unrepeated = terms.refund_staleness(Span::ZERO);
+            let terms = if standing == Standing::Shadow { unrepeated } else { terms };
+            // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
+            let is_policys = plain.is_some_and(|(_, scope)| scope == numbers.1);
+            let terms = if is_policys { terms } else { terms.tier(Tier::Exact) };
             self.picks.push(Pick { terms, ..side.pick(numbers, op, parts.len() - 1, together) });
             // Whoever has other numbers would be compared with what was not meant for them.
             let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));

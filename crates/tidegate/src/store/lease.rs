@@ -43,7 +43,6 @@ use self::purses::{Owner, Purses};
 use super::deny_cache::untouched;
 use super::{Basis, Charge, Store, StoreError, Tier};
 use crate::clock::Clock;
-use crate::key::Key;
 use crate::scaling::with_capacity;
 
 pub use self::purses::MAX_PURSES;
@@ -440,10 +439,9 @@ impl<S: Store> Store for Lease<S> {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, key, limit).await
+        self.store.explain(now, charge).await
     }
 
     fn endpoint(&self, charge: &Charge<'_>) -> usize {

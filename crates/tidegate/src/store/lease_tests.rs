@@ -75,10 +75,9 @@ impl Store for Shared {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        Store::explain(&self.0.memory, now, key, limit).await
+        Store::explain(&self.0.memory, now, charge).await
     }
 }
 

@@ -52,7 +52,10 @@ const TIER: Field = field(
     "tier",
     Kind::Choice(&["exact", "leased"]),
     "tier: leased",
-    "`exact` decides in the store; `leased` from units that a node has taken ahead.",
+    "`exact` decides in the store; `leased` from units that a node has taken ahead, for keys that are asked \
+     for hundreds of times a second. Never above the limit. A leased bucket bursts less, by what its rate \
+     gives in 100 ms, and needs a burst of at least four times that. Sliding logs, leaky buckets, places in \
+     flight and windows that count what they denied are always exact.",
 );
 const ON_STORE_FAILURE: Field = field(
     "on_store_failure",

@@ -1,5 +1,6 @@
 //! What can be used but is hardly meant.
 
+use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Limit, Rate};
 
 use super::Trail;
@@ -66,11 +67,10 @@ pub(super) fn advise(
         }
         _ => {}
     }
-    if choices.tier == Tier::Leased {
-        if let Some(why) = lease_advice(numbers) {
-            warn("tier", why);
-        }
-        refuse_small_leases(numbers, capacity, fields, findings);
+    if choices.tier == Tier::Leased
+        && let Some(why) = lease_advice(numbers)
+    {
+        warn("tier", why);
     }
 }
 
@@ -80,31 +80,12 @@ fn lease_advice(numbers: &Numbers) -> Option<String> {
     if matches!(numbers.algorithm, AlgorithmName::SlidingLog | AlgorithmName::LeakyBucket) {
         return Some(format!("{} is always decided in the store", numbers.algorithm));
     }
+    if numbers.denied == Denied::Counted {
+        return Some("a window that counts what it denied is always decided in the store".into());
+    }
     let (count, per) = (u128::from(count), u128::from(per.as_micros()));
     (count * MICROS < LEAST_LEASED_PER_SECOND * per)
         .then(|| "below 20 per second leases save no calls to the store".into())
-}
-
-/// A bucket gives up what leases may hold, so it has to be a good deal larger.
-fn refuse_small_leases(
-    numbers: &Numbers,
-    capacity: u64,
-    fields: &Fields<'_>,
-    findings: &mut Findings,
-) {
-    let Rate { count, per } = numbers.rate;
-    let (count, per) = (u128::from(count), u128::from(per.as_micros()));
-    // Four times what the rate gives in the 100 ms of a lease.
-    let is_bucket = matches!(numbers.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
-    let least = (4 * count * (MICROS / 10)).div_ceil(per);
-    if is_bucket && u128::from(capacity) < least {
-        let why = format!(
-            "leases need a burst of at least {least} at this rate, four times what 100 ms give"
-        );
-        if let Some((field, node)) = fields.first(&["tier", "burst", "rate", "requests"]) {
-            findings.push(node.error(why).at(fields.at(field)));
-        }
-    }
 }
 
 fn capacity(limit: &Limit) -> u64 {

@@ -213,6 +213,7 @@ impl Written<'_> {
         findings: &mut Findings,
     ) -> Option<PolicyLimit> {
         let (id, fields) = (self.id(), self.fields);
+        let numbers = &Numbers { tier: choices.tier, ..numbers.clone() };
         let allowance = numbers.build(&id, fields, findings)?;
         advise(numbers, &choices, fields, self.trail, findings);
         let enforce = self.share(findings);

@@ -12,6 +12,8 @@ use crate::policy::calendar::{Calendar, CalendarUnit, Weekday};
 use crate::policy::document::Node;
 use crate::policy::finding::Findings;
 use crate::policy::language;
+use crate::store::Tier;
+use crate::store::lease::{LEASE, leased};
 
 /// What a limit says of how much it allows.
 #[derive(Clone, Debug)]
@@ -22,6 +24,7 @@ pub(super) struct Numbers {
     pub(super) queue: Option<u64>,
     pub(super) denied: Denied,
     pub(super) calendar: Option<Calendar>,
+    pub(super) tier: Tier,
 }
 
 /// The numbers of a limit's own fields, if they say how many.
@@ -57,6 +60,7 @@ pub(super) fn read(
         queue: fields.number("queue", findings),
         denied,
         calendar,
+        tier: Tier::Exact,
     })
 }
 
@@ -100,6 +104,10 @@ impl Numbers {
         findings: &mut Findings,
     ) -> Option<Allowance> {
         let limit = self.builder().build().map_err(|error| blame(error, fields, findings)).ok()?;
+        let limit = match self.tier == Tier::Leased {
+            true => self.leased(limit, fields, findings)?,
+            false => limit,
+        };
         let allowance = match &self.calendar {
             None => Allowance::Limited { limit, scope: Scope::new(id, &limit) },
             Some(calendar) => Allowance::Calendar(CalendarQuota {
@@ -110,6 +118,26 @@ impl Numbers {
             }),
         };
         Some(allowance)
+    }
+
+    /// What is left of a bucket at the store if nodes take units ahead. What cannot be leased stays as it is.
+    fn leased(&self, limit: Limit, fields: &Fields<'_>, findings: &mut Findings) -> Option<Limit> {
+        let is_bucket = matches!(self.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
+        let at_store = leased(&limit);
+        if at_store.is_none() && is_bucket {
+            let Rate { count, per } = self.rate;
+            let lease = u128::from(LEASE.as_micros());
+            let least = (4 * u128::from(count) * lease).div_ceil(per.as_micros().max(1).into());
+            let why = format!(
+                "leases need a burst of at least {} at this rate, four times what {LEASE} give",
+                least.max(2)
+            );
+            if let Some((field, node)) = fields.first(&["tier", "burst", "rate", "requests"]) {
+                findings.push(node.error(why).at(fields.at(field)));
+            }
+            return None;
+        }
+        Some(at_store.unwrap_or(limit))
     }
 
     /// The engine's limit, for advice; a calendar's is as long as its usual period.

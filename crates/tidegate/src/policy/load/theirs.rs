@@ -70,6 +70,7 @@ pub(super) fn read(
             queue: descriptor.number("queue", findings),
             denied,
             calendar: None,
+            tier: choices.tier,
         };
         written.finish(&numbers, choices, findings)?
     };
