@@ -140,6 +140,11 @@ impl<S: Store> Lease<S> {
         Self { store, clock, purses: Purses::new() }
     }
 
+    /// The same for a simulation: for few keys, and every time alike. Not for keys that strangers choose.
+    pub fn repeatable(store: S, clock: Clock) -> Self {
+        Self { store, clock, purses: Purses::repeatable() }
+    }
+
     /// The store behind.
     pub const fn store(&self) -> &S {
         &self.store
