@@ -91,15 +91,15 @@ impl Slot {
 
 impl Purses {
     pub(super) fn new() -> Self {
-        Self::with(Secret::new(Hashing::Fast), SETS)
+        Self::of_size(Secret::new(Hashing::Fast), SETS)
     }
 
     /// A few, and where a key has its place is the same every time.
     pub(super) fn repeatable() -> Self {
-        Self::with(Secret::known(), FEW_SETS)
+        Self::of_size(Secret::known(), FEW_SETS)
     }
 
-    fn with(secret: Secret, sets: usize) -> Self {
+    fn of_size(secret: Secret, sets: usize) -> Self {
         Self { secret, sets: (0..sets).map(|_| Mutex::default()).collect() }
     }
 
