@@ -6,8 +6,8 @@ use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 
-use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::Explanation;
+use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate_core::{Algorithm, Decision, Op, Span, State, Timestamp};
 use tidegate_sim::world::{NodeStack, SimStore};
 
