@@ -3,7 +3,8 @@
 use super::figure::Figure;
 use super::pace::Pace;
 use super::{
-    failover, hot_key, hung, node_clock, places, refusal, shard, slow, store_clock, unreachable,
+    failover, fleet, hot_key, hung, node_clock, places, refusal, shard, slow, store_clock,
+    unreachable,
 };
 
 /// One thing that goes wrong.
@@ -35,9 +36,15 @@ pub const CASES: &[Case] = &[
     case("F7", "the clock of a node is set by an hour, to and fro", node_clock::steps),
     case("F8", "the clock of Redis is set by an hour, to and fro", store_clock::steps),
     case("F9", "a process that holds 100 places in flight is killed", places::holder_dies),
+    case("F10", "8 processes, one killed 4 times a second, leased tier", fleet::crashes),
     case("F12", "Redis answers and refuses, when the daemon starts", refusal::at_start),
     case("F12b", "Redis is full, while the daemon runs", refusal::under_load),
     case("F13", "Redis is back, and all come at once", unreachable::herd),
     case("F14", "one key at ten times its limit on 8 nodes, exact tier", hot_key::exact),
+    case("F14b", "one key at ten times its limit in 8 processes, leased tier", fleet::overload),
+    case("F14c", "one key at its limit in 8 processes, leased tier", fleet::at_the_limit),
     case("F22", "every reply comes after its deadline", slow::late),
+    case("F23", "8 processes, one stopped (SIGSTOP) at a time, leased tier", fleet::suspended),
+    case("F23b", "8 processes killed and stopped at random, leased tier", fleet::leased),
+    case("F23c", "8 processes killed and stopped at random, exact tier", fleet::exact),
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::store::redis::RedisStore;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Decision, Explanation, Key, Limit, Timestamp};
+use tidegate::{Decision, Explanation, Timestamp};
 use tokio::time::Instant;
 
 /// How long one count lasts.
@@ -90,10 +90,9 @@ impl Store for Counted {
     async fn explain(
         &self,
         now: Timestamp,
-        key: Key<'_>,
-        limit: &Limit,
+        charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, key, limit).await
+        self.store.explain(now, charge).await
     }
 
     fn endpoint(&self, charge: &Charge<'_>) -> usize {

@@ -39,6 +39,8 @@ pub(crate) struct Course {
     /// By how many MiB this process grew.
     growth: f64,
     trips: u64,
+    /// Those of a machine that is too busy.
+    early: u64,
 }
 
 /// How long and how hard.
@@ -94,8 +96,21 @@ impl Course {
         load.enter(Phase::After);
         let_pass(plan.steady);
         load.stop();
-        let (end, trips) = (Instant::now(), node.trips() - trips);
-        Self { load, node, steady, failed, noticed, mended, probed, closed, end, growth, trips }
+        let (end, early, trips) = (Instant::now(), trips, node.trips() - trips);
+        Self {
+            early,
+            load,
+            node,
+            steady,
+            failed,
+            noticed,
+            mended,
+            probed,
+            closed,
+            end,
+            growth,
+            trips,
+        }
     }
 
     /// From the failure until nobody waits for the store any more.
@@ -141,6 +156,7 @@ impl Course {
                 seconds(1),
             ),
             Figure::none("trips after the first", self.trips - 1).when_idle(),
+            Figure::count("trips before, with nothing wrong", self.early, 0).told(),
             Figure::times("highest load of the store, to the usual", peak, 1.5).when_idle(),
             Figure::none("units let in and never booked", stats.forgotten_units),
         ]

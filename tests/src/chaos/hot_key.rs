@@ -26,7 +26,7 @@ fn about(number: u64) -> About {
 }
 
 /// How often scripts were called.
-fn calls(server: &RedisServer) -> u64 {
+pub(crate) fn calls(server: &RedisServer) -> u64 {
     let told = server.command(&["INFO", "commandstats"]);
     let told = redis::from_redis_value::<String>(told).expect("text");
     let calls = told.lines().filter_map(|line| {

@@ -1,5 +1,6 @@
 //! A node: the layers in front of Redis as the daemon puts them together, in this process.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,11 @@ use tidegate::store::Basis;
 use tidegate::store::breaker::{Breaker, CircuitReport, CircuitState};
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig, FallbackStats};
+use tidegate::store::lease::Lease;
 use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::store::shards::Shards;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::counted::{Counted, Sent};
@@ -22,8 +26,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 const DOMAIN: &str = "chaos";
 
-/// What stands before Redis. The order is argued in ADR 14.
-type Stack = DenyCache<Fallback<Breaker<Counted>>>;
+/// What stands before Redis. The order is argued in ADR 17.
+type Stack = Fallback<Lease<Shards<DenyCache<Breaker<Counted>>>>>;
 
 /// A node of its own runtime.
 #[derive(Debug)]
@@ -63,8 +67,9 @@ impl Node {
             let store = Breaker::new(store, clock.clone());
             let nodes = setup.nodes.try_into().expect("at least one");
             let config = FallbackConfig { nodes, ..FallbackConfig::default() };
+            let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
             let store = Fallback::start(store, config, clock.clone()).expect("address space");
-            (DenyCache::new(store), sent)
+            (store, sent)
         });
         let text = policy_text(setup.rules);
         let loaded = Policy::load(&[("policy.yaml", &*text)], Merging::Refuse);
@@ -79,14 +84,24 @@ impl Node {
         deadline: Duration,
         about: impl Fn(u64) -> About + Send + Sync + 'static,
     ) -> Load {
-        let limiter = self.limiter.clone();
+        let asker = self.asker();
         Load::start(self.runtime.handle(), (rate, deadline), move |number| {
-            let (limiter, about) = (limiter.clone(), about(number));
+            let (asker, about) = (asker.clone(), about(number));
             async move {
-                let answer = ask(&limiter, about.key, &about.value, false).await;
-                Asked { kind: about.kind, answer: Told::of(answer) }
+                let answer = asker.ask(about.key, &about.value).await;
+                Asked { kind: about.kind, answer }
             }
         })
+    }
+
+    /// What can be asked from tasks.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker(self.limiter.clone())
+    }
+
+    /// Runs this beside what the node does.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(work)
     }
 
     /// Asks about somebody, and waits.
@@ -98,8 +113,8 @@ impl Node {
     /// Asks many times at once, and says what each was told.
     pub(crate) fn check_at_once(&self, abouts: Vec<About>) -> Vec<Told> {
         let asked = abouts.into_iter().map(|about| {
-            let limiter = self.limiter.clone();
-            async move { Told::of(ask(&limiter, about.key, &about.value, false).await) }
+            let asker = self.asker();
+            async move { asker.ask(about.key, &about.value).await }
         });
         self.runtime.block_on(futures_util::future::join_all(asked))
     }
@@ -111,8 +126,17 @@ impl Node {
         answer.parts()[0].decision.expect("decided").remaining
     }
 
+    fn lease(&self) -> &Lease<Shards<DenyCache<Breaker<Counted>>>> {
+        self.limiter.store().store()
+    }
+
+    /// Gives back what was taken ahead and not spent.
+    pub(crate) fn give_back(&self) {
+        self.runtime.block_on(self.lease().give_back());
+    }
+
     pub(crate) fn circuits(&self) -> Vec<CircuitReport> {
-        self.limiter.store().store().store().circuits()
+        self.lease().store().store().store().circuits()
     }
 
     pub(crate) fn trips(&self) -> u64 {
@@ -120,7 +144,7 @@ impl Node {
     }
 
     pub(crate) fn stats(&self) -> FallbackStats {
-        self.limiter.store().store().stats()
+        self.limiter.store().stats()
     }
 
     /// The time at which some circuit was first seen to be so, from now on.
@@ -143,6 +167,16 @@ impl Node {
             std::thread::park_timeout(BETWEEN_LOOKS);
         }
         Instant::now()
+    }
+}
+
+/// A handle to a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker(PolicyLimiter<Stack>);
+
+impl Asker {
+    pub(crate) async fn ask(&self, key: &str, value: &str) -> Told {
+        Told::of(ask(&self.0, key, value, false).await)
     }
 }
 

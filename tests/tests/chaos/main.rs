@@ -109,3 +109,36 @@ fn f14_a_hot_key_asks_the_store_once_per_node_and_wait() {
 fn f22_what_comes_after_the_deadline_is_never_given_back_nor_taken_for_anothers() {
     hold("F22");
 }
+
+#[test]
+fn f10_what_a_node_held_that_is_killed_is_lost_and_never_given_out_twice() {
+    hold("F10");
+}
+
+/// HK-05, TT-03.
+#[test]
+fn f14_a_hot_key_that_is_leased_hardly_asks_the_store() {
+    hold("F14b");
+}
+
+/// TT-08.
+#[test]
+fn f14_a_key_at_its_limit_is_let_in_from_what_was_taken_ahead() {
+    hold("F14c");
+}
+
+#[test]
+fn f23_whoever_was_stopped_does_not_spend_what_has_ended() {
+    hold("F23");
+}
+
+#[test]
+fn f23_processes_that_are_killed_and_stopped_never_exceed_a_leased_limit() {
+    hold("F23b");
+}
+
+/// FM-06.
+#[test]
+fn f23_processes_that_are_killed_and_stopped_never_exceed_an_exact_limit() {
+    hold("F23c");
+}
