@@ -8,8 +8,8 @@ use std::pin::pin;
 use std::task::Poll;
 
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Explanation, Key};
-use tidegate_core::{Decision, Limit, Op, Timestamp};
+use tidegate::Explanation;
+use tidegate_core::{Decision, Op, Timestamp};
 use tidegate_sim::Seed;
 use tidegate_sim::world::{Fault, SimStore, WorldReport, WorldSetup, simulate};
 
