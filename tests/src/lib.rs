@@ -1,9 +1,11 @@
 //! Tests across crates: the oracle, and helpers the test files share.
 
+pub mod chaos;
 pub mod clients;
 pub mod comparison;
 pub mod conformance;
 pub mod deny_comparison;
+pub mod fault_proxy;
 pub mod grpc;
 pub mod history;
 pub mod http;

@@ -7,6 +7,7 @@ mod builder;
 mod certificates;
 mod clock;
 mod cluster;
+mod daemon;
 mod envoy;
 mod folder;
 mod outage;
@@ -21,11 +22,14 @@ mod waiting;
 pub use builder::Builder;
 pub use certificates::{Certificates, Identity};
 pub use cluster::Cluster;
+pub use daemon::{Daemon, DaemonSetup};
 pub use envoy::{Envoy, HttpAnswer, service};
 pub use folder::Folder;
 pub use ports::free as free_port;
 pub use process::Process;
-pub use programs::{by_debian, by_variable, envoy_program, old_redis_program, valkey_program};
+pub use programs::{
+    by_debian, by_variable, envoy_program, old_redis_program, our_program, valkey_program,
+};
 pub use proxy::Proxy;
 pub use sentinels::Sentinels;
 pub use server::RedisServer;

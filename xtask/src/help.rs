@@ -16,9 +16,13 @@ Usage: cargo xtask <task> [options]
   fuzz        Odd bytes for every parser of what strangers send, led on by coverage.
                 --minutes N      for each (default 10)
                 --only PARSER    one of fuzz/fuzz_targets
+  chaos       Everything goes wrong, on real servers under load; writes docs/failures.md.
+                --only F2        one row of the failure table; writes nothing
+                --quick          for seconds instead of minutes; writes nothing
   soak        The daemon under load for long: keys, clients and policies that come and go.
                 --minutes N      how long (default 30)
                 --rate N         decisions per second (default 20000)
+                --faults         in front of a Redis that fails once a minute (default rate 4000)
   differential
               The same requests to envoyproxy/ratelimit, which Go builds, and to Tidegate in its place.
                 --requests N     how many (default 100000)
@@ -37,4 +41,5 @@ Each task prints the commands it runs and stops at the first that fails.
 `check` and `test` together are what .ci/run runs.";
 
 /// Every task.
-pub(crate) const TASKS: &str = "check, test, campaign, fuzz, soak, differential, bench, help";
+pub(crate) const TASKS: &str =
+    "check, test, campaign, fuzz, chaos, soak, differential, bench, help";

@@ -2,6 +2,7 @@
 
 mod bench;
 mod campaign;
+mod chaos;
 mod check;
 mod clients;
 mod differential;
@@ -46,6 +47,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "test" => no_options(options).and_then(|()| test::run(&mut tally))?,
         "campaign" => campaign::run(&mut tally, options)?,
         "fuzz" => fuzz::run(&mut tally, options)?,
+        "chaos" => chaos::run(&mut tally, options)?,
         "soak" => soak::run(&mut tally, options)?,
         "differential" => differential::run(&mut tally, options)?,
         "bench" => bench::run(&mut tally, options)?,

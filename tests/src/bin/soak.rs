@@ -2,12 +2,14 @@
 //! that connect and vanish, a policy that changes every ten seconds. Its memory has to stay flat, every
 //! change has to take effect, and no answer may be wrong.
 //!
-//! `cargo xtask soak --minutes 30`
+//! `cargo xtask soak --minutes 30`; with `--faults`, in front of a Redis that fails once a minute.
 
 #[path = "soak/clients.rs"]
 mod clients;
 #[path = "soak/daemon.rs"]
 mod daemon;
+#[path = "soak/faults.rs"]
+mod faults;
 #[path = "soak/load.rs"]
 mod load;
 #[path = "soak/reload.rs"]
@@ -39,13 +41,19 @@ fn main() -> ExitCode {
     let wish = match Wish::read() {
         Ok(wish) => wish,
         Err(problem) => {
-            eprintln!("{problem}\nusage: soak DAEMON [--minutes N] [--rate DECISIONS_PER_SECOND]");
+            eprintln!(
+                "{problem}\nusage: soak DAEMON [--minutes N] [--rate DECISIONS_PER_SECOND] \
+                 [--faults]"
+            );
             return ExitCode::from(2);
         }
     };
     let folder = std::env::temp_dir().join(format!("tidegate-soak-{}", std::process::id()));
     fs::create_dir(&folder).expect("the folder for temporary files can be written");
-    let outcome = soak(&wish, &folder);
+    let outcome = match wish.has_faults {
+        true => faults::soak(&wish.daemon, wish.length, wish.rate),
+        false => soak(&wish, &folder),
+    };
     // A leftover is a nuisance, not a failure.
     let _ = fs::remove_dir_all(&folder);
     match outcome {
@@ -66,24 +74,32 @@ struct Wish {
     length: Duration,
     /// Decisions per second.
     rate: u64,
+    has_faults: bool,
 }
 
 impl Wish {
     fn read() -> Result<Self, String> {
         let mut arguments = std::env::args().skip(1);
         let daemon = arguments.next().ok_or("name the daemon's program")?;
-        let (mut minutes, mut rate) = (30, 20_000);
+        let (mut minutes, mut rate, mut has_faults) = (30, None, false);
         while let Some(option) = arguments.next() {
+            if option == "--faults" {
+                has_faults = true;
+                continue;
+            }
             let value = arguments.next().and_then(|text| text.parse().ok());
             let value = value.filter(|number| *number > 0);
             let value = value.ok_or(format!("{option} takes a number above 0"))?;
             match option.as_str() {
                 "--minutes" => minutes = value,
-                "--rate" => rate = value,
+                "--rate" => rate = Some(value),
                 _ => return Err(format!("unknown option {option}")),
             }
         }
-        Ok(Self { daemon: daemon.into(), length: Duration::from_secs(60 * minutes), rate })
+        // Redis is asked for each, and shares the machine.
+        let rate = rate.unwrap_or(if has_faults { 4_000 } else { 20_000 });
+        let length = Duration::from_secs(60 * minutes);
+        Ok(Self { daemon: daemon.into(), length, rate, has_faults })
     }
 }
 

@@ -40,6 +40,18 @@ pub fn by_debian(program: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("install {program}, as `cargo xtask test` does"))
 }
 
+/// One of our own programs, as built with the one that runs: it lies beside it, or tests lie in a folder
+/// beside it.
+///
+/// # Panics
+/// If it is not there.
+pub fn our_program(name: &str) -> PathBuf {
+    let own = env::current_exe().expect("every process has a program");
+    let found = own.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let built = found.into_iter().find(|program| program.is_file());
+    built.unwrap_or_else(|| panic!("build {name} first, as `cargo test --workspace` does"))
+}
+
 /// A variable that names no file is a mistake, not a program left out.
 fn named(variable: &str) -> Option<PathBuf> {
     let program = PathBuf::from(env::var_os(variable).filter(|value| !value.is_empty())?);

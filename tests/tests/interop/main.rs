@@ -2,5 +2,6 @@
 
 mod envoy;
 mod openapi;
+mod outage;
 mod proxies;
 mod redis_clients;

@@ -337,11 +337,6 @@ impl<S: Store> DenyCache<S> {
     }
 }
 
-/// How a key stands that was never seen.
-pub(super) fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
-    charge.limit.decide(&mut State::default(), now, Op::Read(0))
-}
-
 /// Whether a charge may free units.
 const fn gives_back(charge: &Charge<'_>) -> bool {
     !matches!(charge.op, Op::Take(_) | Op::Read(_))
@@ -383,7 +378,7 @@ impl<S: Store> Store for DenyCache<S> {
         if takes && let Some(denials) = self.denials(now, charges) {
             let at = self.store.clock(now);
             let each = charges.iter().zip(denials);
-            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| untouched(it, at))));
+            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| it.untouched(at))));
             return Ok(Basis::Store);
         }
         self.ask(now, charges, decisions, true).await

@@ -153,6 +153,11 @@ impl<S: Store + 'static> Fallback<S> {
         &self.0.store
     }
 
+    /// On how many nodes requests come in, as far as it was told.
+    pub fn nodes(&self) -> NonZeroU32 {
+        self.0.config.nodes
+    }
+
     /// What has been decided without the store.
     pub fn stats(&self) -> FallbackStats {
         let inner = &self.0;

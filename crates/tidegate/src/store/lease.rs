@@ -40,7 +40,6 @@ use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
 use self::purse::{Grant, Order, Step};
 use self::purses::{Owner, Purses};
-use super::deny_cache::untouched;
 use super::{Basis, Charge, Store, StoreError, Tier};
 use crate::clock::Clock;
 use crate::scaling::with_capacity;
@@ -420,7 +419,7 @@ impl<S: Store> Store for Lease<S> {
             let at = self.store.clock(now);
             for (charge, way) in charges.iter().zip(&mut ways) {
                 if charge.asks() && matches!(way, Way::There) {
-                    *way = Way::Said(untouched(charge, at));
+                    *way = Way::Said(charge.untouched(at));
                 }
             }
         }

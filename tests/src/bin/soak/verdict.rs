@@ -62,44 +62,74 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Flat is: the middle of the last third is no more than that of the third before. By then every key
-/// of the window has been asked for.
+/// Whether memory stays as it is.
+pub(crate) struct Flatness {
+    /// The middle of the second third of all samples, and of the last.
+    before: u64,
+    late: u64,
+    most: u64,
+}
+
+impl Flatness {
+    /// Of at least six samples, in KiB.
+    pub(crate) fn of(kib: &[u64]) -> Option<Self> {
+        let third = kib.len() / 3;
+        if third < 2 {
+            return None;
+        }
+        let (_, rest) = kib.split_at(kib.len() - 2 * third);
+        let (before, late) = rest.split_at(third);
+        let most = kib.iter().copied().max().unwrap_or_default();
+        Some(Self { before: median(before), late: median(late), most })
+    }
+
+    /// Flat is: the middle of the last third is no more than that of the third before. By then every
+    /// key of the window has been asked for.
+    pub(crate) const fn is_flat(&self) -> bool {
+        self.late <= self.before + self.before / 50 + SLACK_KIB
+    }
+}
+
+impl fmt::Display for Flatness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, late, most } = self;
+        write!(
+            f,
+            "memory: median {before} KiB in the second third, {late} KiB in the last, {most} KiB at \
+             most: {}",
+            if self.is_flat() { "flat" } else { "GROWS" }
+        )
+    }
+}
+
+/// What to make of all samples.
 pub(crate) fn judge(
     samples: &[Sample],
     (idle_files, last_files): (usize, usize),
     wrong: &[String],
 ) -> Result<String, String> {
-    let third = samples.len() / 3;
-    let (Some(last), true) = (samples.last(), third >= 2) else {
+    let kib: Vec<u64> = samples.iter().map(|sample| sample.kib).collect();
+    let (Some(last), Some(flatness)) = (samples.last(), Flatness::of(&kib)) else {
         return Err(format!("too short to say anything: {}", wrong.join("; ")));
     };
-    let [before, late] = [
-        &samples[samples.len() - 2 * third..samples.len() - third],
-        &samples[samples.len() - third..],
-    ]
-    .map(median_kib);
-    let most = samples.iter().map(|sample| sample.kib).max().unwrap_or_default();
-    let is_flat = late <= before + before / 50 + SLACK_KIB;
     let is_closed = last_files <= idle_files;
     let were_asked = last.decisions.iter().all(|count| *count > 0) && last.reloads[0] > 0;
     let told = format!(
-        "{}\n{last}\nmemory: median {before} KiB in the second third, {late} KiB in the last, \
-         {most} KiB at most: {}\nfiles: {idle_files} before, {last_files} after all clients went: {}\n\
-         errors: {}\n{}",
+        "{}\n{last}\n{flatness}\nfiles: {idle_files} before, {last_files} after all clients went: \
+         {}\nerrors: {}\n{}",
         heading(),
-        if is_flat { "flat" } else { "GROWS" },
         if is_closed { "closed" } else { "LEFT OPEN" },
         wrong.len(),
         wrong.join("\n"),
     );
-    match is_flat && is_closed && were_asked && wrong.is_empty() {
+    match flatness.is_flat() && is_closed && were_asked && wrong.is_empty() {
         true => Ok(told),
         false => Err(told),
     }
 }
 
-fn median_kib(samples: &[Sample]) -> u64 {
-    let mut kib: Vec<u64> = samples.iter().map(|sample| sample.kib).collect();
+fn median(kib: &[u64]) -> u64 {
+    let mut kib = kib.to_vec();
     kib.sort_unstable();
     kib.get(kib.len() / 2).copied().unwrap_or_default()
 }

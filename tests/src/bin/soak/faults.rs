@@ -1,0 +1,321 @@
+//! A daemon in front of a Redis that fails once a minute: killed, hung, forgetful, paused. Its memory has
+//! to stay flat, and nobody may be told an error that no policy asked for.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tidegate_tests::grpc::GrpcClient;
+use tidegate_tests::http::{self, Connection};
+use tidegate_tests::rls::RateLimitRequest;
+use tidegate_tests::servers::{Daemon, DaemonSetup, RedisServer, wait_until};
+
+use super::load::{Load, now};
+use super::verdict::Flatness;
+
+/// A fault begins so often,
+const APART: Duration = Duration::from_secs(60);
+/// and lasts so long, if it is one that lasts.
+const LASTS: Duration = Duration::from_secs(5);
+/// How often figures are taken.
+const TICK: Duration = Duration::from_secs(10);
+/// Once a fault is over, the store is back within this time on a busy machine.
+const BACK_WITHIN: Duration = Duration::from_secs(20);
+
+/// Nobody is over these limits; so `allow` and `local` let everybody in whatever happens.
+const POLICY: &str = "
+domain: soak
+descriptors:
+  - {key: allow, rate: 1000000/day, on_store_failure: allow}
+  - {key: deny, rate: 1000000/day, on_store_failure: deny}
+  - {key: local, rate: 1000000/day, on_store_failure: local}
+";
+const MODES: [&str; 3] = ["allow", "deny", "local"];
+const DENY: usize = 1;
+/// Keys of each mode.
+const KEYS: u64 = 20_000;
+/// Requests in one write.
+const BATCH: u64 = 30;
+
+/// What goes wrong, one after the other.
+const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::ForgetScripts, Fault::Pause];
+
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Kill,
+    Stop,
+    ForgetScripts,
+    Pause,
+}
+
+impl Fault {
+    fn begin(self, redis: &RedisServer) {
+        match self {
+            Self::Kill => redis.kill(),
+            Self::Stop => redis.pause(),
+            Self::ForgetScripts => drop(redis.command(&["SCRIPT", "FLUSH"])),
+            Self::Pause => {
+                let millis = LASTS.as_millis().to_string();
+                drop(redis.command(&["CLIENT", "PAUSE", &millis, "ALL"]));
+            }
+        }
+    }
+
+    fn end(self, redis: &RedisServer) {
+        match self {
+            Self::Kill => redis.restart(),
+            Self::Stop => redis.resume(),
+            // The one is over at once, the other ends by itself.
+            Self::ForgetScripts | Self::Pause => {}
+        }
+    }
+}
+
+/// What is known so far.
+#[derive(Default)]
+struct Tally {
+    /// Whether something is wrong at the moment.
+    is_faulty: AtomicBool,
+    /// Denied because the policy says `deny`, while something was wrong and otherwise.
+    denied: [AtomicU64; 2],
+    faults: AtomicU64,
+}
+
+/// Figures of one moment.
+struct Sample {
+    seconds: u64,
+    kib: u64,
+    decisions: [u64; 3],
+    faults: u64,
+    denied: [u64; 2],
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seconds, kib, decisions: [resp, http, grpc], faults, denied } = self;
+        let [during, otherwise] = denied;
+        write!(
+            f,
+            "{seconds:>6} {kib:>8} {resp:>11} {http:>9} {grpc:>9} {faults:>6} {during:>9} \
+             {otherwise:>9}"
+        )
+    }
+}
+
+fn heading() -> String {
+    format!(
+        "{:>6} {:>8} {:>11} {:>9} {:>9} {:>6} {:>9} {:>9}",
+        "s", "KiB", "RESP", "HTTP", "gRPC", "faults", "denied", "otherwise"
+    )
+}
+
+/// Runs it all.
+pub(crate) fn soak(program: &Path, length: Duration, rate: u64) -> Result<String, String> {
+    let redis = RedisServer::start();
+    let store = redis.url();
+    let setup = DaemonSetup {
+        program,
+        policy: POLICY,
+        store: &store,
+        settings: &[],
+        has_fake_clock: false,
+    };
+    let daemon = Daemon::start(setup);
+    let (load, tally) = (Load::new(rate), Tally::default());
+    let mut samples: Vec<Sample> = Vec::new();
+    println!("{}", heading());
+    thread::scope(|scope| {
+        for seed in 0..2 {
+            let (load, tally, address) = (&load, &tally, daemon.door("RESP"));
+            scope.spawn(move || ask_redis(load, tally, (address, seed)));
+        }
+        scope.spawn(|| ask_http(&load, &tally, daemon.door("HTTP")));
+        scope.spawn(|| ask_grpc(&load, &tally, daemon.door("gRPC")));
+        scope.spawn(|| fail(&load, &tally, (&redis, &daemon)));
+        let start = now();
+        let mut tick = 0;
+        while load.goes_on() && start.elapsed() < length {
+            tick += 1;
+            wait(&load, start, (TICK * tick).min(length));
+            let sample = Sample::take(&load, &tally, (&daemon, start));
+            if sample.kib == 0 {
+                load.tell(&format!("the daemon has ended:\n{}", daemon.log_tail()));
+            }
+            if tick % 6 == 1 {
+                println!("{sample}");
+            }
+            samples.push(sample);
+        }
+        load.end();
+    });
+    judge(&samples, &load.wrong())
+}
+
+impl Sample {
+    fn take(load: &Load, tally: &Tally, (daemon, start): (&Daemon, Instant)) -> Self {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            seconds: start.elapsed().as_secs(),
+            kib: daemon.resident_kib(),
+            decisions: [&load.resp, &load.http, &load.grpc].map(read),
+            faults: read(&tally.faults),
+            denied: [&tally.denied[0], &tally.denied[1]].map(read),
+        }
+    }
+}
+
+fn judge(samples: &[Sample], wrong: &[String]) -> Result<String, String> {
+    let kib: Vec<u64> = samples.iter().map(|sample| sample.kib).collect();
+    let (Some(last), Some(flatness)) = (samples.last(), Flatness::of(&kib)) else {
+        return Err(format!("too short to say anything: {}", wrong.join("; ")));
+    };
+    let told = format!(
+        "{}\n{last}\n{flatness}\nerrors that no policy asked for: {}\n{}",
+        heading(),
+        wrong.len(),
+        wrong.join("\n")
+    );
+    let were_asked = last.decisions.iter().all(|count| *count > 0) && last.faults > 0;
+    match flatness.is_flat() && were_asked && wrong.is_empty() {
+        true => Ok(told),
+        false => Err(told),
+    }
+}
+
+/// Waits until so long after the start, or the end.
+fn wait(load: &Load, start: Instant, until: Duration) {
+    while load.goes_on() && start.elapsed() < until {
+        thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+/// Lets something go wrong, again and again.
+fn fail(load: &Load, tally: &Tally, (redis, daemon): (&RedisServer, &Daemon)) {
+    let start = now();
+    for (number, fault) in (0..).zip(FAULTS.into_iter().cycle()) {
+        // The first comes soon, so that a short run has one.
+        wait(load, start, APART * number + LASTS);
+        if !load.goes_on() {
+            return;
+        }
+        tally.is_faulty.store(true, Ordering::Relaxed);
+        tally.faults.fetch_add(1, Ordering::Relaxed);
+        fault.begin(redis);
+        wait(load, start, APART * number + 2 * LASTS);
+        fault.end(redis);
+        let is_back = catch_unwind(AssertUnwindSafe(|| {
+            wait_until("the store is back", BACK_WITHIN, || !daemon.is_degraded());
+        }));
+        if is_back.is_err() {
+            load.tell(&format!("{fault:?}: the daemon does not get over it"));
+        }
+        tally.is_faulty.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Tally {
+    /// Judges an answer: whoever is denied was to be.
+    fn judge(&self, mode: usize, is_allowed: bool) -> Result<(), String> {
+        if is_allowed {
+            return Ok(());
+        }
+        if mode != DENY {
+            return Err(format!("{} was denied", MODES[mode]));
+        }
+        let otherwise = usize::from(!self.is_faulty.load(Ordering::Relaxed));
+        self.denied[otherwise].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+const fn mode(made: u64) -> usize {
+    (made % 3) as usize
+}
+
+fn ask_redis(load: &Load, tally: &Tally, (address, seed): (SocketAddr, u64)) {
+    let mut socket = http::connect(address);
+    let reading = socket.try_clone().map(BufReader::new);
+    let Ok(mut reading) = reading else { return load.tell(&"RESP: no socket") };
+    let (start, mut made) = (now(), 0);
+    while load.goes_on() {
+        let about = |number: u64| {
+            format!("TG.CHECK soak {} u{}\r\n", MODES[mode(number)], (number * 7 + seed) % KEYS)
+        };
+        let batch: String = (made..made + BATCH).map(about).collect();
+        let asked = socket.write_all(batch.as_bytes()).and_then(|()| {
+            (made..made + BATCH).try_for_each(|number| {
+                let is_allowed = answer(&mut reading)?;
+                tally.judge(mode(number), is_allowed).map_err(io::Error::other)
+            })
+        });
+        if let Err(error) = asked {
+            return load.tell(&format!("RESP: {error}"));
+        }
+        made += BATCH;
+        load.resp.fetch_add(BATCH, Ordering::Relaxed);
+        load.pace(start, made);
+    }
+}
+
+/// One reply to `TG.CHECK`: five numbers and a name.
+fn answer(reading: &mut impl BufRead) -> io::Result<bool> {
+    let mut lines = Vec::with_capacity(8);
+    for _ in 0..8 {
+        let mut line = String::new();
+        if reading.read_line(&mut line)? == 0 || line.starts_with('-') {
+            return Err(io::Error::other(format!("answered {line:?}")));
+        }
+        lines.push(line);
+    }
+    Ok(lines[1].trim_end() == ":0")
+}
+
+fn ask_http(load: &Load, tally: &Tally, address: SocketAddr) {
+    let Ok(mut connection) = Connection::open(address) else {
+        return load.tell(&"HTTP: no socket");
+    };
+    let (start, mut made) = (now(), 0);
+    while load.goes_on() {
+        let (name, key) = (MODES[mode(made)], made % KEYS);
+        let body = format!(r#"{{"domain":"soak","descriptors":[{{"{name}":"h{key}"}}]}}"#);
+        let judged = match connection.ask("POST /v1/check", &body) {
+            Ok(answer) if [200, 503].contains(&answer.status) => {
+                tally.judge(mode(made), answer.status == 200)
+            }
+            Ok(answer) => Err(format!("{name}: {answer:?}")),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(problem) = judged {
+            return load.tell(&format!("HTTP: {problem}"));
+        }
+        made += 1;
+        load.http.fetch_add(1, Ordering::Relaxed);
+        load.pace(start, made);
+    }
+}
+
+fn ask_grpc(load: &Load, tally: &Tally, address: SocketAddr) {
+    let asked = catch_unwind(AssertUnwindSafe(|| {
+        let (mut client, start, mut made) = (GrpcClient::connect(address), now(), 0);
+        while load.goes_on() {
+            let key = format!("g{}", made % KEYS);
+            let request = RateLimitRequest::one("soak", MODES[mode(made)], &key);
+            let answer = client.should_rate_limit(&request).map_err(|it| format!("{it:?}"));
+            let judged = answer.and_then(|it| tally.judge(mode(made), it.overall_code == 1));
+            if let Err(problem) = judged {
+                return load.tell(&format!("gRPC: {problem}"));
+            }
+            made += 1;
+            load.grpc.fetch_add(1, Ordering::Relaxed);
+            load.pace(start, made);
+        }
+    }));
+    if asked.is_err() {
+        load.tell(&"gRPC: no answer at all");
+    }
+}

@@ -1,0 +1,35 @@
+//! What becomes of requests while something fails: the failure table, on real servers.
+//!
+//! ```text
+//!   case.rs: every row ──▶ course.rs, slow.rs … ──▶ figure.rs: what was measured, and the target
+//!                            node.rs: the layers in front of Redis    load.rs: requests at a rate
+//! ```
+//!
+//! `cargo xtask chaos` measures at length and writes docs/failures.md; the tests run the same for a
+//! moment, where figures that depend on the machine have tenfold slack.
+
+mod case;
+mod counted;
+mod course;
+mod failover;
+mod figure;
+mod fleet;
+mod histogram;
+mod hot_key;
+mod hung;
+mod load;
+mod node;
+mod node_clock;
+mod pace;
+mod places;
+mod process;
+mod refusal;
+mod shard;
+mod slow;
+mod store_clock;
+mod unreachable;
+
+pub use case::{CASES, Case};
+pub use figure::Figure;
+pub use pace::Pace;
+pub use process::run as node_process;

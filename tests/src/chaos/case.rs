@@ -1,0 +1,50 @@
+//! Every row of the failure table that can be measured.
+
+use super::figure::Figure;
+use super::pace::Pace;
+use super::{
+    failover, fleet, hot_key, hung, node_clock, places, refusal, shard, slow, store_clock,
+    unreachable,
+};
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// As the failure table calls it, with a letter if it stands for several.
+    pub id: &'static str,
+    /// What goes wrong.
+    pub outage: &'static str,
+    /// Makes it go wrong, and measures.
+    pub run: fn(&Pace) -> Vec<Figure>,
+}
+
+const fn case(id: &'static str, outage: &'static str, run: fn(&Pace) -> Vec<Figure>) -> Case {
+    Case { id, outage, run }
+}
+
+/// All of them.
+pub const CASES: &[Case] = &[
+    case("F1", "Redis is killed and started again (SIGKILL)", unreachable::killed),
+    case("F1b", "connections are reset, lost, half-closed, cut short, held up", slow::broken),
+    case("F2", "Redis hangs (SIGSTOP)", hung::stopped),
+    case("F2b", "Redis holds back all commands (CLIENT PAUSE)", hung::client_pause),
+    case("F3", "three of ten replies come 20 ms late", slow::lossy),
+    case("F4", "one node of a cluster hangs (SIGSTOP)", shard::hangs),
+    case("F5", "failover to a replica that missed the last writes", failover::loses_writes),
+    case("F5b", "Redis forgets its scripts (SCRIPT FLUSH), every 50 ms", failover::loses_scripts),
+    case("F6", "split brain: both sides are primary", failover::splits),
+    case("F7", "the clock of a node is set by an hour, to and fro", node_clock::steps),
+    case("F8", "the clock of Redis is set by an hour, to and fro", store_clock::steps),
+    case("F9", "a process that holds 100 places in flight is killed", places::holder_dies),
+    case("F10", "8 processes, one killed 4 times a second, leased tier", fleet::crashes),
+    case("F12", "Redis answers and refuses, when the daemon starts", refusal::at_start),
+    case("F12b", "Redis is full, while the daemon runs", refusal::under_load),
+    case("F13", "Redis is back, and all come at once", unreachable::herd),
+    case("F14", "one key at ten times its limit on 8 nodes, exact tier", hot_key::exact),
+    case("F14b", "one key at ten times its limit in 8 processes, leased tier", fleet::overload),
+    case("F14c", "one key at its limit in 8 processes, leased tier", fleet::at_the_limit),
+    case("F22", "every reply comes after its deadline", slow::late),
+    case("F23", "8 processes, one stopped (SIGSTOP) at a time, leased tier", fleet::suspended),
+    case("F23b", "8 processes killed and stopped at random, leased tier", fleet::leased),
+    case("F23c", "8 processes killed and stopped at random, exact tier", fleet::exact),
+];

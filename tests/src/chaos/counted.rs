@@ -1,0 +1,113 @@
+//! A store that counts what it is asked, by the time of asking: the load that comes through.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::store::redis::RedisStore;
+use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::{Decision, Explanation, Timestamp};
+use tokio::time::Instant;
+
+/// How long one count lasts.
+const BIN: Duration = Duration::from_millis(250);
+/// Twenty minutes; what comes later counts into the last.
+const BINS: usize = 4_800;
+
+/// A store, and how often it was asked.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    store: RedisStore,
+    sent: Arc<Sent>,
+}
+
+/// Charges that were sent, by when.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    start: Instant,
+    bins: Box<[AtomicU64]>,
+}
+
+impl Sent {
+    pub(crate) fn total(&self) -> u64 {
+        self.bins.iter().map(|bin| bin.load(Ordering::Relaxed)).sum()
+    }
+
+    fn add(&self, charges: usize) {
+        let bin = self.start.elapsed().as_nanos() / BIN.as_nanos();
+        let bin = usize::try_from(bin).unwrap_or(BINS).min(BINS - 1);
+        self.bins[bin].fetch_add(charges as u64, Ordering::Relaxed);
+    }
+
+    /// Whole bins of a time.
+    fn between(&self, from: Instant, to: Instant) -> Vec<u64> {
+        let bin = |at: Instant| (at - self.start).as_nanos() / BIN.as_nanos();
+        let range = bin(from) + 1..bin(to);
+        let counts = range.map(|bin| {
+            self.bins[usize::try_from(bin).unwrap_or(BINS).min(BINS - 1)].load(Ordering::Relaxed)
+        });
+        counts.collect()
+    }
+
+    /// How many times the usual load of one time is the highest of another.
+    pub(crate) fn peak(&self, usual: [Instant; 2], busy: [Instant; 2]) -> f64 {
+        let usual = self.between(usual[0], usual[1]);
+        let mean = usual.iter().sum::<u64>() as f64 / usual.len().max(1) as f64;
+        let highest = self.between(busy[0], busy[1]).into_iter().max().unwrap_or(0);
+        highest as f64 / mean.max(1.0)
+    }
+}
+
+impl Counted {
+    pub(crate) fn new(store: RedisStore) -> (Self, Arc<Sent>) {
+        let bins = (0..BINS).map(|_| AtomicU64::new(0)).collect();
+        let sent = Arc::new(Sent { start: Instant::now(), bins });
+        (Self { store, sent: Arc::clone(&sent) }, sent)
+    }
+}
+
+impl Store for Counted {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        self.sent.add(charges.len());
+        self.store.decide(now, charges, decisions).await
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        self.sent.add(charges.len());
+        self.store.decide_each(now, charges, decisions).await
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Explanation, StoreError> {
+        self.store.explain(now, charge).await
+    }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        self.store.endpoint(charge)
+    }
+
+    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        self.store.ready(now, charge)
+    }
+
+    fn limits_changed(&self) {
+        self.store.limits_changed();
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.store.clock(local)
+    }
+}

@@ -1,0 +1,183 @@
+//! What was measured, and what it should have been.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How much more a time or a wait may be on a machine that is busy with other tests.
+const SLACK: f64 = 10.0;
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// What has to hold.
+    pub behaviour: String,
+    measured: f64,
+    target: Target,
+    unit: Unit,
+    firmness: Firmness,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+    /// It is told for itself.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Unit {
+    Count,
+    Millis,
+    Percent,
+    MiB,
+    Times,
+}
+
+/// Where a target has to be met.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Firmness {
+    /// On every machine.
+    Always,
+    /// On a busy machine, with tenfold slack.
+    Slack,
+    /// On an idle machine only.
+    Idle,
+}
+
+impl Figure {
+    fn new(behaviour: impl Into<String>, measured: f64, most: f64, unit: Unit) -> Self {
+        let (behaviour, target) = (behaviour.into(), Target::AtMost(most));
+        Self { behaviour, measured, target, unit, firmness: Firmness::Always }
+    }
+
+    /// No more than this, wherever it runs.
+    pub(crate) fn count(behaviour: impl Into<String>, measured: u64, most: u64) -> Self {
+        Self::new(behaviour, measured as f64, most as f64, Unit::Count)
+    }
+
+    /// None, wherever it runs.
+    pub(crate) fn none(behaviour: impl Into<String>, measured: u64) -> Self {
+        Self::count(behaviour, measured, 0)
+    }
+
+    /// No longer than this; on a busy machine ten times as long.
+    pub(crate) fn time(behaviour: impl Into<String>, measured: Duration, most: Duration) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        let new = Self::new(behaviour, millis(measured), millis(most), Unit::Millis);
+        Self { firmness: Firmness::Slack, ..new }
+    }
+
+    /// No greater share than this many hundredths.
+    pub(crate) fn percent(behaviour: impl Into<String>, share: f64, most: f64) -> Self {
+        Self::new(behaviour, 100.0 * share, most, Unit::Percent)
+    }
+
+    /// No more MiB than this.
+    pub(crate) fn mebibytes(behaviour: impl Into<String>, measured: f64, most: f64) -> Self {
+        Self::new(behaviour, measured, most, Unit::MiB)
+    }
+
+    /// No more than so many times.
+    pub(crate) fn times(behaviour: impl Into<String>, measured: f64, most: f64) -> Self {
+        Self::new(behaviour, measured, most, Unit::Times)
+    }
+
+    /// No less than so much.
+    pub(crate) fn at_least(self) -> Self {
+        let target = match self.target {
+            Target::AtMost(bound) => Target::AtLeast(bound),
+            other => other,
+        };
+        Self { target, ..self }
+    }
+
+    /// Nothing is demanded: it is worth knowing.
+    pub(crate) fn told(self) -> Self {
+        Self { target: Target::None, ..self }
+    }
+
+    /// On a busy machine it may be ten times as much.
+    pub(crate) fn roughly(self) -> Self {
+        Self { firmness: Firmness::Slack, ..self }
+    }
+
+    /// A busy machine says nothing about it.
+    pub(crate) fn when_idle(self) -> Self {
+        Self { firmness: Firmness::Idle, ..self }
+    }
+
+    /// Whether it is what it should be.
+    pub fn is_met(&self) -> bool {
+        self.is_met_within(1.0)
+    }
+
+    /// Whether it is what it should be on a machine that does other things meanwhile.
+    pub fn holds_on_a_busy_machine(&self) -> bool {
+        match self.firmness {
+            Firmness::Always => self.is_met(),
+            Firmness::Slack => self.is_met_within(SLACK),
+            Firmness::Idle => true,
+        }
+    }
+
+    fn is_met_within(&self, slack: f64) -> bool {
+        match self.target {
+            Target::AtMost(most) => self.measured <= most * slack,
+            Target::AtLeast(least) => self.measured * slack >= least,
+            Target::None => true,
+        }
+    }
+
+    /// As it stands in the table: what was measured, the target, and whether it is met.
+    pub fn cells(&self) -> [String; 3] {
+        let show = |value: f64| Shown(value, self.unit).to_string();
+        let (target, bound) = match self.target {
+            Target::AtMost(0.0) => ("0".to_owned(), 0.0),
+            Target::AtMost(most) => (format!("≤ {}", show(most)), most),
+            Target::AtLeast(least) => (format!("≥ {}", show(least)), least),
+            Target::None => ("–".to_owned(), 0.0),
+        };
+        let met = match (self.target, self.is_met()) {
+            (Target::None, _) => "–".to_owned(),
+            (_, true) => "yes".to_owned(),
+            (_, false) => format!("no, off by {}", show((self.measured - bound).abs())),
+        };
+        [show(self.measured), target, met]
+    }
+}
+
+struct Shown(f64, Unit);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(value, unit) = *self;
+        match unit {
+            Unit::Count => write!(f, "{value:.0}"),
+            Unit::Millis if value >= 10_000.0 => write!(f, "{:.1} s", value / 1e3),
+            Unit::Millis if value >= 10.0 => write!(f, "{value:.0} ms"),
+            Unit::Millis => write!(f, "{value:.2} ms"),
+            Unit::Percent => write!(f, "{value:.1} %"),
+            Unit::MiB => write!(f, "{value:.1} MiB"),
+            Unit::Times => write!(f, "{value:.2} ×"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_is_off_says_by_how_much() {
+        let ms = Duration::from_millis;
+        let late = Figure::time("late", ms(70), ms(50));
+        assert_eq!(late.cells(), ["70 ms", "≤ 50 ms", "no, off by 20 ms"]);
+        assert!(!late.is_met() && late.holds_on_a_busy_machine());
+        assert!(!Figure::none("errors", 1).holds_on_a_busy_machine());
+        let used = Figure::percent("used", 0.97, 99.0).at_least();
+        assert_eq!(used.cells(), ["97.0 %", "≥ 99.0 %", "no, off by 2.0 %"]);
+        assert!(Figure::count("told", 7, 0).told().is_met());
+        assert!(Figure::times("peak", 9.0, 1.5).when_idle().holds_on_a_busy_machine());
+    }
+}

@@ -1,0 +1,44 @@
+//! F2: the store is there and does not answer.
+
+use std::time::Duration;
+
+use super::course::{Course, Plan};
+use super::figure::Figure;
+use super::pace::Pace;
+use crate::servers::RedisServer;
+
+/// F2, FM-04, TT-08: stopped in its tracks.
+pub(crate) fn stopped(pace: &Pace) -> Vec<Figure> {
+    let server = RedisServer::start();
+    let plan = Plan { outage: pace.hang, ..Plan::of(pace) };
+    let course = Course::run(plan, &server, RedisServer::pause, RedisServer::resume);
+    let mut figures = vec![course.waits(plan), course.growth()];
+    figures.extend(course.answers());
+    figures.extend(course.recovery());
+    figures
+}
+
+/// F2: `CLIENT PAUSE`, which holds back every command.
+pub(crate) fn client_pause(pace: &Pace) -> Vec<Figure> {
+    let server = RedisServer::start();
+    // It ends by itself, should nobody end it.
+    let longest = (pace.outage + Duration::from_secs(60)).as_millis().to_string();
+    let plan = Plan::of(pace);
+    let course = Course::run(
+        plan,
+        &server,
+        |server| {
+            server.command(&["CLIENT", "PAUSE", &longest, "ALL"]);
+        },
+        |server| {
+            // It may be that a pause holds back its own end as well, and starting again does not.
+            if server.try_command(&["CLIENT", "UNPAUSE"]).is_err() {
+                server.restart();
+            }
+        },
+    );
+    let mut figures = vec![course.waits(plan)];
+    figures.extend(course.answers());
+    figures.extend(course.recovery());
+    figures
+}

@@ -1,0 +1,181 @@
+//! Requests that come at a rate, whether or not they are answered, and what they were told.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::histogram::Histogram;
+use super::node::{PATIENCE, Told};
+
+/// Between two bursts of requests; a slow load has single ones, further apart.
+const TICK: Duration = Duration::from_millis(2);
+/// The most requests under way; beyond that none are made, for nobody would wait so long.
+const MAX_UNDER_WAY: usize = 8_192;
+/// The kinds of requests that are told apart.
+pub(crate) const KINDS: usize = 4;
+
+/// Which part of a case it is: what was asked then is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing is wrong.
+    Before,
+    /// Something is, and nobody knows yet.
+    Unnoticed,
+    /// It is known.
+    Outage,
+    /// What was wrong is mended.
+    Mended,
+    /// All is as before.
+    After,
+}
+
+const PHASES: [Phase; 5] =
+    [Phase::Before, Phase::Unnoticed, Phase::Outage, Phase::Mended, Phase::After];
+
+/// What one request was told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) kind: usize,
+    pub(crate) answer: Told,
+}
+
+/// What those were told who asked in one phase.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) times: Histogram,
+    kind_times: [Histogram; KINDS],
+    /// By their kind.
+    pub(crate) allowed: [AtomicU64; KINDS],
+    pub(crate) denied: [AtomicU64; KINDS],
+    /// Those whom the store has answered.
+    pub(crate) by_store: [AtomicU64; KINDS],
+    errors: AtomicU64,
+    /// Those who waited for the whole deadline.
+    waited: AtomicU64,
+}
+
+impl Log {
+    /// What 99 of a hundred of a kind took no longer than.
+    pub(crate) fn times_of(&self, kind: usize) -> Duration {
+        self.kind_times[kind].within(990)
+    }
+
+    fn add(&self, asked: Asked, took: Duration, deadline: Duration) {
+        self.times.add(took);
+        self.kind_times[asked.kind].add(took);
+        let count = match asked.answer {
+            Told::Allowed(_) => &self.allowed[asked.kind],
+            Told::Denied(_) => &self.denied[asked.kind],
+            Told::Nothing => &self.errors,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        if asked.answer.is_by_store() {
+            self.by_store[asked.kind].fetch_add(1, Ordering::Relaxed);
+        }
+        if took >= deadline {
+            self.waited.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    phase: AtomicUsize,
+    logs: [Log; PHASES.len()],
+    stops: AtomicBool,
+    deadline: Duration,
+}
+
+/// Requests that come until they are stopped.
+#[derive(Debug)]
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    under_way: Arc<Semaphore>,
+    runtime: Handle,
+}
+
+impl Load {
+    /// Asks so many times a second, of a store with this deadline.
+    pub(crate) fn start<A, F>(runtime: &Handle, (rate, deadline): (u32, Duration), ask: A) -> Self
+    where
+        A: Fn(u64) -> F + Send + Sync + 'static,
+        F: Future<Output = Asked> + Send + 'static,
+    {
+        let (phase, stops) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let logs = std::array::from_fn(|_| Log::default());
+        let shared = Arc::new(Shared { phase, logs, stops, deadline });
+        let under_way = Arc::new(Semaphore::new(MAX_UNDER_WAY));
+        let load = Self {
+            shared: Arc::clone(&shared),
+            under_way: Arc::clone(&under_way),
+            runtime: runtime.clone(),
+        };
+        let tick = TICK.max(Duration::from_secs(1) / rate.max(1));
+        let per_tick = (f64::from(rate) * tick.as_secs_f64()).round() as u64;
+        runtime.spawn(async move {
+            let (mut tick, mut number) = (interval(tick), 0);
+            // A machine that was held up does not make up for it: that would be another load.
+            tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            while !shared.stops.load(Ordering::Relaxed) {
+                tick.tick().await;
+                for _ in 0..per_tick {
+                    let Ok(place) = Arc::clone(&under_way).try_acquire_owned() else { break };
+                    let (asked, shared) = (ask(number), Arc::clone(&shared));
+                    tokio::spawn(async move {
+                        let phase = shared.phase.load(Ordering::Relaxed);
+                        let start = Instant::now();
+                        let told = asked.await;
+                        shared.logs[phase].add(told, start.elapsed(), shared.deadline);
+                        drop(place);
+                    });
+                    number += 1;
+                }
+            }
+        });
+        load
+    }
+
+    /// From now on it is this phase; returns when that was.
+    pub(crate) fn enter(&self, phase: Phase) -> Instant {
+        self.shared.phase.store(phase as usize, Ordering::Relaxed);
+        Instant::now()
+    }
+
+    pub(crate) fn log(&self, phase: Phase) -> &Log {
+        &self.shared.logs[phase as usize]
+    }
+
+    /// Requests that were told an error, in every phase.
+    pub(crate) fn errors(&self) -> u64 {
+        self.shared.logs.iter().map(|log| log.errors.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Those of some phases who waited for the whole deadline.
+    pub(crate) fn waited(&self, phases: &[Phase]) -> u64 {
+        phases.iter().map(|phase| self.log(*phase).waited.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Those of a kind who were let in, in every phase.
+    pub(crate) fn allowed(&self, kind: usize) -> u64 {
+        self.shared.logs.iter().map(|log| log.allowed[kind].load(Ordering::Relaxed)).sum()
+    }
+
+    /// Stops asking, and waits for all who have asked.
+    pub(crate) fn stop(&self) {
+        self.shared.stops.store(true, Ordering::Relaxed);
+        let all = self.under_way.acquire_many(MAX_UNDER_WAY as u32);
+        let ended =
+            self.runtime.block_on(async { tokio::time::timeout(PATIENCE, all).await.is_ok() });
+        assert!(ended, "somebody waits for ever");
+    }
+}
+
+/// What a counter says.
+pub(crate) fn read(count: &AtomicU64) -> u64 {
+    count.load(Ordering::Relaxed)
+}

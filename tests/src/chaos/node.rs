@@ -1,0 +1,240 @@
+//! A node: the layers in front of Redis as the daemon puts them together, in this process.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::Clock;
+use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::store::Basis;
+use tidegate::store::breaker::{Breaker, CircuitReport, CircuitState};
+use tidegate::store::deny_cache::DenyCache;
+use tidegate::store::fallback::{Fallback, FallbackConfig, FallbackStats};
+use tidegate::store::lease::Lease;
+use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::store::shards::Shards;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::counted::{Counted, Sent};
+use super::load::{Asked, Load};
+
+/// What never takes as long on any machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at a circuit, so that times are told to half a millisecond.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
+const DOMAIN: &str = "chaos";
+
+/// What stands before Redis. The order is argued in ADR 17.
+type Stack = Fallback<Lease<Shards<DenyCache<Breaker<Counted>>>>>;
+
+/// A node of its own runtime.
+#[derive(Debug)]
+pub(crate) struct Node {
+    // Before the runtime, for it has work in there.
+    limiter: PolicyLimiter<Stack>,
+    pub(crate) sent: Arc<Sent>,
+    runtime: Runtime,
+}
+
+/// How a node is set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) url: &'a str,
+    /// Under `descriptors`.
+    pub(crate) rules: &'a str,
+    pub(crate) deadline: Duration,
+    pub(crate) nodes: u32,
+}
+
+/// A policy with these rules.
+pub(crate) fn policy_text(rules: &str) -> String {
+    format!("domain: {DOMAIN}\ndescriptors:\n{rules}")
+}
+
+impl Node {
+    pub(crate) fn start(setup: Setup<'_>) -> Self {
+        let mut runtime = Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().expect("a runtime");
+        let clock = Clock::default();
+        let (store, sent) = runtime.block_on(async {
+            let config = RedisConfig::new(setup.url).expect("an address").deadline(setup.deadline);
+            let config = config.settles_after(Duration::ZERO);
+            let store = RedisStore::connect(config).await;
+            let store = store.unwrap_or_else(|error| panic!("{error}"));
+            let (store, sent) = Counted::new(store);
+            let store = Breaker::new(store, clock.clone());
+            let nodes = setup.nodes.try_into().expect("at least one");
+            let config = FallbackConfig { nodes, ..FallbackConfig::default() };
+            let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
+            let store = Fallback::start(store, config, clock.clone()).expect("address space");
+            (store, sent)
+        });
+        let text = policy_text(setup.rules);
+        let loaded = Policy::load(&[("policy.yaml", &*text)], Merging::Refuse);
+        let policy = loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings));
+        Self { limiter: PolicyLimiter::new(policy, store, clock), sent, runtime }
+    }
+
+    /// Asks at this rate; what is asked with which number says `about`.
+    pub(crate) fn load(
+        &self,
+        rate: u32,
+        deadline: Duration,
+        about: impl Fn(u64) -> About + Send + Sync + 'static,
+    ) -> Load {
+        let asker = self.asker();
+        Load::start(self.runtime.handle(), (rate, deadline), move |number| {
+            let (asker, about) = (asker.clone(), about(number));
+            async move {
+                let answer = asker.ask(about.key, &about.value).await;
+                Asked { kind: about.kind, answer }
+            }
+        })
+    }
+
+    /// What can be asked from tasks.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker(self.limiter.clone())
+    }
+
+    /// Runs this beside what the node does.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        self.runtime.spawn(work)
+    }
+
+    /// Asks about somebody, and waits.
+    pub(crate) fn check(&self, key: &str, value: &str) -> Answer {
+        let answer = self.runtime.block_on(ask(&self.limiter, key, value, false));
+        answer.expect("a store that is away is no error")
+    }
+
+    /// Asks many times at once, and says what each was told.
+    pub(crate) fn check_at_once(&self, abouts: Vec<About>) -> Vec<Told> {
+        let asked = abouts.into_iter().map(|about| {
+            let asker = self.asker();
+            async move { asker.ask(about.key, &about.value).await }
+        });
+        self.runtime.block_on(futures_util::future::join_all(asked))
+    }
+
+    /// What is left, without taking any.
+    pub(crate) fn remaining(&self, key: &str, value: &str) -> u64 {
+        let answer = self.runtime.block_on(ask(&self.limiter, key, value, true));
+        let answer = answer.expect("a store that is away is no error");
+        answer.parts()[0].decision.expect("decided").remaining
+    }
+
+    fn lease(&self) -> &Lease<Shards<DenyCache<Breaker<Counted>>>> {
+        self.limiter.store().store()
+    }
+
+    /// Gives back what was taken ahead and not spent.
+    pub(crate) fn give_back(&self) {
+        self.runtime.block_on(self.lease().give_back());
+    }
+
+    pub(crate) fn circuits(&self) -> Vec<CircuitReport> {
+        self.lease().store().store().store().circuits()
+    }
+
+    pub(crate) fn trips(&self) -> u64 {
+        self.circuits().iter().map(|circuit| circuit.trips).sum()
+    }
+
+    pub(crate) fn stats(&self) -> FallbackStats {
+        self.limiter.store().stats()
+    }
+
+    /// The time at which some circuit was first seen to be so, from now on.
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(CircuitState) -> bool) -> Instant {
+        let start = Instant::now();
+        loop {
+            if self.circuits().iter().any(|circuit| is_so(circuit.state)) {
+                return Instant::now();
+            }
+            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
+            std::thread::park_timeout(BETWEEN_LOOKS);
+        }
+    }
+
+    /// The time at which no circuit was open any more.
+    pub(crate) fn until_closed(&self) -> Instant {
+        let start = Instant::now();
+        while self.circuits().iter().any(|circuit| circuit.state != CircuitState::Closed) {
+            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for the store");
+            std::thread::park_timeout(BETWEEN_LOOKS);
+        }
+        Instant::now()
+    }
+}
+
+/// A handle to a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Asker(PolicyLimiter<Stack>);
+
+impl Asker {
+    pub(crate) async fn ask(&self, key: &str, value: &str) -> Told {
+        Told::of(ask(&self.0, key, value, false).await)
+    }
+}
+
+/// Who is asked about.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    /// Under which it is counted.
+    pub(crate) kind: usize,
+    pub(crate) key: &'static str,
+    pub(crate) value: String,
+}
+
+/// What somebody was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Allowed(Basis),
+    Denied(Basis),
+    /// An error: what no caller should ever see.
+    Nothing,
+}
+
+impl Told {
+    fn of(answer: Result<Answer, tidegate::policy::CheckError>) -> Self {
+        match answer {
+            Ok(answer) if answer.is_allowed() => Self::Allowed(answer.basis()),
+            Ok(answer) => Self::Denied(answer.basis()),
+            Err(_) => Self::Nothing,
+        }
+    }
+
+    pub(crate) const fn is_allowed(self) -> bool {
+        matches!(self, Self::Allowed(_))
+    }
+
+    pub(crate) const fn is_by_store(self) -> bool {
+        matches!(self, Self::Allowed(Basis::Store) | Self::Denied(Basis::Store))
+    }
+}
+
+async fn ask(
+    limiter: &PolicyLimiter<Stack>,
+    key: &str,
+    value: &str,
+    peeks: bool,
+) -> Result<Answer, tidegate::policy::CheckError> {
+    let entries = [Entry { key, value }];
+    let descriptors = [Descriptor::new(&entries)];
+    let request = Request { domain: DOMAIN, descriptors: &descriptors, hits: None };
+    match peeks {
+        true => limiter.peek(&request).await,
+        false => limiter.check(&request).await,
+    }
+}
+
+/// Lets so much time pass, whatever wakes this thread.
+pub(crate) fn let_pass(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::thread::park_timeout(time.saturating_sub(start.elapsed()));
+    }
+}

@@ -1,0 +1,54 @@
+//! F9: whoever holds places in flight dies.
+
+use std::time::Duration;
+
+use tidegate::Scope;
+use tokio::time::Instant;
+
+use super::figure::Figure;
+use super::node::{PATIENCE, let_pass};
+use super::pace::Pace;
+use crate::clients::{self, Client};
+use crate::servers::{RedisServer, our_program};
+
+const PLACES: u64 = 100;
+/// Asks the server for its time and counts in one go: places whose lease has not ended.
+const COUNT: &str = "local time = redis.call('TIME')
+    local now = string.format('(%.0f', time[1] * 1000000 + time[2])
+    return redis.call('ZCOUNT', KEYS[1], now, '+inf')";
+
+/// F9: a hundred places of a process that is killed.
+pub(crate) fn holder_dies(pace: &Pace) -> Vec<Figure> {
+    let (server, program) = (RedisServer::start(), our_program("redis_client"));
+    let limit = format!("in_flight:{PLACES}:{}", pace.lease.as_micros());
+    let key = format!("tg:{}:{{job}}", Scope::new(&limit, &clients::limit(&limit)));
+    let in_use = || -> u64 {
+        let count = server.command(&["EVAL", COUNT, "1", &key]);
+        redis::from_redis_value(count).expect("a count")
+    };
+    let (url, limit, places) = (server.url(), format!("limit={limit}"), format!("places={PLACES}"));
+    let program = program.display().to_string();
+    let mut holder = Client::start(&program, &["hold", &url, &limit, "key=job", &places]);
+    holder.say("take");
+    let mut most = holder.number("held");
+    // Long enough that leases were renewed.
+    let start = Instant::now();
+    while start.elapsed() < pace.lease * 3 / 2 {
+        most = most.max(in_use());
+        let_pass(Duration::from_millis(10));
+    }
+    let kept = in_use();
+    holder.kill();
+    let killed = Instant::now();
+    while in_use() > 0 {
+        assert!(killed.elapsed() < PATIENCE, "places are never given back");
+        let_pass(Duration::from_millis(5));
+    }
+    let half = Duration::from_millis(500);
+    let behaviour = format!("all {PLACES} places free, from its death: lease + 0.5 s");
+    vec![
+        Figure::time(behaviour, killed.elapsed(), pace.lease + half),
+        Figure::count("places in use at the most", most, PLACES),
+        Figure::count("places that a living holder keeps", kept, PLACES).at_least(),
+    ]
+}

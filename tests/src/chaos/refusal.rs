@@ -1,0 +1,124 @@
+//! F12: the store answers, and refuses.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::figure::Figure;
+use super::node::{PATIENCE, let_pass, policy_text};
+use super::pace::Pace;
+use crate::http;
+use crate::servers::{Builder, Daemon, DaemonSetup, RedisServer, our_program};
+
+const RULES: &str = "
+  - {key: allow, rate: 100/year, on_store_failure: allow}
+";
+/// What is found within it.
+const SOON: Duration = Duration::from_secs(1);
+/// What `allow` lets in of a limit of 100 whose store refuses: what `local` does.
+const SHARE: u64 = 150;
+
+fn setup<'a>(program: &'a std::path::Path, policy: &'a str, store: &'a str) -> DaemonSetup<'a> {
+    DaemonSetup {
+        program,
+        policy,
+        store,
+        settings: &[("TIDEGATE__STORE__DEADLINE", "1s")],
+        has_fake_clock: false,
+    }
+}
+
+/// How long until a daemon says what is wrong with its store, by not starting.
+fn found_at_start(server: &RedisServer, word: &str) -> Duration {
+    let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());
+    let start = Instant::now();
+    match Daemon::try_start(setup(&program, &policy, &store)) {
+        Err(log) => assert!(log.contains(word), "it does not say {word}:\n{log}"),
+        Ok(daemon) => panic!("it started all the same:\n{}", daemon.log_tail()),
+    }
+    start.elapsed()
+}
+
+/// F12: found when the daemon starts.
+pub(crate) fn at_start(_: &Pace) -> Vec<Figure> {
+    let plain = RedisServer::builder;
+    let locked = plain().start();
+    locked.command(&["CONFIG", "SET", "requirepass", "secret"]);
+    let full = plain().arg("maxmemory", "1").arg("maxmemory-policy", "noeviction").start();
+    let narrow = plain().start();
+    narrow.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+    let primary = plain().start();
+    let replica: Builder = plain().arg("replicaof", &format!("127.0.0.1 {}", primary.port()));
+    let replica = replica.start();
+    let cases: [(&str, &RedisServer, &str); 4] = [
+        ("a missing password (NOAUTH)", &locked, "password"),
+        ("a missing right (NOPERM)", &narrow, "ACL SETUSER"),
+        ("no memory (OOM)", &full, "maxmemory"),
+        ("a replica (READONLY)", &replica, "replica"),
+    ];
+    let measure = |(what, server, word): (&str, &RedisServer, &str)| {
+        Figure::time(format!("{what}: found at the start"), found_at_start(server, word), SOON)
+    };
+    cases.into_iter().map(measure).collect()
+}
+
+/// F12, FM-02: found while the daemon runs.
+pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
+    let server = RedisServer::start();
+    let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());
+    let daemon = Daemon::start(setup(&program, &policy, &store));
+    let address = daemon.door("HTTP");
+    let mut connection = http::Connection::open(address).expect("it listens");
+    let body = r#"{"domain": "chaos", "descriptors": [{"allow": "all"}]}"#;
+    let mut ask = || connection.ask("POST /v1/check", body).expect("an answer").status;
+    assert_eq!(ask(), 200);
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let full = Instant::now();
+    let (mut let_in, mut errors) = (0, 0);
+    loop {
+        let status = ask();
+        let_in += u64::from(status == 200);
+        errors += u64::from(![200, 429].contains(&status));
+        if daemon.admin("/readyz").status == 503 {
+            break;
+        }
+        assert!(full.elapsed() < PATIENCE, "nobody notices");
+    }
+    let noticed = full.elapsed();
+    for _ in 0..400 {
+        let status = ask();
+        let_in += u64::from(status == 200);
+        errors += u64::from(![200, 429].contains(&status));
+    }
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let mended = Instant::now();
+    // What was refused lately keeps it from being ready for ten seconds; decisions are not kept.
+    let_pass(Duration::from_millis(50));
+    let by_store = comes_back(&mut ask, &daemon);
+    vec![
+        Figure::time("no memory: not ready any more", noticed, SOON),
+        Figure::none("errors that callers see", errors),
+        Figure::count("`allow`, limit 100: let in while it refuses", let_in, SHARE),
+        Figure::time("decided by the store again, from when it is mended", by_store - mended, SOON),
+    ]
+}
+
+/// When the store decides again: what was let in has been booked, so that it denies.
+fn comes_back(ask: &mut impl FnMut() -> u16, daemon: &Daemon) -> Instant {
+    let count = || {
+        let metrics = daemon.admin("/metrics").body;
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("tidegate_store_errors_total{kind=\"refused\"} "));
+        line.and_then(|count| count.trim().parse::<f64>().ok()).expect("it is counted")
+    };
+    let start = Instant::now();
+    loop {
+        let before = count();
+        ask();
+        if count() <= before {
+            return Instant::now();
+        }
+        assert!(start.elapsed() < PATIENCE, "it is never asked again");
+    }
+}

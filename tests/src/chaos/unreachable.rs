@@ -1,0 +1,27 @@
+//! F1, F13: the store dies under load and is started again.
+
+use std::time::Duration;
+
+use super::course::{Course, Plan};
+use super::figure::Figure;
+use super::pace::Pace;
+use crate::servers::RedisServer;
+
+/// F1, FM-01 to FM-04: killed, as a crash would.
+pub(crate) fn killed(pace: &Pace) -> Vec<Figure> {
+    let server = RedisServer::start();
+    let course = Course::run(Plan::of(pace), &server, RedisServer::kill, RedisServer::restart);
+    let trip =
+        Figure::time("until nobody waits any more", course.trip(), Duration::from_millis(50));
+    let mut figures = vec![trip];
+    figures.extend(course.answers());
+    figures.extend(course.recovery());
+    figures
+}
+
+/// F13: all come back at once.
+pub(crate) fn herd(pace: &Pace) -> Vec<Figure> {
+    let server = RedisServer::start();
+    let plan = Plan { rate: pace.herd, ..Plan::of(pace) };
+    Course::run(plan, &server, RedisServer::kill, RedisServer::restart).recovery()
+}

@@ -1,0 +1,146 @@
+//! The daemon as users run it: `tidegate serve` in a process of its own.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::clock::FakeClock;
+use super::folder::Folder;
+use super::process::Process;
+use super::waiting::comes_true;
+use crate::http;
+
+/// It starts in a tenth of a second; a machine that builds at the same time needs longer.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A daemon on the loopback, ended and removed when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    // Dropped first: a folder whose daemon still writes cannot be removed.
+    process: Process,
+    clock: Option<FakeClock>,
+    folder: Folder,
+    doors: Vec<(String, SocketAddr)>,
+}
+
+/// How a daemon is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct DaemonSetup<'a> {
+    /// The program.
+    pub program: &'a Path,
+    /// The text of its policy.
+    pub policy: &'a str,
+    /// Where its state is: `memory` or an address.
+    pub store: &'a str,
+    /// Settings, by the names of their variables.
+    pub settings: &'a [(&'a str, &'a str)],
+    /// Whether its wall clock can be stepped.
+    pub has_fake_clock: bool,
+}
+
+impl Daemon {
+    /// Starts it and returns once it listens.
+    ///
+    /// # Panics
+    /// With its log, if it does not start.
+    pub fn start(setup: DaemonSetup<'_>) -> Self {
+        Self::try_start(setup).unwrap_or_else(|log| panic!("the daemon did not start:\n{log}"))
+    }
+
+    /// The same; what it printed if it ended instead.
+    pub fn try_start(setup: DaemonSetup<'_>) -> Result<Self, String> {
+        let folder = Folder::create();
+        let policy = folder.write("policy.yaml", setup.policy).display().to_string();
+        let any = "127.0.0.1:0";
+        let arguments = ["serve", "--resp", any, "--http", any, "--grpc", any, "--admin", any];
+        let rest = ["--config", &policy, "--store", setup.store];
+        let arguments: Vec<String> =
+            arguments.into_iter().chain(rest).map(ToOwned::to_owned).collect();
+        let clock = setup.has_fake_clock.then(|| FakeClock::create(&folder));
+        let mut variables = clock.as_ref().map(FakeClock::variables).unwrap_or_default();
+        let settings = setup.settings.iter();
+        variables.extend(settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let mut process = Process::start(setup.program, &arguments, &variables, &folder);
+        let mut doors = Vec::new();
+        comes_true(START_LIMIT, || {
+            doors = listeners(&folder.log());
+            doors.len() == 4 || !process.is_running()
+        });
+        if doors.len() < 4 {
+            return Err(folder.log());
+        }
+        Ok(Self { process, clock, folder, doors })
+    }
+
+    /// Where it speaks a protocol: `RESP`, `HTTP`, `gRPC` or `admin`.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn door(&self, protocol: &str) -> SocketAddr {
+        let door = self.doors.iter().find(|(name, _)| name == protocol);
+        door.unwrap_or_else(|| panic!("no door for {protocol}")).1
+    }
+
+    /// A page of the admin port.
+    pub fn admin(&self, path: &str) -> http::Answer {
+        http::get(self.door("admin"), path, "")
+    }
+
+    /// Whether it is asked by everybody, as `/v1/status` tells.
+    pub fn is_degraded(&self) -> bool {
+        self.admin("/v1/status").body.contains("\"degraded\"")
+    }
+
+    /// Stops it in its tracks.
+    pub fn pause(&self) {
+        self.process.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.process.signal(Signal::CONT);
+    }
+
+    /// Moves its wall clock by so many seconds; steps add up.
+    ///
+    /// # Panics
+    /// If it was started without such a clock.
+    pub fn step_clock(&self, seconds: i64) {
+        let Some(clock) = &self.clock else { panic!("it was started without a clock to step") };
+        clock.step(seconds);
+    }
+
+    /// What it takes of the machine's memory.
+    pub fn resident_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
+    }
+
+    /// How many files and sockets it has open.
+    pub fn files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.pid())).map_or(0, Iterator::count)
+    }
+
+    /// False once it has ended by itself.
+    pub fn is_running(&mut self) -> bool {
+        self.process.is_running()
+    }
+
+    /// The end of what it printed.
+    pub fn log_tail(&self) -> String {
+        self.folder.log_tail()
+    }
+}
+
+fn listeners(log: &str) -> Vec<(String, SocketAddr)> {
+    let lines = log.lines().filter_map(|line| {
+        let (protocol, address) = line.strip_prefix("listening for ")?.split_once(" on ")?;
+        Some((protocol.to_owned(), address.parse().ok()?))
+    });
+    lines.collect()
+}

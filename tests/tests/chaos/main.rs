@@ -1,0 +1,144 @@
+//! Every row of the failure table that `cargo xtask chaos` measures, for a moment: what has to hold
+//! holds, and times are within ten times their target.
+
+use tidegate_tests::chaos::{CASES, Figure, Pace};
+
+/// Runs one case, and says every figure of it that is off.
+fn hold(id: &str) {
+    let case = CASES.iter().find(|case| case.id == id);
+    let case = case.unwrap_or_else(|| panic!("there is no case {id}"));
+    let figures = (case.run)(&Pace::SHORT);
+    let show = |figure: &Figure| format!("{}: {}", figure.behaviour, figure.cells().join(", "));
+    for figure in &figures {
+        println!("{id}: {}", show(figure));
+    }
+    let off: Vec<String> =
+        figures.iter().filter(|it| !it.holds_on_a_busy_machine()).map(show).collect();
+    assert!(off.is_empty(), "{id}, {}:\n{}", case.outage, off.join("\n"));
+}
+
+/// FM-01, FM-02, FM-03, FM-05.
+#[test]
+fn f1_a_store_that_is_killed_costs_no_caller_an_error() {
+    hold("F1");
+}
+
+/// FM-02, FM-05.
+#[test]
+fn f1_connections_that_break_in_every_way_are_got_over() {
+    hold("F1b");
+}
+
+/// FM-04, TT-07, TT-08.
+#[test]
+fn f2_a_store_that_hangs_keeps_only_a_few_waiting() {
+    hold("F2");
+}
+
+/// FM-04.
+#[test]
+fn f2_a_store_that_is_paused_keeps_only_a_few_waiting() {
+    hold("F2b");
+}
+
+/// FM-04.
+#[test]
+fn f3_a_store_that_is_slow_now_and_then_adds_no_more_than_the_deadline() {
+    hold("F3");
+}
+
+#[test]
+fn f4_one_node_of_a_cluster_takes_nobody_elses_keys_with_it() {
+    hold("F4");
+}
+
+#[test]
+fn f5_a_replica_that_missed_writes_lets_in_no_more_than_was_lost() {
+    hold("F5");
+}
+
+#[test]
+fn f5_scripts_that_are_forgotten_cost_nobody_anything() {
+    hold("F5b");
+}
+
+/// TT-07.
+#[test]
+fn f6_each_side_of_a_split_keeps_the_limit_for_itself() {
+    hold("F6");
+}
+
+#[test]
+fn f7_the_clock_of_a_node_changes_no_decision() {
+    hold("F7");
+}
+
+#[test]
+fn f8_the_clock_of_the_store_locks_nobody_out() {
+    hold("F8");
+}
+
+#[test]
+fn f9_places_of_the_dead_are_free_in_time() {
+    hold("F9");
+}
+
+#[test]
+fn f12_a_store_that_refuses_is_found_at_the_start() {
+    hold("F12");
+}
+
+/// FM-02.
+#[test]
+fn f12_a_store_that_begins_to_refuse_is_found_and_lets_nobody_in() {
+    hold("F12b");
+}
+
+#[test]
+fn f13_a_store_that_is_back_is_not_run_over() {
+    hold("F13");
+}
+
+/// HK-05, TT-03, TT-05.
+#[test]
+fn f14_a_hot_key_asks_the_store_once_per_node_and_wait() {
+    hold("F14");
+}
+
+#[test]
+fn f22_what_comes_after_the_deadline_is_never_given_back_nor_taken_for_anothers() {
+    hold("F22");
+}
+
+#[test]
+fn f10_what_a_node_held_that_is_killed_is_lost_and_never_given_out_twice() {
+    hold("F10");
+}
+
+/// HK-05, TT-03.
+#[test]
+fn f14_a_hot_key_that_is_leased_hardly_asks_the_store() {
+    hold("F14b");
+}
+
+/// TT-08.
+#[test]
+fn f14_a_key_at_its_limit_is_let_in_from_what_was_taken_ahead() {
+    hold("F14c");
+}
+
+#[test]
+fn f23_whoever_was_stopped_does_not_spend_what_has_ended() {
+    hold("F23");
+}
+
+#[test]
+fn f23_processes_that_are_killed_and_stopped_never_exceed_a_leased_limit() {
+    hold("F23b");
+}
+
+/// FM-06.
+#[test]
+fn f23_processes_that_are_killed_and_stopped_never_exceed_an_exact_limit() {
+    hold("F23c");
+}
