@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
-use tidegate_sim::world::{WorldReport, WorldSetup, simulate as run};
+use tidegate_sim::world::{WorldReport, WorldSetup, simulate_as_set_up};
 
 use crate::args::{Cluster, Simulate, Simulated, no_such_world};
 use crate::terminal::Terminal;
@@ -20,7 +20,7 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
     for done in 0..cluster.worlds {
         let seed = cluster.seed.wrapping_add(done);
         let setup = cluster.setup(seed)?;
-        let report = run(&setup, |store| store).map_err(|why| no_such_world(&why))?;
+        let report = simulate_as_set_up(&setup).map_err(|why| no_such_world(&why))?;
         if report.broken.is_some() || cluster.worlds == 1 {
             // That the reader has gone (`| head`) changes nothing about the world.
             let _ = out.write_all(told(cluster, &setup, &report, terminal).as_bytes());
@@ -37,11 +37,12 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
         let _ = writeln!(
             out,
             "{} worlds kept every promise: {} units asked for, {} admitted, {} requests denied, {} \
-             failed, {} dropped, {} store calls",
+             answered without the store, {} failed, {} dropped, {} store calls",
             cluster.worlds,
             all.offered,
             all.admitted,
             all.denied,
+            all.fallback,
             all.failed,
             all.dropped,
             all.store_calls
@@ -54,6 +55,7 @@ fn add(all: &mut WorldReport, one: &WorldReport) {
     all.offered += one.offered;
     all.admitted += one.admitted;
     all.denied += one.denied;
+    all.fallback += one.fallback;
     all.failed += one.failed;
     all.dropped += one.dropped;
     all.store_calls += one.store_calls;
@@ -63,13 +65,17 @@ fn add(all: &mut WorldReport, one: &WorldReport) {
 fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: Terminal) -> String {
     let faults: Vec<&str> = report.faults.iter().map(|fault| fault.as_str()).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
+    let limit = match setup.in_flight {
+        true => format!("{} places in flight", setup.burst),
+        false => format!("{} {} with a burst of {}", setup.algorithm, setup.rate, setup.burst),
+    };
     let heading = format!(
-        "{} nodes, {} keys, {} {} with a burst of {}, {}% load, {} s, seed {}. Faults: {faults}.",
+        "{} nodes, {} keys, {}, {}, on_store_failure {}, {}% load, {} s, seed {}. Faults: {faults}.",
         setup.nodes,
         setup.keys,
-        setup.algorithm,
-        setup.rate,
-        setup.burst,
+        limit,
+        setup.stack,
+        setup.on_store_failure.as_str(),
         setup.load,
         setup.seconds,
         setup.seed.0
@@ -80,12 +86,16 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
         ("admitted", report.admitted),
         ("envelope", report.envelope),
         ("denied", report.denied),
+        ("fallback", report.fallback),
         ("failed", report.failed),
         ("dropped", report.dropped),
         ("store calls", report.store_calls),
     ] {
         let _ = writeln!(text, "  {name:<16}{figure:>12}");
     }
+    let calls = report.calls_per_thousand();
+    let calls = format!("{}.{:03}", calls / 1_000, calls % 1_000);
+    let _ = writeln!(text, "  {:<16}{calls:>12}", "per request");
     let _ = writeln!(text, "  {:<16}{:>11}%", "utilisation", report.utilisation());
     let _ = writeln!(text, "  {:<16}{:>16}", "trace", report.trace.to_string());
     match &report.broken {

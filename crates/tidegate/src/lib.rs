@@ -100,3 +100,8 @@ struct WriteAPolicyGuide;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../docs/guide/when-redis-is-down.md")]
 struct WhenRedisIsDownGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/guide/spend-locally.md")]
+struct SpendLocallyGuide;

@@ -4,6 +4,7 @@ mod allowance;
 mod answer;
 mod calendar;
 mod control;
+mod demotion;
 mod descriptor;
 mod document;
 mod finding;
@@ -45,6 +46,7 @@ pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 pub use self::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
+pub use self::demotion::{Demoted, Demotion, Demotions};
 pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
 pub use self::leaf::{Leaf, LeafValue, Step, leaves};
 pub use self::limit::{Form, Mode, Override, PolicyLimit, Unit};

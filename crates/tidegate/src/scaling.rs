@@ -1,5 +1,7 @@
 //! The same limit with other numbers: a share of it, or more of it.
 
+use std::num::NonZeroU32;
+
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Limit, Rate, Span};
 
@@ -12,6 +14,16 @@ pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
         u64::try_from(share).unwrap_or(u64::MAX).max(u64::from(count > 0))
     };
     resized(limit, (times, out_of), share)
+}
+
+/// More than the limit, because nodes do not share alike: 3 / 2.
+const MORE: (u32, u32) = (3, 2);
+
+/// What one of so many nodes lets in by itself: rate and units times 1.5, divided by the nodes. The limit
+/// itself if it cannot be divided.
+pub(crate) fn share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
+    let (times, out_of) = MORE;
+    scaled(limit, times, out_of.saturating_mul(nodes.get())).unwrap_or(*limit)
 }
 
 /// The limit with `share` of its units, and `times / out_of` of a bucket's rate.

@@ -6,6 +6,7 @@ pub mod deny_cache;
 mod error;
 pub mod fallback;
 pub mod lease;
+pub mod local;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -17,7 +18,7 @@ use std::future::Future;
 use std::slice;
 use std::sync::OnceLock;
 
-use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
+use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestamp};
 
 use crate::key::Key;
 
@@ -64,6 +65,11 @@ impl<'a> Charge<'a> {
     #[must_use]
     pub const fn seen_in(self, sight: &'a OnceLock<Sight>) -> Self {
         Self { sight: Some(sight), ..self }
+    }
+
+    /// How its key stands if it was never seen.
+    pub(crate) fn untouched(&self, now: Timestamp) -> Decision {
+        self.limit.decide(&mut State::default(), now, Op::Read(0))
     }
 
     /// Whether this is an operation that can be denied, and so is decided together with others.

@@ -1,10 +1,12 @@
 //! What can be said of a world.
 
+use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
+use tidegate::store::OnStoreFailure;
 use tidegate_core::{AlgorithmName, Rate};
 use tidegate_sim::Seed;
-use tidegate_sim::world::{Fault, InvalidWorld, WorldSetup};
+use tidegate_sim::world::{Fault, InvalidWorld, Stack, WorldSetup};
 
 use super::names;
 
@@ -22,12 +24,11 @@ pub(crate) enum Simulated {
 
 /// Many nodes share one store: does the limit hold?
 ///
-/// Requests are decided by the production algorithms, in the store, one by one; what stands before a
-/// store (the deny cache, the circuit breaker, the fallback) is not part of it yet. Clocks, network and
-/// the store's server are simulated: messages are late, lost or copied, nodes crash and stand still,
-/// clocks are set, the store hangs, goes away or is replaced by a server that lacks its last writes.
-/// Everything follows from the seed, as does every number that is not given. Exits with 1 if a promise
-/// was broken.
+/// Nodes run the production algorithms and layers: the deny cache, the circuit breaker, the fallback.
+/// Clocks, network and the store's server are simulated: messages are late, lost or copied, nodes crash
+/// and stand still, clocks are set, limits change, the store hangs, goes away or is replaced by a server
+/// that lacks its last writes. Everything follows from the seed, as does every number that is not given.
+/// Exits with 1 if a promise was broken.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
 pub(crate) struct Cluster {
@@ -76,6 +77,18 @@ pub(crate) struct Cluster {
     #[arg(long, value_name = "PERCENT")]
     load: Option<u64>,
 
+    /// How close to the store decisions are made; by default as the seed has it
+    #[arg(long, value_name = "TIER", value_parser = names::<Stack>(&Stack::ALL.map(Stack::as_str)))]
+    tier: Option<Stack>,
+
+    /// What nodes answer when the store does not
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_parser = PossibleValuesParser::new(OnStoreFailure::ALL.map(OnStoreFailure::as_str)),
+    )]
+    on_store_failure: Option<String>,
+
     /// Only this goes wrong; may be repeated
     #[arg(
         long,
@@ -101,6 +114,14 @@ impl Cluster {
         setup.burst = self.burst.or(self.limit.map(|rate| rate.count)).unwrap_or(setup.burst);
         setup.algorithm = self.algorithm.unwrap_or(setup.algorithm);
         setup.load = self.load.unwrap_or(setup.load);
+        setup.stack = self.tier.unwrap_or(setup.stack);
+        let is_chosen =
+            |mode: &OnStoreFailure| self.on_store_failure.as_deref() == Some(mode.as_str());
+        let mode = OnStoreFailure::ALL.into_iter().find(is_chosen);
+        setup.on_store_failure = mode.unwrap_or(setup.on_store_failure);
+        // Numbers of a rate, or a mode other than the one for places, ask for no places.
+        let is_rate = self.limit.is_some() || self.algorithm.is_some() || mode.is_some();
+        setup.in_flight &= !is_rate && self.burst.is_none() && self.fault.is_empty();
         if self.no_faults || !self.fault.is_empty() {
             setup.faults = self.fault.clone();
         }
@@ -123,6 +144,8 @@ impl Cluster {
             option("burst", self.burst),
             option("algorithm", self.algorithm),
             option("load", self.load),
+            option("tier", self.tier),
+            option("on-store-failure", self.on_store_failure.as_ref()),
             self.no_faults.then(|| " --no-faults".to_owned()),
         ];
         let faults = self.fault.iter().map(|fault| format!(" --fault {fault}"));
@@ -148,7 +171,8 @@ Figures:
   envelope     the most that the limit allows in this time, over all keys, if nothing goes wrong
   utilisation  admitted, of what was asked for or of the envelope, whichever is less
   denied       requests denied by the limit
-  failed       requests that the store gave no answer to
+  fallback     requests answered without the store, as on_store_failure says
+  failed       requests that nobody gave an answer to
   dropped      requests that were gone with their node
-  store calls  commands sent to the store
+  store calls  commands sent to the store; in all, and per request
   trace        a hash of everything that happened: the same seed gives the same";

@@ -93,6 +93,12 @@ pub(crate) static METRICS: &[Metric] = &[
         "Charges that were decided from units taken ahead, without asking Redis.",
     ),
     counter(
+        "tidegate_local_charges_total",
+        "outcome",
+        "Charges that this node decided by itself: of `local` in policies, and of demoted keys.",
+    ),
+    gauge("tidegate_demoted_keys", "", "Keys that this node decides by itself, at most 1000."),
+    counter(
         "tidegate_second_shards_total",
         "outcome",
         "Charges that one shard of a hot key denied, by what a second one said: allowed or denied.",

@@ -1,27 +1,37 @@
-//! Whether a world kept its promises. It watches what nodes let in and what the store carries out, and
-//! knows the limit's numbers; it shares no code with what decides.
+//! Whether a world kept its promises. It watches what nodes let in, what they send and what the store
+//! carries out, and knows the limit's numbers; it shares no code with what decides.
 //!
 //! # Promises
 //! 1. No interval admits more than its envelope, by the store's clock. What a fault may add is added at
 //!    the instant of that fault, to that key: a failover gives back the units that it lost, at most what
 //!    has been used; a clock set back gives a window its count once more if it is set back further than
-//!    one window. Nothing else gives anything.
-//! 2. Every admission rests on a charge that the store has carried out for that very request, and no
-//!    request is charged twice.
-//! 3. The store denies nobody whom the limit has to admit.
+//!    one window. New numbers judge what is charged by them: a debt is kept as time, and cut down to one
+//!    full refill by the first node that has had them for long enough. Nothing else gives anything.
+//! 2. Every admission on the store's word rests on a charge that it has carried out for that very
+//!    request, and no request is charged twice.
+//! 3. Nobody is denied whom the limit has to admit; without asking the store, for at most a second after
+//!    something has freed units.
 //! 4. A request is answered within the deadline, unless its node stood still.
-//! 5. Two seconds after the last fault, everybody is answered by the store.
-//! 6. Every request is answered, or ends with its node.
+//! 5. What is answered without the store is what the policy says for that case: nothing is let in with
+//!    `deny`, with `local` no more than the share of the node (a node that crashes forgets what it has let
+//!    in), and all that is let in is booked, once.
+//! 6. A store that is known to be away is left alone but for probes, which no request waits for. Nothing
+//!    is given back that nobody asked to give back.
+//! 7. Two seconds after the last fault, everybody is answered by the store and nothing is owed.
+//! 8. Every request is answered, or ends with its node.
 
-use std::collections::VecDeque;
 use std::fmt;
 
-use tidegate::store::{Basis, StoreError};
-use tidegate_core::Timestamp;
+use tidegate::store::{Basis, OnStoreFailure, StoreError};
+use tidegate_core::{Op, Timestamp};
 
-use super::meter::Meter;
-use super::network::DEADLINE;
-use super::setup::WorldSetup;
+use super::circuit::CircuitWatch;
+use super::ledger::{Entry, Fate, Ledger};
+use super::network::{Answer, Call, DEADLINE, Sent};
+use super::numbers::Tables;
+use super::owing::Owing;
+use super::server::Lost;
+use super::setup::{Stack, WorldSetup};
 
 /// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,64 +55,92 @@ impl fmt::Display for Broken {
     }
 }
 
+/// An instant, by everybody's clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct When {
+    /// Microseconds after the world began.
+    pub(crate) now: u64,
+    /// By the store's clock.
+    pub(crate) at_store: Timestamp,
+    /// By the clock of a node.
+    pub(crate) at_node: Timestamp,
+    /// By what that node thinks the store's clock to say.
+    pub(crate) supposed: Timestamp,
+}
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub(crate) node: usize,
+    pub(crate) key: usize,
+    pub(crate) revision: usize,
+    pub(crate) op: Op,
+}
+
+impl Question {
+    const fn cost(&self) -> u64 {
+        match self.op {
+            Op::Take(cost) | Op::Return(cost) => cost,
+            _ => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Request {
-    key: usize,
-    cost: u64,
+    question: Question,
     asked: u64,
     fate: Fate,
+    /// Units were taken, or given back, for it.
     is_charged: bool,
+    /// The store has denied it.
+    is_denied: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Open,
-    Admitted,
-    /// Denied, failed, or gone with its node.
-    Out,
-}
-
-/// What happened to a key, in the order it happened at the store.
+/// What is known of a node.
 #[derive(Debug)]
-enum Entry {
-    Taken { request: usize, at: Timestamp },
-    Lost(u64),
-    Set { before: Timestamp, after: Timestamp },
+struct Watch {
+    circuit: CircuitWatch,
+    owing: Owing,
 }
 
-#[derive(Debug)]
-struct Ledger {
-    /// What was let in.
-    admitted: Meter,
-    /// What was charged, be it that nobody learned of it; none if that cannot be told any more.
-    booked: Option<Meter>,
-    /// What cannot be judged yet, because the fate of some request before it is open.
-    pending: VecDeque<Entry>,
-}
+/// For so long a denial may be repeated that does not hold any more, in microseconds; and a little, for
+/// clocks that run slow.
+const STALENESS: u64 = 1_000_000 + 1_000;
 
 /// The judge of one world.
 #[derive(Debug)]
 pub(crate) struct Checker {
+    stack: Stack,
+    mode: OnStoreFailure,
+    /// For so long a denial may be repeated that does not hold any more; places are never denied without
+    /// asking.
+    staleness: u64,
+    tables: Tables,
     requests: Vec<Request>,
     ledgers: Vec<Ledger>,
+    nodes: Vec<Watch>,
     calm_from: u64,
     was_set_back: bool,
     broken: Option<Broken>,
 }
 
 impl Checker {
-    pub(crate) fn new(setup: &WorldSetup) -> Self {
-        let ledger = |_| Ledger {
-            admitted: Meter::new(setup),
-            booked: Some(Meter::new(setup)),
-            pending: VecDeque::new(),
-        };
+    pub(crate) fn new(setup: &WorldSetup, tables: Tables) -> Self {
+        let ledgers = (0..setup.keys).map(|_| Ledger::new(&tables.policy[0])).collect();
+        let watch =
+            |_| Watch { circuit: CircuitWatch::default(), owing: Owing::new(&tables, setup.keys) };
         Self {
+            stack: setup.stack,
+            mode: setup.on_store_failure,
+            staleness: if setup.in_flight { 0 } else { STALENESS },
             requests: Vec::new(),
-            ledgers: (0..setup.keys).map(ledger).collect(),
-            calm_from: setup.faults_end() + WorldSetup::RECOVERY,
+            ledgers,
+            nodes: (0..setup.nodes).map(watch).collect(),
+            calm_from: setup.calm_from(),
             was_set_back: false,
             broken: None,
+            tables,
         }
     }
 
@@ -111,126 +149,339 @@ impl Checker {
         self.broken.as_ref()
     }
 
-    fn blame(&mut self, at: u64, what: impl FnOnce() -> String) {
+    pub(crate) fn blame(&mut self, at: u64, what: impl FnOnce() -> String) {
         if self.broken.is_none() {
             self.broken = Some(Broken { at, what: what() });
         }
     }
 
     /// A request comes in; they are numbered as they come.
-    pub(crate) fn asked(&mut self, now: u64, key: usize, cost: u64) {
-        let fate = Fate::Open;
-        self.requests.push(Request { key, cost, asked: now, fate, is_charged: false });
+    pub(crate) fn asked(&mut self, when: When, question: Question) {
+        let node = &mut self.nodes[question.node];
+        node.circuit.asked(when.at_node, question.key);
+        node.owing.supposes(when.supposed);
+        self.requests.push(Request {
+            question,
+            asked: when.now,
+            fate: Fate::Open,
+            is_charged: false,
+            is_denied: false,
+        });
     }
 
-    /// The store has decided on taking units for a request.
-    pub(crate) fn decided(&mut self, now: u64, at: Timestamp, request: usize, is_allowed: bool) {
-        let Some(it) = self.requests.get_mut(request) else { return };
-        let (key, cost) = (it.key, it.cost);
-        let Some(ledger) = self.ledgers.get_mut(key) else { return };
-        if let Some(booked) = &mut ledger.booked {
-            booked.repair(at);
+    /// A node sends something.
+    pub(crate) fn sent(&mut self, when: When, call: &mut Call) {
+        if self.stack == Stack::Bare {
+            return;
         }
+        let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
+        let sent = self.nodes[node].circuit.sent(when.at_node, key, call.is_probe());
+        match sent {
+            Ok(times) => call.times = times,
+            Err(what) => self.blame(when.now, || format!("node {node} {what}")),
+        }
+    }
+
+    /// A node hears what came of a call.
+    pub(crate) fn heard(&mut self, when: When, call: &Call, is_silent: bool, by: &[usize]) {
+        if self.stack == Stack::Bare {
+            return;
+        }
+        let node = &mut self.nodes[call.node];
+        node.owing.supposes(when.supposed);
+        let heard = node.circuit.heard(when.at_node, call.times, call.is_probe(), is_silent);
+        let mut excess = None;
+        for (charge, revision) in call.charges.iter().zip(by) {
+            if let (false, Op::Force(units), Some(key)) = (is_silent, charge.op, charge.number()) {
+                let place = (key, *revision);
+                let above = node.owing.booked(&self.tables, place, when.supposed, units);
+                // New numbers make other units of a debt, which is kept as time.
+                let is_judged = above > 0 && self.tables.policy.len() == 1;
+                excess = excess.or(is_judged.then_some((key, above)));
+            }
+        }
+        let number = call.node;
+        if let Err(what) = heard {
+            self.blame(when.now, || format!("node {number} {what}"));
+        }
+        if let Some((key, units)) = excess {
+            self.blame(when.now, || {
+                format!("node {number} booked {units} of key {key} more than it let in")
+            });
+        }
+    }
+
+    /// The store has carried out a command.
+    pub(crate) fn carried_out(&mut self, when: When, call: &Call, answer: &Answer, by: &[usize]) {
+        for ((charge, decision), revision) in call.charges.iter().zip(&answer.decisions).zip(by) {
+            let Some(key) = charge.number() else { continue };
+            let (is_allowed, place) = (decision.is_allowed(), (key, *revision));
+            match (charge.op, call.request) {
+                (Op::Take(units), Some(request)) => {
+                    // What is let in is written, on what was seen.
+                    self.repaired(when, place, charge.repairs || is_allowed);
+                    self.taken(when, place, (request, units), is_allowed);
+                }
+                (Op::Force(units), _) => {
+                    self.repaired(when, place, true);
+                    let by = &self.tables.store[*revision];
+                    self.ledgers[key].force(by, when.at_store, units);
+                }
+                (Op::Return(units), request) => {
+                    self.repaired(when, place, true);
+                    self.returned(when, place, request, units);
+                }
+                (Op::Release(_), Some(request)) => self.released(when, key, request),
+                _ => {}
+            }
+            self.settle(when.now, key);
+        }
+    }
+
+    /// A decision by these numbers may have cut a debt down.
+    fn repaired(&mut self, when: When, (key, revision): (usize, usize), repairs: bool) {
+        let (ledger, at) = (&mut self.ledgers[key], when.at_store);
+        if !repairs {
+            return;
+        }
+        let by = &self.tables.store[revision];
+        let is_cut = ledger.booked.as_mut().is_none_or(|booked| booked.repair(by, at));
+        if is_cut && self.tables.policy.len() > 1 {
+            ledger.was_cut = true;
+            ledger.note(Entry::Repaired { at, revision });
+            ledger.freed_at = Some(when.now);
+        }
+    }
+
+    fn taken(
+        &mut self,
+        when: When,
+        (key, revision): (usize, usize),
+        (request, units): (usize, u64),
+        is_allowed: bool,
+    ) {
+        let (ledger, by, at) =
+            (&mut self.ledgers[key], &self.tables.store[revision], when.at_store);
+        let Some(it) = self.requests.get_mut(request) else { return };
         if !is_allowed {
-            if ledger.booked.as_ref().and_then(|it| it.must_admit(at, cost)) == Some(true) {
-                self.blame(now, || format!("key {key} was denied {cost} that were free"));
+            it.is_denied = true;
+            if ledger.must_admit(by, at, units) {
+                self.blame(when.now, || format!("key {key} was denied {units} that were free"));
             }
             return;
         }
         if let Some(booked) = &mut ledger.booked {
-            booked.add(at, cost);
+            booked.add(by, at, units, request);
         }
-        let is_second = std::mem::replace(&mut it.is_charged, true);
-        ledger.pending.push_back(Entry::Taken { request, at });
-        if is_second {
-            self.blame(now, || format!("request {request} on key {key} was charged twice"));
+        ledger.note(Entry::Taken { request, units, at, revision });
+        if std::mem::replace(&mut it.is_charged, true) {
+            self.blame(when.now, || format!("request {request} on key {key} was charged twice"));
         }
-        self.settle(now, key);
+    }
+
+    fn returned(
+        &mut self,
+        when: When,
+        (key, revision): (usize, usize),
+        request: Option<usize>,
+        units: u64,
+    ) {
+        let (ledger, at) = (&mut self.ledgers[key], when.at_store);
+        if let Some(booked) = &mut ledger.booked {
+            booked.forgive(&self.tables.store[revision], at, units, 0);
+        }
+        let it = request.and_then(|request| self.requests.get_mut(request));
+        let is_asked_for = it.is_some_and(|it| {
+            let is_first = !std::mem::replace(&mut it.is_charged, true);
+            is_first && matches!(it.question.op, Op::Return(asked) if asked == units)
+        });
+        if is_asked_for {
+            ledger.freed_at = Some(when.now);
+            ledger.note(Entry::Returned { units, at, revision });
+        } else {
+            self.blame(when.now, || {
+                format!("{units} of key {key} were given back that nobody gave back")
+            });
+        }
+    }
+
+    fn released(&mut self, when: When, key: usize, request: usize) {
+        let ledger = &mut self.ledgers[key];
+        if let Some(booked) = &mut ledger.booked {
+            booked.release(request);
+        }
+        ledger.freed_at = Some(when.now);
+        ledger.note(Entry::Released { request });
     }
 
     /// A request is answered. Nodes that stood still may be late.
     pub(crate) fn answered(
         &mut self,
-        now: u64,
+        when: When,
         request: usize,
         verdict: &Verdict,
         may_be_late: bool,
     ) {
         let Some(it) = self.requests.get_mut(request) else { return };
-        it.fate = if verdict.is_allowed { Fate::Admitted } else { Fate::Out };
-        let (key, asked, is_charged) = (it.key, it.asked, it.is_charged);
-        if verdict.is_allowed && !is_charged {
-            self.blame(now, || format!("request {request} on key {key} was let in for nothing"));
-        }
+        let (question, asked, is_charged) = (it.question, it.asked, it.is_charged);
+        let is_on_store = verdict.basis == Ok(Basis::Store);
+        it.fate = match verdict.is_allowed && is_on_store {
+            true => Fate::Admitted,
+            false => Fate::Out,
+        };
+        let (key, now, cost) = (question.key, when.now, question.cost());
         if now > asked + DEADLINE && !may_be_late {
             self.blame(now, || format!("request {request} waited {} us", now - asked));
         }
-        if let (Err(error), true) = (&verdict.basis, asked >= self.calm_from) {
-            self.blame(now, || format!("request {request} failed in calm: {error}"));
+        if !is_on_store && asked >= self.calm_from {
+            let basis = &verdict.basis;
+            self.blame(now, || format!("request {request} was answered by {basis:?} in calm"));
+        }
+        match &verdict.basis {
+            Ok(Basis::Store) if verdict.is_allowed => {
+                if !is_charged && matches!(question.op, Op::Take(_)) {
+                    self.blame(now, || {
+                        format!("request {request} on key {key} was let in for nothing")
+                    });
+                }
+            }
+            Ok(Basis::Store) => self.denied(when, request),
+            Ok(Basis::Fallback(mode)) => self.fell_back(when, request, *mode, verdict.is_allowed),
+            Err(error) if self.stack != Stack::Bare => {
+                self.blame(now, || format!("request {request} for {cost} was told: {error}"));
+            }
+            Err(_) => {}
         }
         self.settle(now, key);
     }
 
-    /// A request is gone with its node.
-    pub(crate) fn dropped(&mut self, now: u64, request: usize) {
-        if let Some(it) = self.requests.get_mut(request) {
-            it.fate = Fate::Out;
-            let key = it.key;
-            self.settle(now, key);
+    /// A request was denied on the store's word, which it may have given earlier.
+    fn denied(&mut self, when: When, request: usize) {
+        let Request { question, is_denied, .. } = &self.requests[request];
+        let Question { key, revision, .. } = *question;
+        let (ledger, cost) = (&self.ledgers[key], question.cost());
+        let may_be_stale = ledger.freed_at.is_some_and(|at| when.now < at + self.staleness);
+        if *is_denied || may_be_stale {
+            return;
+        }
+        if ledger.must_admit(&self.tables.store[revision], when.at_store, cost) {
+            self.blame(when.now, || {
+                format!("key {key} was denied {cost} that were free, without asking")
+            });
         }
     }
 
-    /// The store has forgotten its last writes, units of some keys among them.
-    pub(crate) fn failed_over(&mut self, now: u64, lost: &[(usize, u64)]) {
-        // A state from before the clock was set back may be back, and keep more against somebody than
-        // what came after it.
-        if self.was_set_back {
-            self.ledgers.iter_mut().for_each(|ledger| ledger.booked = None);
+    /// A request was answered without the store.
+    fn fell_back(&mut self, when: When, request: usize, mode: OnStoreFailure, is_allowed: bool) {
+        let question = self.requests[request].question;
+        let Question { node, key, revision, .. } = question;
+        let (place, cost, at) = ((key, revision), question.cost(), when.supposed);
+        if mode != self.mode {
+            let expected = self.mode;
+            self.blame(when.now, || {
+                format!("request {request} was answered by {mode:?} instead of {expected:?}")
+            });
         }
-        for (key, units) in lost {
-            if let Some(ledger) = self.ledgers.get_mut(*key) {
-                ledger.pending.push_back(Entry::Lost(*units));
-                self.settle(now, *key);
+        let owing = &mut self.nodes[node].owing;
+        if let Op::Return(units) = question.op {
+            return owing.returned(&self.tables, place, at, units);
+        }
+        let admitted = is_allowed.then_some(cost);
+        let fits = match mode {
+            OnStoreFailure::Local => owing.shared(&self.tables, place, at, admitted),
+            OnStoreFailure::Allow => true,
+            OnStoreFailure::Deny => !is_allowed,
+        };
+        if is_allowed {
+            owing.let_in(&self.tables, place, at, cost);
+        }
+        if !fits {
+            self.blame(when.now, || {
+                format!(
+                    "request {request} took {cost} of key {key} above what node {node} may let in"
+                )
+            });
+        }
+    }
+
+    /// A request is gone with its node; false if it was answered before.
+    pub(crate) fn dropped(&mut self, now: u64, request: usize) -> bool {
+        let Some(it) = self.requests.get_mut(request) else { return false };
+        if it.fate != Fate::Open {
+            return false;
+        }
+        it.fate = Fate::Out;
+        let key = it.question.key;
+        self.settle(now, key);
+        true
+    }
+
+    /// A node starts again, and knows nothing.
+    pub(crate) fn reborn(&mut self, node: usize) {
+        let keys = self.ledgers.len();
+        let owing = Owing::new(&self.tables, keys);
+        self.nodes[node] = Watch { circuit: CircuitWatch::default(), owing };
+    }
+
+    /// The store has forgotten its last writes.
+    pub(crate) fn failed_over(&mut self) {
+        // A state from before it was cut down, or the clock set back, keeps more against somebody than
+        // what came after it.
+        for ledger in &mut self.ledgers {
+            if self.was_set_back || ledger.was_cut {
+                ledger.booked = None;
             }
         }
+    }
+
+    /// Among them was this, which was decided by these numbers.
+    pub(crate) fn lost(&mut self, when: When, lost: &Lost, revision: usize) {
+        let text = std::str::from_utf8(&lost.text).unwrap_or_default();
+        let Ok(key) = text.parse::<usize>() else { return };
+        let ledger = &mut self.ledgers[key];
+        if lost.returned > 0 {
+            ledger.booked = None;
+        }
+        let (units, at) = (lost.units, when.at_store);
+        ledger.is_beyond = true;
+        ledger.note(Entry::Lost { units, at, revision, until: 0 });
+        ledger.freed_at = Some(when.now);
+        self.settle(when.now, key);
     }
 
     /// The store's clock was set.
-    pub(crate) fn clock_set(&mut self, now: u64, before: Timestamp, after: Timestamp) {
+    pub(crate) fn clock_set(&mut self, when: When, before: Timestamp) {
+        let after = when.at_store;
         self.was_set_back |= after < before;
         for key in 0..self.ledgers.len() {
-            if let Some(booked) = &mut self.ledgers[key].booked {
-                booked.owe_again(before, after);
+            let ledger = &mut self.ledgers[key];
+            if let Some(booked) = &mut ledger.booked {
+                booked.owe_again(&self.tables.store[0], before, after);
             }
-            self.ledgers[key].pending.push_back(Entry::Set { before, after });
-            self.settle(now, key);
+            ledger.freed_at = Some(when.now);
+            ledger.note(Entry::Set { before, after });
+            self.settle(when.now, key);
         }
     }
 
     /// Judges what can be judged by now.
     fn settle(&mut self, now: u64, key: usize) {
-        let Some(ledger) = self.ledgers.get_mut(key) else { return };
-        let mut excess = None;
-        while let Some(entry) = ledger.pending.front() {
-            match *entry {
-                Entry::Taken { request, at } => match &self.requests[request] {
-                    Request { fate: Fate::Open, .. } => break,
-                    Request { fate: Fate::Out, .. } => {}
-                    Request { cost, .. } => {
-                        let fits = ledger.admitted.fits(at, *cost);
-                        excess = excess.or((!fits).then_some((request, *cost)));
-                        ledger.admitted.add(at, *cost);
-                    }
-                },
-                Entry::Lost(units) => ledger.admitted.forgive(units),
-                Entry::Set { before, after } => ledger.admitted.set_clock(before, after),
-            }
-            ledger.pending.pop_front();
-        }
-        if let Some((request, cost)) = excess {
+        let (requests, Some(ledger)) = (&self.requests, self.ledgers.get_mut(key)) else { return };
+        let fate = |request: usize| requests.get(request).map_or(Fate::Out, |it| it.fate);
+        if let Some((request, units)) = ledger.settle(&self.tables, fate) {
             self.blame(now, || {
-                format!("request {request} took {cost} of key {key} above the envelope")
+                format!("request {request} took {units} of key {key} above the envelope")
             });
+        }
+    }
+
+    /// Nothing goes wrong any more, for long enough: this node owes nothing.
+    pub(crate) fn calm(&mut self, when: When, node: usize, revision: usize) {
+        let owing = &mut self.nodes[node].owing;
+        owing.supposes(when.supposed);
+        let owed = owing.unbooked(&self.tables, revision, when.supposed);
+        if let Some((key, units)) = owed {
+            self.blame(when.now, || format!("node {node} never booked {units} of key {key}"));
         }
     }
 

@@ -22,7 +22,7 @@ pub enum Fault {
     Crash,
     /// A node stands still, its clock goes on.
     Pause,
-    /// A node's clock is set, back or forth.
+    /// A node's wall clock is set, back or forth; it goes by it when it starts again.
     NodeClock,
     /// The store takes what it is sent and does nothing for a while.
     StoreHang,
@@ -32,11 +32,13 @@ pub enum Fault {
     StoreClock,
     /// Another server takes over from the store, without its last writes.
     Failover,
+    /// The limit gets other numbers, which nodes learn of one after the other.
+    PolicyPush,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Delay,
         Self::Loss,
         Self::Duplication,
@@ -48,6 +50,7 @@ impl Fault {
         Self::StoreDown,
         Self::StoreClock,
         Self::Failover,
+        Self::PolicyPush,
     ];
 
     /// As commands spell it.
@@ -64,6 +67,7 @@ impl Fault {
             Self::StoreDown => "store_down",
             Self::StoreClock => "store_clock",
             Self::Failover => "failover",
+            Self::PolicyPush => "policy_push",
         }
     }
 
@@ -73,7 +77,7 @@ impl Fault {
             Self::Delay | Self::Loss | Self::Duplication => (200_000, 2_000_000),
             Self::Partition | Self::Pause | Self::Crash => (1_000, 1_500_000),
             Self::StoreHang | Self::StoreDown => (1_000, 1_000_000),
-            Self::NodeClock | Self::StoreClock | Self::Failover => (0, 0),
+            Self::NodeClock | Self::StoreClock | Self::Failover | Self::PolicyPush => (0, 0),
         }
     }
 }
@@ -135,12 +139,15 @@ pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
                 Fault::Loss | Fault::Delay | Fault::Duplication => chance.between(10, 400),
                 Fault::NodeClock | Fault::StoreClock => step(chance),
                 Fault::Failover => chance.between(0, 500_000),
+                // Hundredths of the burst, and of the rate.
+                Fault::PolicyPush => chance.between(40, 250) * 1_000 + chance.between(40, 250),
                 _ => 0,
             };
             let (node, is_back) = (chance.index(setup.nodes), chance.permille(500));
             plan.push(Incident { fault: *fault, from, until, node, size, is_back });
         }
     }
+    plan.sort_by_key(|incident| incident.from);
     plan
 }
 

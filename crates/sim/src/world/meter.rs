@@ -2,130 +2,194 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::{AlgorithmName, Timestamp};
+use tidegate_core::Timestamp;
 
-use super::setup::WorldSetup;
+use super::numbers::Numbers;
 
 /// What the units that were let in add up to, by a clock that tells each of them its time.
 ///
 /// A bucket's level is the most by which any interval that ends now exceeds the rate:
-/// `max over s of admitted(s, now] - rate * (now - s)`. It is kept in units times the rate's period, so
-/// every figure is whole. No interval admits more than its envelope exactly if the level never exceeds
-/// the capacity.
+/// `max over s of admitted(s, now] - rate * (now - s)`, as the time that it takes to be refilled. No
+/// interval admits more than its envelope exactly if the level never exceeds the capacity.
 #[derive(Clone, Debug)]
 pub(crate) enum Meter {
     Bucket {
-        count: u128,
-        per: u128,
-        capacity: u128,
         level: u128,
+        /// Comes on top of the capacity, until then.
+        credit: (u128, u64),
         last: u64,
     },
-    /// `is_whole`: there is nothing else to the limit.
     Window {
-        limit: u64,
-        length: u64,
         index: u64,
         used: u64,
-        is_whole: bool,
+        previous: u64,
     },
-    Log {
-        limit: u64,
-        length: u64,
-        entries: VecDeque<(u64, u64)>,
-    },
+    Log(VecDeque<(u64, u64)>),
+    /// Who holds a place, and until when.
+    Places(Vec<(usize, u64)>),
 }
 
 impl Meter {
-    pub(crate) fn new(setup: &WorldSetup) -> Self {
-        let (count, length) = (setup.rate.count, setup.rate.per.as_micros());
-        let bucket = |capacity: u64| Self::Bucket {
-            count: count.into(),
-            per: length.into(),
-            capacity: u128::from(capacity) * u128::from(length),
-            level: 0,
-            last: 0,
-        };
-        let window = |is_whole| Self::Window { limit: count, length, index: 0, used: 0, is_whole };
-        match setup.algorithm {
-            AlgorithmName::TokenBucket | AlgorithmName::Gcra => bucket(setup.burst),
-            // One starts at once, the burst is how many wait.
-            AlgorithmName::LeakyBucket => bucket(setup.burst + 1),
-            AlgorithmName::FixedWindow => window(true),
-            // Each window alone holds no more than the limit; what slides between them comes on top.
-            AlgorithmName::SlidingWindow => window(false),
-            AlgorithmName::SlidingLog => {
-                Self::Log { limit: count, length, entries: VecDeque::new() }
-            }
-        }
-    }
-
-    /// Whether a limit of these numbers, used like this, has to let this many more in. `None` if that
-    /// cannot be told from the figures kept here.
-    pub(crate) fn must_admit(&self, at: Timestamp, cost: u64) -> Option<bool> {
-        match self {
-            Self::Window { is_whole: false, .. } => None,
-            _ => Some(self.fits(at, cost)),
+    pub(crate) const fn new(numbers: &Numbers) -> Self {
+        match numbers {
+            Numbers::Bucket { .. } => Self::Bucket { level: 0, credit: (0, 0), last: 0 },
+            Numbers::Window { .. } => Self::Window { index: 0, used: 0, previous: 0 },
+            Numbers::Log { .. } => Self::Log(VecDeque::new()),
+            Numbers::Places { .. } => Self::Places(Vec::new()),
         }
     }
 
     /// Whether so many more stay within the limit.
-    pub(crate) fn fits(&self, at: Timestamp, cost: u64) -> bool {
-        let at = at.as_micros();
-        match self {
-            Self::Bucket { per, capacity, .. } => {
-                self.level(at) + u128::from(cost) * per <= *capacity
+    pub(crate) fn fits(&self, by: &Numbers, at: Timestamp, cost: u64) -> bool {
+        let now = at.as_micros();
+        match (self, *by) {
+            (Self::Bucket { credit, .. }, Numbers::Bucket { unit, capacity, slack, .. }) => {
+                let credit = if now <= credit.1 { credit.0 } else { 0 };
+                self.level(by, now) + u128::from(cost) * unit <= capacity + credit + slack
             }
-            Self::Window { limit, .. } => self.used(at) + cost <= *limit,
-            Self::Log { limit, length, entries } => {
-                let alive = entries.iter().filter(|(entered, _)| entered + length > at);
-                alive.map(|(_, units)| units).sum::<u64>() + cost <= *limit
+            (_, Numbers::Window { limit, .. }) => self.estimate(by, now) + cost <= limit,
+            (Self::Log(entries), Numbers::Log { limit, length }) => {
+                let alive = entries.iter().filter(|(entered, _)| entered + length > now);
+                alive.map(|(_, units)| units).sum::<u64>() + cost <= limit
             }
+            (Self::Places(held), Numbers::Places { limit, .. }) => {
+                let alive = held.iter().filter(|(_, until)| *until > now);
+                alive.count() as u64 + cost <= limit
+            }
+            _ => false,
         }
     }
 
-    fn level(&self, at: u64) -> u128 {
-        let Self::Bucket { count, level, last, .. } = self else { return 0 };
-        level.saturating_sub(count * u128::from(at.saturating_sub(*last)))
+    /// Whether they do for everybody who reckons with parts of a tick.
+    pub(crate) fn fits_surely(&self, by: &Numbers, at: Timestamp, cost: u64) -> bool {
+        let taut = match *by {
+            Numbers::Bucket { unit, capacity, slack, scale } => {
+                Numbers::Bucket { unit, capacity: capacity.saturating_sub(slack), slack: 0, scale }
+            }
+            other => other,
+        };
+        self.fits(&taut, at, cost)
     }
 
-    /// A clock that was set back within one window keeps the newer one; further back it starts afresh.
-    fn used(&self, at: u64) -> u64 {
-        let Self::Window { length, index, used, .. } = self else { return 0 };
-        let here = at / length;
-        if here == *index || here + 1 == *index { *used } else { 0 }
+    /// Whole units that are used and not refilled.
+    pub(crate) fn units(&self, by: &Numbers, at: Timestamp) -> u64 {
+        let now = at.as_micros();
+        match (self, *by) {
+            (_, Numbers::Bucket { unit, .. }) => {
+                u64::try_from(self.level(by, now) / unit.max(1)).unwrap_or(u64::MAX)
+            }
+            (_, Numbers::Window { .. }) => self.estimate(by, now),
+            (Self::Log(entries), Numbers::Log { length, .. }) => {
+                let alive = entries.iter().filter(|(entered, _)| entered + length > now);
+                alive.map(|(_, units)| units).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    fn level(&self, by: &Numbers, now: u64) -> u128 {
+        match (self, by) {
+            (Self::Bucket { level, last, .. }, Numbers::Bucket { scale, .. }) => {
+                level.saturating_sub(scale * u128::from(now.saturating_sub(*last)))
+            }
+            _ => 0,
+        }
+    }
+
+    /// The window that counts, what it holds and what the one before it held. A clock that was set back
+    /// within one window keeps the newer one; further back it starts afresh.
+    fn window(&self, by: &Numbers, now: u64) -> (u64, u64, u64) {
+        let (Self::Window { index, used, previous }, Numbers::Window { length, .. }) = (self, by)
+        else {
+            return (0, 0, 0);
+        };
+        match now / length {
+            here if here == *index || here + 1 == *index => (*index, *used, *previous),
+            here if here == index + 1 => (here, 0, *used),
+            here => (here, 0, 0),
+        }
+    }
+
+    /// What counts of a window: all of its own, and of the one before as much as has not slid out.
+    fn estimate(&self, by: &Numbers, now: u64) -> u64 {
+        /// A sliding window moves in at most so many steps.
+        const MOST_STEPS: u64 = 1 << 20;
+        let (index, used, previous) = self.window(by, now);
+        let Numbers::Window { length, is_sliding: true, .. } = *by else { return used };
+        let step = length.div_ceil(MOST_STEPS);
+        let steps = length.div_ceil(step);
+        let elapsed = now.saturating_sub(index * length) / step;
+        let weighted = u128::from(previous) * u128::from(steps - elapsed) / u128::from(steps);
+        used + u64::try_from(weighted).unwrap_or(u64::MAX)
     }
 
     /// Books units, whether they fit or not.
-    pub(crate) fn add(&mut self, at: Timestamp, cost: u64) {
-        let at = at.as_micros();
-        let (level, before) = (self.level(at), self.used(at));
-        match self {
-            Self::Bucket { per, level: kept, last, .. } => {
-                (*kept, *last) = (level + u128::from(cost) * *per, at);
+    pub(crate) fn add(&mut self, by: &Numbers, at: Timestamp, cost: u64, who: usize) {
+        let now = at.as_micros();
+        let (before, window) = (self.level(by, now), self.window(by, now));
+        match (self, *by) {
+            (Self::Bucket { level, credit, last }, Numbers::Bucket { unit, capacity, .. }) => {
+                let after = before + u128::from(cost) * unit;
+                let above = after.saturating_sub(capacity).min(credit.0);
+                credit.0 -= above;
+                (*level, *last) = (after - above, now);
             }
-            Self::Window { length, index, used, .. } => {
-                let here = at / *length;
-                *index = if here + 1 == *index { *index } else { here };
-                *used = before + cost;
+            (Self::Window { index, used, previous }, _) => {
+                (*index, *used, *previous) = (window.0, window.1 + cost, window.2);
             }
-            Self::Log { length, entries, .. } => {
-                while entries.front().is_some_and(|(entered, _)| entered + *length <= at) {
+            (Self::Log(entries), Numbers::Log { length, .. }) => {
+                while entries.front().is_some_and(|(entered, _)| entered + length <= now) {
                     entries.pop_front();
                 }
-                entries.push_back((at, cost));
+                entries.push_back((now, cost));
             }
+            (Self::Places(held), Numbers::Places { ttl, .. }) => {
+                held.retain(|(_, until)| *until > now);
+                held.push((who, now + ttl));
+            }
+            _ => {}
         }
     }
 
-    /// Somebody has forgotten so many units: they may be let in once more, and no others.
-    pub(crate) fn forgive(&mut self, units: u64) {
-        match self {
-            Self::Bucket { per, level, .. } => {
-                *level = level.saturating_sub(u128::from(units) * *per);
+    /// Books units as far as they fit.
+    pub(crate) fn force(&mut self, by: &Numbers, at: Timestamp, units: u64) {
+        let now = at.as_micros();
+        let free = match *by {
+            Numbers::Bucket { .. } => units,
+            Numbers::Window { limit, .. } => limit.saturating_sub(self.estimate(by, now)),
+            Numbers::Log { limit, .. } => limit.saturating_sub(self.units(by, at)),
+            Numbers::Places { .. } => 0,
+        };
+        if units.min(free) > 0 {
+            self.add(by, at, units.min(free), 0);
+        }
+        if let (Self::Bucket { level, .. }, Numbers::Bucket { capacity, .. }) = (self, by) {
+            *level = (*level).min(*capacity);
+        }
+    }
+
+    /// Units are given back, or somebody has forgotten them: they may be let in once more, and no
+    /// others. Until `until` what nobody has used yet counts as well.
+    pub(crate) fn forgive(&mut self, by: &Numbers, at: Timestamp, units: u64, until: u64) {
+        let now = at.as_micros();
+        let (before, window) = (self.level(by, now), self.window(by, now));
+        match (self, *by) {
+            (Self::Bucket { level, credit, last }, Numbers::Bucket { unit, .. }) => {
+                let forgiven = u128::from(units) * unit;
+                (*level, *last) = (before.saturating_sub(forgiven), now.max(*last));
+                if until > now {
+                    *credit = (credit.0 + forgiven.saturating_sub(before), until);
+                }
             }
-            Self::Window { used, .. } => *used = used.saturating_sub(units),
-            Self::Log { entries, .. } => {
+            (Self::Window { index, used, previous }, Numbers::Window { length, .. }) => {
+                let newest = units.min(window.1);
+                (*index, *used) = (window.0, window.1 - newest);
+                *previous = window.2.saturating_sub(units - newest);
+                if *used + *previous == 0 {
+                    *index = now / length;
+                }
+            }
+            (Self::Log(entries), _) => {
                 let mut rest = units;
                 while let Some((_, last)) = entries.back_mut().filter(|_| rest > 0) {
                     let gone = rest.min(*last);
@@ -135,56 +199,76 @@ impl Meter {
                     }
                 }
             }
+            _ => {}
+        }
+    }
+
+    /// Somebody gives back a place.
+    pub(crate) fn release(&mut self, who: usize) {
+        if let Self::Places(held) = self {
+            held.retain(|(holder, _)| *holder != who);
         }
     }
 
     /// The clock was set. Nothing is given for that: what was used remains so, as of the new time.
-    pub(crate) fn set_clock(&mut self, before: Timestamp, after: Timestamp) {
-        let level = self.level(before.as_micros());
+    pub(crate) fn set_clock(&mut self, by: &Numbers, before: Timestamp, after: Timestamp) {
+        let kept = self.level(by, before.as_micros());
         let (before, after) = (before.as_micros(), after.as_micros());
         if after >= before {
             return;
         }
-        match self {
-            Self::Bucket { level: kept, last, .. } => (*kept, *last) = (level, after),
+        match (self, *by) {
+            (Self::Bucket { level, last, .. }, _) => (*level, *last) = (kept, after),
             // Further back than a window, a limit starts afresh, once. So it does if a charge that nobody
             // was let in by has begun another window meanwhile.
-            Self::Window { length, index, used, .. } => {
-                if after / *length + 1 < *index || before / *length > *index {
-                    (*index, *used) = (after / *length, 0);
-                }
+            (Self::Window { index, used, previous }, Numbers::Window { length, .. })
+                if after / length + 1 < *index || before / length > *index =>
+            {
+                (*index, *used, *previous) = (after / length, 0, 0);
             }
-            Self::Log { entries, .. } => {
+            // What has left the log does not come back.
+            (Self::Log(entries), Numbers::Log { length, .. }) => {
+                entries.retain(|(entered, _)| entered + length > before);
                 entries.iter_mut().for_each(|(entered, _)| *entered = (*entered).min(after));
             }
+            _ => {}
         }
     }
 
     /// The clock was set back: a limit may take what was refilled since for not refilled yet.
-    pub(crate) fn owe_again(&mut self, before: Timestamp, after: Timestamp) {
+    pub(crate) fn owe_again(&mut self, by: &Numbers, before: Timestamp, after: Timestamp) {
         let back = before.since(after).as_micros();
-        let now = self.level(before.as_micros());
-        if let Self::Bucket { count, level, last, .. } = self {
-            (*level, *last) = (now + *count * u128::from(back), after.as_micros());
+        if back == 0 {
+            return;
+        }
+        let now = self.level(by, before.as_micros());
+        if let (Self::Bucket { level, last, .. }, Numbers::Bucket { scale, .. }) = (self, by) {
+            (*level, *last) = (now + scale * u128::from(back), after.as_micros());
         }
     }
 
-    /// A decision was made: no limit keeps more against anybody than it holds, nor later than now.
-    pub(crate) fn repair(&mut self, at: Timestamp) {
+    /// A decision was made: no limit keeps more against anybody than it holds, nor later than now. Says
+    /// whether it did.
+    pub(crate) fn repair(&mut self, by: &Numbers, at: Timestamp) -> bool {
         let now = at.as_micros();
-        let level = self.level(now);
-        match self {
-            Self::Bucket { capacity, level: kept, last, .. } => {
-                (*kept, *last) = (level.min(*capacity), now);
+        let before = self.level(by, now);
+        match (self, *by) {
+            (Self::Bucket { level, last, .. }, Numbers::Bucket { capacity, .. }) => {
+                (*level, *last) = (before.min(capacity), now);
+                before > capacity
             }
-            Self::Window { length, index, used, .. } => {
-                if now / *length + 1 < *index {
-                    (*index, *used) = (now / *length, 0);
+            (Self::Window { index, used, previous }, Numbers::Window { length, .. }) => {
+                let is_ahead = now / length + 1 < *index;
+                if is_ahead {
+                    (*index, *used, *previous) = (now / length, 0, 0);
                 }
+                is_ahead
             }
-            Self::Log { entries, .. } => {
+            (Self::Log(entries), _) => {
                 entries.iter_mut().for_each(|(entered, _)| *entered = (*entered).min(now));
+                false
             }
+            _ => false,
         }
     }
 }

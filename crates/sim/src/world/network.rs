@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::Scope;
-use tidegate::store::{Charge, StoreError};
-use tidegate_core::{Decision, Limit, Op};
+use tidegate::store::{Charge, Sight, StoreError};
+use tidegate_core::{Decision, Limit, Op, Timestamp};
 
 use super::chance::Chance;
 use super::fault::{Fault, Incident};
@@ -33,6 +33,12 @@ pub(crate) enum Event {
     Begin(usize),
     /// It ends.
     End(usize),
+    /// A timer has run off.
+    Wake(usize),
+    /// A node learns of new numbers.
+    Learn { node: usize, revision: usize },
+    /// A request has been served, and gives its place back.
+    Release(usize),
 }
 
 /// A charge on its way.
@@ -42,10 +48,31 @@ pub(crate) struct Sent {
     pub(crate) text: Box<[u8]>,
     pub(crate) limit: Limit,
     pub(crate) op: Op,
+    /// Whether a state that these numbers cannot have left is repaired.
+    pub(crate) repairs: bool,
+    /// Whether somebody wants to know what a denial was decided on.
+    pub(crate) is_watched: bool,
+}
+
+impl Sent {
+    /// Which of a world's keys it is about.
+    pub(crate) fn number(&self) -> Option<usize> {
+        std::str::from_utf8(&self.text).ok()?.parse().ok()
+    }
 }
 
 /// What the store said, or why it said nothing.
-pub(crate) type Reply = Result<Vec<Decision>, StoreError>;
+pub(crate) type Reply = Result<Answer, StoreError>;
+
+/// What the store said.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// By its own clock.
+    pub(crate) at: Timestamp,
+    pub(crate) decisions: Vec<Decision>,
+    /// What it denied on, where somebody wants to know.
+    pub(crate) sights: Vec<Option<Sight>>,
+}
 
 /// A command, from when it is sent to the end of the world.
 #[derive(Debug)]
@@ -58,6 +85,8 @@ pub(crate) struct Call {
     /// Decided each alone, or all or nothing.
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
+    /// In which times of the node's circuit it was sent.
+    pub(crate) times: u64,
     /// On its way back.
     pub(crate) reply: Option<Reply>,
     heard: Heard,
@@ -73,6 +102,22 @@ enum Heard {
     Over,
 }
 
+impl Call {
+    /// Whether it changes nothing and nobody waits for it: a look at whether the store is there.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.request.is_none() && self.charges.iter().all(|it| matches!(it.op, Op::Read(_)))
+    }
+}
+
+/// Somebody sleeps.
+#[derive(Debug)]
+struct Timer {
+    node: usize,
+    life: u32,
+    is_due: bool,
+    waker: Option<Waker>,
+}
+
 /// Messages, in order of arrival.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -85,6 +130,9 @@ pub(crate) struct Network {
     agenda: BinaryHeap<Reverse<(u64, u64, Event)>>,
     added: u64,
     calls: Vec<Call>,
+    /// Calls that were sent since somebody looked.
+    fresh: Vec<usize>,
+    timers: Vec<Timer>,
     chance: Chance,
 }
 
@@ -97,6 +145,8 @@ impl Network {
             agenda: BinaryHeap::new(),
             added: 0,
             calls: Vec::new(),
+            fresh: Vec::new(),
+            timers: Vec::new(),
             chance,
         }
     }
@@ -127,14 +177,16 @@ impl Network {
         &mut self,
         node: usize,
         life: u32,
-        charges: &[Charge<'_>],
-        is_each: bool,
+        (charges, is_each): (&[Charge<'_>], bool),
+        repairs: bool,
     ) -> usize {
         let sent = |charge: &Charge<'_>| Sent {
             scope: charge.key.scope,
             text: charge.key.text.into(),
             limit: *charge.limit,
             op: charge.op,
+            repairs,
+            is_watched: charge.sight.is_some(),
         };
         let number = self.calls.len();
         self.calls.push(Call {
@@ -144,12 +196,19 @@ impl Network {
             charges: charges.iter().map(sent).collect(),
             is_each,
             is_carried_out: false,
+            times: 0,
             reply: None,
             heard: Heard::Nothing,
         });
+        self.fresh.push(number);
         self.send(Event::AtStore(number));
         self.add(self.now + DEADLINE, Event::Deadline(number));
         number
+    }
+
+    /// Calls that were sent since this was asked last.
+    pub(crate) fn fresh(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.fresh)
     }
 
     /// Sends a message on its way: once, twice or not at all.
@@ -192,16 +251,53 @@ impl Network {
         false
     }
 
-    /// Tells a node what came of its call, unless it knows already.
-    pub(crate) fn tell(&mut self, number: usize, reply: Reply) {
-        let Some(call) = self.calls.get_mut(number) else { return };
+    /// Tells a node what came of its call; false if it knows already.
+    pub(crate) fn tell(&mut self, number: usize, reply: Reply) -> bool {
+        let Some(call) = self.calls.get_mut(number) else { return false };
         match std::mem::take(&mut call.heard) {
             Heard::Nothing => call.heard = Heard::Said(reply),
             Heard::Waiting(waker) => {
                 call.heard = Heard::Said(reply);
                 waker.wake();
             }
-            known => call.heard = known,
+            known => {
+                call.heard = known;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sets a timer for somebody at a node; its number.
+    pub(crate) fn set_timer(&mut self, node: usize, life: u32, after: u64) -> usize {
+        let timer = self.timers.len();
+        self.timers.push(Timer { node, life, is_due: false, waker: None });
+        self.add(self.now + after, Event::Wake(timer));
+        timer
+    }
+
+    /// Whose timer it is, in which life.
+    pub(crate) fn sleeper(&self, timer: usize) -> Option<(usize, u32)> {
+        self.timers.get(timer).map(|it| (it.node, it.life))
+    }
+
+    /// A timer has run off.
+    pub(crate) fn wake(&mut self, timer: usize) {
+        let Some(timer) = self.timers.get_mut(timer) else { return };
+        timer.is_due = true;
+        if let Some(waker) = timer.waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether a timer has run off.
+    pub(crate) fn slept(&mut self, timer: usize, context: &Context<'_>) -> Poll<()> {
+        match self.timers.get_mut(timer) {
+            Some(timer) if !timer.is_due => {
+                timer.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(()),
         }
     }
 

@@ -19,8 +19,10 @@ pub struct WorldReport {
     pub admitted: u64,
     /// Requests denied by the limit.
     pub denied: u64,
-    /// Requests that the store gave no answer to.
+    /// Requests that nobody gave an answer to.
     pub failed: u64,
+    /// Requests that were answered without the store, as the policy says.
+    pub fallback: u64,
     /// Requests that were gone with their node.
     pub dropped: u64,
     /// Commands sent to the store.
@@ -47,15 +49,17 @@ impl WorldReport {
         let outcome = match (&verdict.basis, verdict.is_allowed) {
             (Ok(Basis::Store), true) => 0,
             (Ok(_), true) => 1,
-            (Ok(_), false) => 2,
-            (Err(StoreError::Timeout), _) => 3,
-            (Err(_), _) => 4,
+            (Ok(Basis::Store), false) => 2,
+            (Ok(_), false) => 3,
+            (Err(StoreError::Timeout), _) => 4,
+            (Err(_), _) => 5,
         };
         match outcome {
             0 | 1 => self.admitted += self.costs.get(request).copied().unwrap_or_default(),
-            2 => self.denied += 1,
+            2 | 3 => self.denied += 1,
             _ => self.failed += 1,
         }
+        self.fallback += u64::from(matches!(outcome, 1 | 3));
         self.trace.add(outcome);
     }
 
@@ -63,6 +67,11 @@ impl WorldReport {
         if !self.faults.contains(&fault) {
             self.faults.push(fault);
         }
+    }
+
+    /// Commands to the store for a thousand requests.
+    pub fn calls_per_thousand(&self) -> u64 {
+        self.store_calls.saturating_mul(1_000) / self.requests.max(1)
     }
 
     /// Of what could have been let in, so many hundredths were.
@@ -75,6 +84,9 @@ impl WorldReport {
 /// The most that a limit allows in a world without faults.
 pub(crate) fn envelope(setup: &WorldSetup) -> u64 {
     let (count, per) = (u128::from(setup.rate.count), u128::from(setup.rate.per.as_micros()));
+    if setup.in_flight {
+        return u64::MAX;
+    }
     let refilled = count * u128::from(setup.end()) / per.max(1);
     let each = match setup.algorithm {
         AlgorithmName::TokenBucket | AlgorithmName::Gcra => refilled + u128::from(setup.burst),
@@ -111,6 +123,9 @@ impl Trace {
             Event::Deadline(call) => (3, call),
             Event::Begin(incident) => (4, incident),
             Event::End(incident) => (5, incident),
+            Event::Wake(timer) => (6, timer),
+            Event::Learn { node, .. } => (7, node),
+            Event::Release(place) => (8, place),
         };
         self.add(kind << 56 | number as u64);
     }

@@ -1,139 +1,249 @@
 //! The event loop: one thing happens after the other, and every promise is looked at each time.
 
-use std::collections::BTreeSet;
+use std::io;
 use std::sync::{Arc, Mutex};
 
-use tidegate::store::{Charge, Store, StoreError};
+use tidegate::store::{Charge, StoreError, Terms};
 use tidegate::{Key, Scope};
-use tidegate_core::{Limit, Op};
+use tidegate_core::{LeaseId, Limit, Op};
 
 use super::chance::Chance;
-use super::checker::{Checker, Verdict};
+use super::checker::{Checker, Question, Verdict, When};
 use super::executor::{Executor, lock};
 use super::fault::{Fault, Incident, plan};
-use super::network::{DEADLINE, Event, Network, Reply};
+use super::network::{Call, DEADLINE, Event, Network};
+use super::node::{Ground, Node};
+use super::numbers::{Revision, Tables};
 use super::report::WorldReport;
 use super::server::{DriftingClock, Server};
-use super::setup::{InvalidWorld, WorldSetup, stream};
-use super::sim_store::SimStore;
+use super::setup::{InvalidWorld, Stack, WorldSetup, stream};
+use super::stack::{NodeParts, NodeStack, guarded};
 
 /// Clocks run this many parts of a million fast or slow, at most.
 const MAX_DRIFT: u64 = 200;
+/// All nodes learn of new numbers within so many microseconds.
+const LEARNS_WITHIN: u64 = 500_000;
+/// A place in flight is kept for at most so many microseconds, if all goes well.
+const LONGEST_STAY: u64 = 200_000;
+/// So many requests a node remembers that it may give back.
+const MOST_SERVED: usize = 16;
 
-/// Runs a world. `stack` makes what a node asks out of its end of the wire, again after each crash.
-pub fn simulate<S: Store + 'static>(
-    setup: &WorldSetup,
-    stack: impl Fn(SimStore) -> S,
-) -> Result<WorldReport, InvalidWorld> {
-    let limit = setup.limit()?;
-    let mut world = World::new(setup, limit, stack);
-    while world.checker.broken().is_none() && world.step() {}
-    Ok(world.close())
+/// Runs a world with the production layers that its setup names.
+pub fn simulate_as_set_up(setup: &WorldSetup) -> Result<WorldReport, InvalidWorld> {
+    match setup.stack {
+        Stack::Bare => simulate(setup, |parts| Ok(parts.store)),
+        Stack::Guarded => simulate(setup, |parts| guarded(setup, parts)),
+    }
 }
 
-/// A node, in one of its lives.
-struct Node<S> {
-    /// None while it is down.
-    store: Option<Arc<S>>,
+/// Runs a world. `stack` makes what a node asks out of its parts, again after each crash.
+pub fn simulate<S: NodeStack>(
+    setup: &WorldSetup,
+    stack: impl Fn(NodeParts) -> io::Result<S>,
+) -> Result<WorldReport, InvalidWorld> {
+    let mut world = World::new(setup, stack)?;
+    while world.checker.broken().is_none() && world.step() {}
+    match world.is_starved {
+        true => Err(InvalidWorld::Memory),
+        false => Ok(world.close()),
+    }
+}
+
+/// What a task came to.
+enum Done {
+    Answered(Verdict, Option<LeaseId>),
+    /// Nobody waited for it.
+    Worked,
+}
+
+/// Whose a task is.
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    node: usize,
+    /// The request that it is done for.
+    request: Option<usize>,
+}
+
+/// A place in flight, and whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    node: usize,
     life: u32,
-    clock: DriftingClock,
-    /// When it last stood still, until then.
-    still_until: u64,
-    /// Its requests that are not answered yet.
-    open: BTreeSet<usize>,
+    request: usize,
+    key: usize,
+    lease: LeaseId,
+}
+
+/// Which numbers these are.
+fn revision(limits: &[Limit], limit: &Limit) -> usize {
+    limits.iter().rposition(|it| it == limit).unwrap_or(0)
+}
+
+/// By which numbers the charges of a command are decided.
+fn revisions(limits: &[Limit], call: &Call) -> Vec<usize> {
+    call.charges.iter().map(|charge| revision(limits, &charge.limit)).collect()
 }
 
 struct World<'a, S, F> {
     setup: &'a WorldSetup,
-    limit: Limit,
+    limits: Vec<Limit>,
+    /// The newest numbers that anybody knows.
+    published: usize,
     scope: Scope,
     stack: F,
-    network: Arc<Mutex<Network>>,
+    ground: Ground,
     server: Server,
     nodes: Vec<Node<S>>,
-    executor: Executor<Verdict>,
-    /// Which node each task belongs to.
-    owners: Vec<usize>,
+    executor: Executor<Done>,
+    owners: Vec<Owner>,
+    questions: Vec<Question>,
+    held: Vec<Held>,
     plan: Vec<Incident>,
     traffic: Chance,
     checker: Checker,
     report: WorldReport,
+    is_calm: bool,
+    is_starved: bool,
 }
 
-impl<'a, S: Store + 'static, F: Fn(SimStore) -> S> World<'a, S, F> {
-    fn new(setup: &'a WorldSetup, limit: Limit, stack: F) -> Self {
+impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
+    fn new(setup: &'a WorldSetup, stack: F) -> Result<Self, InvalidWorld> {
+        setup.limit()?;
+        let plan = plan(setup, &mut Chance::new(setup.seed, stream::PLAN));
+        let (limits, revisions): (Vec<Limit>, Vec<Revision>) =
+            setup.limits(&plan)?.into_iter().unzip();
         let mut clocks = Chance::new(setup.seed, stream::CLOCKS);
         let mut clock = || {
             let drift = clocks.below(2 * MAX_DRIFT + 1).cast_signed() - MAX_DRIFT.cast_signed();
             DriftingClock::new(drift)
         };
         let server = Server::new(clock());
-        let network = Network::new(Chance::new(setup.seed, stream::NETWORK));
-        let network = Arc::new(Mutex::new(network));
-        let node = |number| Node {
-            store: Some(Arc::new(stack(SimStore::new(Arc::clone(&network), number, 0)))),
-            life: 0,
-            clock: clock(),
-            still_until: 0,
-            open: BTreeSet::new(),
-        };
-        let nodes: Vec<Node<S>> = (0..setup.nodes).map(node).collect();
-        let plan = plan(setup, &mut Chance::new(setup.seed, stream::PLAN));
         let mut traffic = Chance::new(setup.seed, stream::TRAFFIC);
-        {
-            let mut network = lock(&network);
-            for (number, incident) in plan.iter().enumerate() {
-                network.add(incident.from, Event::Begin(number));
-            }
-            for node in 0..setup.nodes {
-                let first = traffic.below(2 * setup.gap());
-                network.add(first, Event::Ask { node, life: 0 });
-            }
+        let mut network = Network::new(Chance::new(setup.seed, stream::NETWORK));
+        for (number, incident) in plan.iter().enumerate() {
+            network.add(incident.from, Event::Begin(number));
         }
-        Self {
+        for node in 0..setup.nodes {
+            let first = traffic.below(2 * setup.gap());
+            network.add(first, Event::Ask { node, life: 0 });
+        }
+        let ground = Ground {
+            network: Arc::new(Mutex::new(network)),
+            spawned: Arc::default(),
+            chance: Arc::new(Mutex::new(Chance::new(setup.seed, stream::BACKGROUND))),
+        };
+        let mut world = Self {
             setup,
-            limit,
-            scope: Scope::new("simulated", &limit),
+            published: 0,
+            scope: Scope::new("simulated", &limits[0]),
+            limits,
             stack,
-            network,
+            ground,
             server,
-            nodes,
+            nodes: (0..setup.nodes).map(|_| Node::new(clock())).collect(),
             executor: Executor::default(),
             owners: Vec::new(),
+            questions: Vec::new(),
+            held: Vec::new(),
             plan,
             traffic,
-            checker: Checker::new(setup),
+            checker: Checker::new(setup, Tables::new(setup, &revisions)),
             report: WorldReport::default(),
-        }
+            is_calm: false,
+            is_starved: false,
+        };
+        (0..setup.nodes).for_each(|node| world.start(0, node));
+        Ok(world)
+    }
+
+    fn start(&mut self, now: u64, number: usize) {
+        let node = &mut self.nodes[number];
+        node.revision = self.published;
+        self.is_starved |= node.start((number, now), &self.ground, &self.stack).is_err();
+    }
+
+    /// The present, at a node whose clock is set to it.
+    fn when(&self, now: u64, node: usize) -> When {
+        self.nodes[node].when(now, self.server.clock.at(now))
     }
 
     /// Lets the next thing happen, and all that follows from it at once; false at the end.
     fn step(&mut self) -> bool {
         let (now, event) = {
-            let mut network = lock(&self.network);
-            let Some(event) = network.next() else { return false };
+            let mut network = lock(&self.ground.network);
+            // Timers alone would go on for ever.
+            let Some(event) = network.next().filter(|_| network.now <= self.setup.end() + DEADLINE)
+            else {
+                return false;
+            };
             (network.now, event)
         };
         self.report.trace.note(now, event);
         match event {
             Event::Ask { node, life } => self.ask(now, node, life),
             Event::AtStore(call) => self.at_store(now, call),
-            Event::AtNode(call) => self.at_node(now, call, event),
-            Event::Deadline(call) => self.at_node(now, call, event),
+            Event::AtNode(call) | Event::Deadline(call) => self.at_node(now, call, event),
             Event::Begin(number) => self.begin(now, number),
             Event::End(number) => self.end(now, number),
+            Event::Wake(timer) => self.wake(now, timer),
+            Event::Learn { node, revision } => self.learn(now, node, revision),
+            Event::Release(place) => self.release(now, place),
         }
-        while let Some(task) = self.executor.woken() {
-            lock(&self.network).asking = Some(task);
-            if let Some(verdict) = self.executor.poll(task) {
-                self.answered(now, task, &verdict);
+        self.work(now);
+        if !self.is_calm && now >= self.setup.calm_from() {
+            self.is_calm = true;
+            for node in 0..self.nodes.len() {
+                let (when, revision) = (self.when(now, node), self.nodes[node].revision);
+                self.checker.calm(when, node, revision);
             }
         }
-        true
+        !self.is_starved
+    }
+
+    /// Lets everybody go on who has been woken.
+    fn work(&mut self, now: u64) {
+        loop {
+            let spawned = lock(&self.ground.spawned).take();
+            for (node, work) in spawned {
+                let work = Box::pin(async move {
+                    work.await;
+                    Done::Worked
+                });
+                self.adopt(Owner { node, request: None }, work);
+            }
+            let Some(task) = self.executor.woken() else { return };
+            let Some(Owner { node, request }) = self.owners.get(task).copied() else { continue };
+            let when = self.when(now, node);
+            lock(&self.ground.network).asking = request;
+            let done = self.executor.poll(task);
+            self.see_off(when);
+            if let Some(done) = done {
+                self.nodes[node].tasks.remove(&task);
+                if let (Done::Answered(verdict, lease), Some(request)) = (done, request) {
+                    self.answered(now, request, &verdict, lease);
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, owner: Owner, work: std::pin::Pin<Box<dyn Future<Output = Done> + Send>>) {
+        let task = self.executor.spawn(work);
+        self.owners.push(owner);
+        self.nodes[owner.node].tasks.insert(task);
+    }
+
+    /// Shows the checker what was sent.
+    fn see_off(&mut self, when: When) {
+        let mut network = lock(&self.ground.network);
+        for number in network.fresh() {
+            if let Some(call) = network.call(number) {
+                self.checker.sent(when, call);
+            }
+        }
     }
 
     fn close(mut self) -> WorldReport {
-        let network = lock(&self.network);
+        let network = lock(&self.ground.network);
         self.report.store_calls = network.calls() as u64;
         let now = network.now;
         drop(network);
@@ -148,8 +258,10 @@ impl<'a, S: Store + 'static, F: Fn(SimStore) -> S> World<'a, S, F> {
     /// A request comes in.
     fn ask(&mut self, now: u64, number: usize, life: u32) {
         let node = &mut self.nodes[number];
-        let Some(store) = node.store.as_ref().filter(|_| node.life == life) else { return };
-        let mut network = lock(&self.network);
+        if node.body.is_none() || node.life != life {
+            return;
+        }
+        let mut network = lock(&self.ground.network);
         if node.still_until > now {
             return network.add(node.still_until, Event::Ask { node: number, life });
         }
@@ -159,36 +271,114 @@ impl<'a, S: Store + 'static, F: Fn(SimStore) -> S> World<'a, S, F> {
         }
         drop(network);
         let key = self.traffic.index(self.setup.keys);
-        let cost = if self.traffic.permille(100) { self.traffic.between(2, 4) } else { 1 };
-        let (store, limit, scope) = (Arc::clone(store), self.limit, self.scope);
-        let local = node.clock.at(now);
-        let task = self.executor.spawn(Box::pin(async move {
+        let is_large = self.traffic.permille(100) && !self.setup.in_flight;
+        let cost = if is_large { self.traffic.between(2, 4) } else { 1 };
+        let is_refund = self.setup.refunds > 0 && self.traffic.permille(self.setup.refunds);
+        let refund = if is_refund { node.served.pop() } else { None };
+        let (key, op) = match refund {
+            Some((key, units)) => (key, Op::Return(units)),
+            None => (key, Op::Take(cost)),
+        };
+        let question = Question { node: number, key, revision: node.revision, op };
+        let request = self.questions.len();
+        self.questions.push(question);
+        self.checker.asked(self.when(now, number), question);
+        self.report.asked(if refund.is_some() { 0 } else { cost });
+        self.put(now, question, request);
+    }
+
+    /// Lets a node decide on something.
+    fn put(&mut self, now: u64, question: Question, request: usize) {
+        let Question { node, key, revision, op } = question;
+        let local = self.when(now, node).at_node;
+        let Some(body) = &self.nodes[node].body else { return };
+        let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
+        let terms = Terms::default().on_store_failure(self.setup.on_store_failure);
+        let work = Box::pin(async move {
             let text = key.to_string();
-            let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, Op::Take(cost));
+            let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, op).on(terms);
             let mut decisions = Vec::with_capacity(1);
             let basis = store.decide(local, &[charge], &mut decisions).await;
             let is_allowed = basis.is_ok() && decisions.iter().all(|it| it.is_allowed());
-            Verdict { basis, is_allowed }
-        }));
-        node.open.insert(task);
-        self.owners.push(number);
-        self.checker.asked(now, key, cost);
-        self.report.asked(cost);
+            let lease = decisions.first().and_then(|decision| decision.lease);
+            Done::Answered(Verdict { basis, is_allowed }, lease)
+        });
+        self.adopt(Owner { node, request: Some(request) }, work);
     }
 
-    fn answered(&mut self, now: u64, task: usize, verdict: &Verdict) {
-        let Some(node) = self.owners.get(task).and_then(|node| self.nodes.get_mut(*node)) else {
-            return;
-        };
-        node.open.remove(&task);
+    fn answered(&mut self, now: u64, request: usize, verdict: &Verdict, lease: Option<LeaseId>) {
+        let question = self.questions[request];
+        let when = self.when(now, question.node);
+        let node = &mut self.nodes[question.node];
         let may_be_late = now <= node.still_until + DEADLINE;
-        self.checker.answered(now, task, verdict, may_be_late);
-        self.report.answered(task, verdict);
+        self.checker.answered(when, request, verdict, may_be_late);
+        self.report.answered(request, verdict);
+        let owing = node.body.as_ref().map_or(0, |body| body.store.owing_keys());
+        if owing > self.setup.keys {
+            self.checker.blame(now, || format!("{owing} keys owe, and there are not so many"));
+        }
+        let Op::Take(cost) = question.op else { return };
+        if verdict.is_allowed && node.served.len() < MOST_SERVED {
+            node.served.push((question.key, cost));
+        }
+        if let Some(lease) = lease {
+            let (life, key, number) = (node.life, question.key, question.node);
+            let stay = self.traffic.below(LONGEST_STAY);
+            lock(&self.ground.network).add(now + stay, Event::Release(self.held.len()));
+            self.held.push(Held { node: number, life, request, key, lease });
+        }
+    }
+
+    /// Somebody has been served, and gives a place back.
+    fn release(&mut self, now: u64, place: usize) {
+        let Held { node, life, request, key, lease } = self.held[place];
+        let it = &self.nodes[node];
+        if it.life != life || it.body.is_none() {
+            return;
+        }
+        if it.still_until > now {
+            return lock(&self.ground.network).add(it.still_until, Event::Release(place));
+        }
+        let (local, Some(body)) = (self.when(now, node).at_node, &it.body) else { return };
+        let (store, limit, scope) = (Arc::clone(&body.store), self.limits[it.revision], self.scope);
+        let work = Box::pin(async move {
+            let text = key.to_string();
+            let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, Op::Release(lease));
+            let _ = store.decide(local, &[charge], &mut Vec::with_capacity(1)).await;
+            Done::Worked
+        });
+        self.adopt(Owner { node, request: Some(request) }, work);
+    }
+
+    /// A timer runs off; on a node that stands still, later.
+    fn wake(&mut self, now: u64, timer: usize) {
+        let mut network = lock(&self.ground.network);
+        let Some((node, life)) = network.sleeper(timer) else { return };
+        let node = &self.nodes[node];
+        if node.life != life || node.body.is_none() {
+            return;
+        }
+        match node.still_until > now {
+            true => network.add(node.still_until, Event::Wake(timer)),
+            false => network.wake(timer),
+        }
+    }
+
+    /// A node learns of new numbers.
+    fn learn(&mut self, now: u64, number: usize, revision: usize) {
+        let node = &mut self.nodes[number];
+        let Some(body) = node.body.as_ref().filter(|_| node.revision < revision) else { return };
+        if node.still_until > now {
+            let event = Event::Learn { node: number, revision };
+            return lock(&self.ground.network).add(node.still_until, event);
+        }
+        body.store.limits_changed();
+        node.revision = revision;
     }
 
     /// A command arrives at the store.
     fn at_store(&mut self, now: u64, number: usize) {
-        let mut network = lock(&self.network);
+        let mut network = lock(&self.ground.network);
         let Some(node) = network.call(number).map(|call| call.node) else { return };
         if !network.gets_through(node, Event::AtStore(number)) {
             return;
@@ -205,100 +395,118 @@ impl<'a, S: Store + 'static, F: Fn(SimStore) -> S> World<'a, S, F> {
             call.reply = Some(Err(StoreError::Unavailable("connection refused".into())));
             return network.send(Event::AtNode(number));
         }
-        let decisions = self.server.carry_out(now, &call.charges, call.is_each);
-        let at = self.server.clock.at(now);
-        for (charge, decision) in call.charges.iter().zip(&decisions) {
-            if let (Some(request), Op::Take(_)) = (call.request, charge.op) {
-                self.checker.decided(now, at, request, decision.is_allowed());
-            }
-        }
-        call.reply = Some(Ok(decisions));
+        let answer = self.server.carry_out(now, &call.charges, call.is_each);
+        let at_store = answer.at;
+        let when = When { now, at_store, at_node: at_store, supposed: at_store };
+        let by = revisions(&self.limits, call);
+        self.checker.carried_out(when, call, &answer, &by);
+        call.reply = Some(Ok(answer));
         network.send(Event::AtNode(number));
     }
 
     /// An answer arrives at a node, or the node's patience ends.
     fn at_node(&mut self, now: u64, number: usize, event: Event) {
-        let mut network = lock(&self.network);
+        let mut network = lock(&self.ground.network);
         let Some(call) = network.call(number) else { return };
         let (number_of_node, life) = (call.node, call.life);
-        let reply: Option<Reply> = call.reply.clone();
         let node = &self.nodes[number_of_node];
-        if node.life != life || node.store.is_none() {
+        if node.life != life || node.body.is_none() {
             return;
         }
         if node.still_until > now {
             return network.add(node.still_until, event);
         }
-        match (event, reply) {
-            (Event::AtNode(_), Some(reply)) => {
-                if network.gets_through(number_of_node, event) {
-                    network.tell(number, reply);
-                }
-            }
-            _ => network.tell(number, Err(StoreError::Timeout)),
+        let reply = match event {
+            Event::AtNode(_) => call.reply.clone(),
+            _ => None,
+        };
+        if reply.is_some() && !network.gets_through(number_of_node, event) {
+            return;
         }
+        let reply = reply.unwrap_or(Err(StoreError::Timeout));
+        let is_silent = reply.is_err();
+        let (true, Some(call)) = (network.tell(number, reply), network.call(number)) else {
+            return;
+        };
+        let when = node.when(now, self.server.clock.at(now));
+        let by = revisions(&self.limits, call);
+        self.checker.heard(when, call, is_silent, &by);
     }
 
     /// Something goes wrong.
     fn begin(&mut self, now: u64, number: usize) {
         let incident = self.plan[number];
         self.report.struck(incident.fault);
+        let at_store = self.server.clock.at(now);
         match incident.fault {
             Fault::NodeClock => {
-                self.nodes[incident.node].clock.step(incident.size, incident.is_back);
+                self.nodes[incident.node].wall.step(incident.size, incident.is_back);
             }
             Fault::StoreClock => {
-                let before = self.server.clock.at(now);
                 self.server.clock.step(incident.size, incident.is_back);
-                self.checker.clock_set(now, before, self.server.clock.at(now));
+                self.checker.clock_set(self.at_store_only(now), at_store);
             }
             Fault::Failover => {
                 let since = now.saturating_sub(incident.size);
-                let key = |text: &[u8]| String::from_utf8_lossy(text).parse().ok();
-                let lost = self.server.fail_over(since).into_iter();
-                let lost: Vec<(usize, u64)> =
-                    lost.filter_map(|(text, units)| Some((key(&text)?, units))).collect();
-                self.checker.failed_over(now, &lost);
+                let when = self.at_store_only(now);
+                self.checker.failed_over();
+                for lost in self.server.fail_over(since) {
+                    let revision = revision(&self.limits, &lost.limit);
+                    self.checker.lost(when, &lost, revision);
+                }
             }
             Fault::Pause => {
                 let node = &mut self.nodes[incident.node];
                 node.still_until = node.still_until.max(incident.until);
             }
             Fault::Crash => self.crash(now, incident.node),
+            Fault::PolicyPush => {
+                self.published += 1;
+                let revision = self.published;
+                for node in 0..self.nodes.len() {
+                    let at = now + self.traffic.below(LEARNS_WITHIN);
+                    lock(&self.ground.network).add(at, Event::Learn { node, revision });
+                }
+            }
             _ => {}
         }
-        let mut network = lock(&self.network);
+        let mut network = lock(&self.ground.network);
         if incident.until > now {
             network.incidents.push(incident);
             network.add(incident.until, Event::End(number));
         }
     }
 
+    /// The present, as far as it is the same for all.
+    const fn at_store_only(&self, now: u64) -> When {
+        let at_store = self.server.clock.at(now);
+        When { now, at_store, at_node: at_store, supposed: at_store }
+    }
+
     fn crash(&mut self, now: u64, number: usize) {
-        let node = &mut self.nodes[number];
-        node.store = None;
-        node.life += 1;
-        for request in std::mem::take(&mut node.open) {
-            self.executor.drop_task(request);
-            self.checker.dropped(now, request);
-            self.report.dropped += 1;
+        for task in self.nodes[number].die() {
+            self.executor.drop_task(task);
+            // Who was answered and only gives back a place is not dropped.
+            let Some(request) = self.owners[task].request else { continue };
+            if self.checker.dropped(now, request) {
+                self.report.dropped += 1;
+            }
         }
+        self.checker.reborn(number);
     }
 
     /// It is over.
     fn end(&mut self, now: u64, number: usize) {
         let incident = self.plan[number];
-        let mut network = lock(&self.network);
+        let mut network = lock(&self.ground.network);
         network.incidents.retain(|it| *it != incident);
         let is_down = network.until(Fault::Crash, Some(incident.node)).is_some();
         if incident.fault != Fault::Crash || is_down {
             return;
         }
-        let node = &mut self.nodes[incident.node];
-        let life = node.life;
-        network.add(now, Event::Ask { node: incident.node, life });
+        let (node, life) = (incident.node, self.nodes[incident.node].life);
+        network.add(now, Event::Ask { node, life });
         drop(network);
-        let wire = SimStore::new(Arc::clone(&self.network), incident.node, life);
-        node.store = Some(Arc::new((self.stack)(wire)));
+        self.start(now, node);
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::{HashMap, VecDeque};
 
 use tidegate::Scope;
-use tidegate_core::{Algorithm, Decision, Op, State, Timestamp};
+use tidegate::store::Sight;
+use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
-use super::network::Sent;
+use super::network::{Answer, Sent};
 
 /// A clock that runs a little fast or slow, and may be set.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,20 @@ struct Write {
     place: usize,
     before: State,
     units: u64,
+    returned: u64,
+    limit: Limit,
+}
+
+/// What a server that took over does not know of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    pub(crate) text: Box<[u8]>,
+    /// Units that were taken.
+    pub(crate) units: u64,
+    /// Units that were given back.
+    pub(crate) returned: u64,
+    /// By which numbers.
+    pub(crate) limit: Limit,
 }
 
 impl Server {
@@ -64,13 +79,13 @@ impl Server {
     }
 
     /// Carries out a command.
-    pub(crate) fn carry_out(&mut self, now: u64, charges: &[Sent], is_each: bool) -> Vec<Decision> {
+    pub(crate) fn carry_out(&mut self, now: u64, charges: &[Sent], is_each: bool) -> Answer {
         let places: Vec<usize> = charges.iter().map(|charge| self.place(charge)).collect();
         if !is_each && charges.len() > 1 {
             // All or nothing: tried on copies first.
             let copies: Vec<State> = places.iter().map(|it| self.states[*it].1.clone()).collect();
             let tried = self.apply(now, charges, &places, |op| op);
-            if tried.iter().all(Decision::is_allowed) {
+            if tried.decisions.iter().all(Decision::is_allowed) {
                 return tried;
             }
             for (place, state) in places.iter().zip(copies).rev() {
@@ -91,26 +106,34 @@ impl Server {
         charges: &[Sent],
         places: &[usize],
         as_op: impl Fn(Op) -> Op,
-    ) -> Vec<Decision> {
+    ) -> Answer {
         let time = self.clock.at(now);
-        let decide = |(charge, place): (&Sent, &usize)| {
+        let (mut decisions, mut sights) = (Vec::with_capacity(charges.len()), Vec::new());
+        for (charge, place) in charges.iter().zip(places) {
             let state = &mut self.states[*place].1;
             let before = state.clone();
             let op = as_op(charge.op);
             let decision = charge.limit.decide(state, time, op);
+            let is_allowed = decision.is_allowed();
+            if !is_allowed && !charge.repairs {
+                state.clone_from(&before);
+            }
+            let is_seen = charge.is_watched && !is_allowed;
+            sights.push(is_seen.then(|| Sight { state: before.clone(), at: time }));
             let units = match op {
-                Op::Take(cost) if decision.is_allowed() => cost,
+                Op::Take(cost) if is_allowed => cost,
                 Op::Force(cost) => cost,
                 _ => 0,
             };
-            self.journal.push_back(Write { at: now, place: *place, before, units });
-            decision
-        };
-        let decisions = charges.iter().zip(places).map(decide).collect();
+            let returned = if let Op::Return(units) = op { units } else { 0 };
+            let (at, place, limit) = (now, *place, charge.limit);
+            self.journal.push_back(Write { at, place, before, units, returned, limit });
+            decisions.push(decision);
+        }
         while self.journal.front().is_some_and(|write| write.at + MAX_LAG < now) {
             self.journal.pop_front();
         }
-        decisions
+        Answer { at: time, decisions, sights }
     }
 
     fn place(&mut self, charge: &Sent) -> usize {
@@ -122,14 +145,15 @@ impl Server {
         })
     }
 
-    /// Another server takes over, which knows nothing written after `since`. Tells whose units are lost.
-    pub(crate) fn fail_over(&mut self, since: u64) -> Vec<(Box<[u8]>, u64)> {
+    /// Another server takes over, which knows nothing written after `since`. Tells what is lost.
+    pub(crate) fn fail_over(&mut self, since: u64) -> Vec<Lost> {
         let mut lost = Vec::new();
         while let Some(write) = self.journal.pop_back_if(|write| write.at > since) {
             let (text, state) = &mut self.states[write.place];
             *state = write.before;
-            if write.units > 0 {
-                lost.push((text.clone(), write.units));
+            if write.units + write.returned > 0 {
+                let (text, limit) = (text.clone(), write.limit);
+                lost.push(Lost { text, units: write.units, returned: write.returned, limit });
             }
         }
         lost

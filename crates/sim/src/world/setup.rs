@@ -1,9 +1,15 @@
 //! What a world is made of.
 
-use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate};
+use std::error::Error;
+use std::fmt;
+use std::str::FromStr;
+
+use tidegate::store::OnStoreFailure;
+use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span};
 
 use super::chance::Chance;
-use super::fault::Fault;
+use super::fault::{Fault, Incident};
+use super::numbers::Revision;
 use crate::seed::Seed;
 use crate::setup::{InvalidSetup, Setup};
 
@@ -14,7 +20,57 @@ pub(crate) mod stream {
     pub(crate) const TRAFFIC: usize = 2;
     pub(crate) const NETWORK: usize = 3;
     pub(crate) const CLOCKS: usize = 4;
+    pub(crate) const BACKGROUND: usize = 5;
 }
+
+/// What stands between a node's requests and the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stack {
+    /// Nothing.
+    Bare,
+    /// What repeats denials, does not ask a store that is away, and answers in its place.
+    Guarded,
+}
+
+impl Stack {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Bare, Self::Guarded];
+
+    /// As commands spell it: the tier, or that there is none.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Guarded => "exact",
+        }
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Stack {
+    type Err = UnknownStack;
+
+    fn from_str(text: &str) -> Result<Self, UnknownStack> {
+        Self::ALL.into_iter().find(|stack| stack.as_str() == text).ok_or(UnknownStack)
+    }
+}
+
+/// The text names no stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownStack;
+
+impl fmt::Display for UnknownStack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("tier must be one of")?;
+        Stack::ALL.iter().try_for_each(|stack| write!(f, " {stack}"))
+    }
+}
+
+impl Error for UnknownStack {}
 
 /// How many nodes share which limit, for how long, and what goes wrong meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +93,14 @@ pub struct WorldSetup {
     pub load: u64,
     /// What goes wrong.
     pub faults: Vec<Fault>,
+    /// What nodes put before the store.
+    pub stack: Stack,
+    /// What they answer when the store does not.
+    pub on_store_failure: OnStoreFailure,
+    /// Of a thousand requests so many give back what another has taken.
+    pub refunds: u64,
+    /// Limits what is under way at once, to `burst` places, and not how often.
+    pub in_flight: bool,
 }
 
 impl WorldSetup {
@@ -54,6 +118,8 @@ impl WorldSetup {
     const CALM_SECONDS: u64 = 4;
     /// So long after the last fault everything is exact again.
     pub(crate) const RECOVERY: u64 = 2_000_000;
+    /// Places in flight are given up after so long.
+    const TTL: Span = Span::from_millis(700);
 
     /// A small world, drawn from its seed: a random half of all faults strikes it.
     pub fn drawn(seed: Seed) -> Self {
@@ -66,17 +132,36 @@ impl WorldSetup {
             _ => AlgorithmName::TokenBucket,
         };
         let count = chance.between(1, 60);
-        Self {
+        let mut setup = Self {
             seed,
             nodes: 3 + chance.index(6),
             keys: 1 + chance.index(3),
-            seconds: chance.between(Self::MIN_SECONDS + 2, 14),
+            seconds: chance.between(Self::MIN_SECONDS + 2, 10),
             algorithm,
             rate: Rate::per_second(count),
             burst: chance.between(1, 60),
             load: chance.between(50, 400),
             faults: Fault::ALL.into_iter().filter(|_| chance.permille(500)).collect(),
+            stack: if chance.permille(100) { Stack::Bare } else { Stack::Guarded },
+            on_store_failure: OnStoreFailure::ALL[chance.index(OnStoreFailure::ALL.len())],
+            refunds: if chance.permille(300) { 50 } else { 0 },
+            in_flight: false,
+        };
+        if chance.permille(60) {
+            setup.make_in_flight();
         }
+        setup
+    }
+
+    /// Turns it into a world of places in flight. Nothing is let in there without the store, and what the
+    /// store forgets or takes for over is none of it.
+    pub fn make_in_flight(&mut self) {
+        let is_other =
+            |it: &Fault| matches!(it, Fault::StoreClock | Fault::Failover | Fault::PolicyPush);
+        self.faults.retain(|fault| !is_other(fault));
+        (self.in_flight, self.refunds) = (true, 0);
+        self.burst = 1 + self.burst / 10;
+        self.on_store_failure = OnStoreFailure::Deny;
     }
 
     /// The limit, and whether the numbers are such that a world can be made of them.
@@ -94,14 +179,54 @@ impl WorldSetup {
         let setup =
             Setup::new(self.rate, Some(self.burst), self.seed).map_err(InvalidWorld::Limit)?;
         within(self.requests(), 1, Self::MAX_REQUESTS, "requests (rate x load x keys x seconds)")?;
-        setup.limit(self.algorithm).map_err(InvalidWorld::Refused)
+        self.limit_of(setup)
+    }
+
+    fn limit_of(&self, setup: Setup) -> Result<Limit, InvalidWorld> {
+        let limit = match self.in_flight {
+            true => Limit::in_flight(setup.burst(), Self::TTL),
+            false => setup.limit(self.algorithm),
+        };
+        limit.map_err(InvalidWorld::Refused)
+    }
+
+    /// The limit of every revision of the policy, with its numbers.
+    pub(crate) fn limits(&self, plan: &[Incident]) -> Result<Vec<(Limit, Revision)>, InvalidWorld> {
+        let first = Revision { count: self.rate.count, burst: self.burst };
+        let pushes = plan.iter().filter(|incident| incident.fault == Fault::PolicyPush);
+        let part = |number: u64, percent: u64| (number * percent / 100).max(1);
+        let pushed = pushes.map(|incident| Revision {
+            count: part(self.rate.count, incident.size % 1_000),
+            burst: part(self.burst, incident.size / 1_000),
+        });
+        let limit = |it: Revision| {
+            let rate = Rate::new(it.count, self.rate.per);
+            let setup = Setup::new(rate, Some(it.burst), self.seed).map_err(InvalidWorld::Limit)?;
+            Ok((self.limit_of(setup)?, it))
+        };
+        std::iter::once(first).chain(pushed).map(limit).collect()
+    }
+
+    /// How long a place is kept for somebody who does not come back, in microseconds.
+    pub(crate) const fn ttl(&self) -> u64 {
+        Self::TTL.as_micros()
+    }
+
+    /// By how much the capacity at the store is smaller than the limit's.
+    pub(crate) const fn held_back(&self, _revision: &Revision) -> u64 {
+        0
+    }
+
+    /// From when on everything is exact again, in microseconds.
+    pub(crate) const fn calm_from(&self) -> u64 {
+        self.faults_end() + Self::RECOVERY
     }
 
     /// About how many requests there will be.
     fn requests(&self) -> u64 {
         let gap = u128::from(self.gap()).max(1);
-        let each = u128::from(self.seconds) * 1_000_000 / gap;
-        u64::try_from(each * self.nodes as u128).unwrap_or(u64::MAX)
+        let all = u128::from(self.seconds) * 1_000_000 * self.nodes as u128 / gap;
+        u64::try_from(all).unwrap_or(u64::MAX)
     }
 
     /// The mean time between two requests at one node, in microseconds.
@@ -139,18 +264,21 @@ pub enum InvalidWorld {
     Limit(InvalidSetup),
     /// The algorithm refuses the numbers.
     Refused(InvalidLimit),
+    /// The system gives no memory for it.
+    Memory,
 }
 
-impl std::fmt::Display for InvalidWorld {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for InvalidWorld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfBounds { what, least, most } => {
                 write!(f, "{what} must be {least} to {most}")
             }
             Self::Limit(why) => why.fmt(f),
             Self::Refused(why) => why.fmt(f),
+            Self::Memory => f.write_str("the system gives no memory for its nodes"),
         }
     }
 }
 
-impl std::error::Error for InvalidWorld {}
+impl Error for InvalidWorld {}

@@ -1,6 +1,7 @@
 //! A node's end of the wire: the store as production code sees it.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidegate::Explanation;
@@ -8,7 +9,11 @@ use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
-use super::network::{Network, Reply};
+use super::network::{Answer, Network};
+
+/// For so long after it has got new numbers a node does not repair by them, in microseconds: others have
+/// the old ones still. As in Redis, where it is ten times as long.
+const SETTLES: u64 = 1_000_000;
 
 /// A store that is asked over a simulated network. What it says is decided by the store's clock; the
 /// caller's is set aside, as Redis does.
@@ -17,38 +22,68 @@ pub struct SimStore {
     network: Arc<Mutex<Network>>,
     node: usize,
     life: u32,
+    known: Arc<Known>,
+}
+
+/// What a node knows of the store.
+#[derive(Debug)]
+struct Known {
+    /// How far its clock is ahead, when it last answered.
+    skew: AtomicI64,
+    /// From when on states are repaired.
+    settled_at: AtomicU64,
 }
 
 impl SimStore {
-    pub(crate) const fn new(network: Arc<Mutex<Network>>, node: usize, life: u32) -> Self {
-        Self { network, node, life }
+    pub(crate) fn new(network: Arc<Mutex<Network>>, node: usize, life: u32) -> Self {
+        let settled_at = AtomicU64::new(lock(&network).now + SETTLES);
+        let known = Arc::new(Known { skew: AtomicI64::new(0), settled_at });
+        Self { network, node, life, known }
     }
 
-    async fn ask(&self, charges: &[Charge<'_>], is_each: bool) -> Reply {
-        let call = lock(&self.network).ask(self.node, self.life, charges, is_each);
-        poll_fn(|context| lock(&self.network).hear(call, context)).await
+    async fn ask(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        is_each: bool,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let call = {
+            let mut network = lock(&self.network);
+            let repairs = network.now >= self.known.settled_at.load(Ordering::Relaxed);
+            network.ask(self.node, self.life, (charges, is_each), repairs)
+        };
+        let reply = poll_fn(|context| lock(&self.network).hear(call, context)).await;
+        let Answer { at, decisions: mut own, sights } = reply?;
+        let skew = at.as_micros().wrapping_sub(now.as_micros()).cast_signed();
+        self.known.skew.store(skew, Ordering::Relaxed);
+        for (charge, sight) in charges.iter().zip(sights) {
+            if let (Some(wanted), Some(sight)) = (charge.sight, sight) {
+                let _ = wanted.set(sight);
+            }
+        }
+        decisions.append(&mut own);
+        Ok(Basis::Store)
     }
 }
 
 impl Store for SimStore {
     async fn decide(
         &self,
-        _now: Timestamp,
+        now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        decisions.append(&mut self.ask(charges, false).await?);
-        Ok(Basis::Store)
+        self.ask(now, charges, false, decisions).await
     }
 
     async fn decide_each(
         &self,
-        _now: Timestamp,
+        now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        decisions.append(&mut self.ask(charges, true).await?);
-        Ok(Basis::Store)
+        self.ask(now, charges, true, decisions).await
     }
 
     async fn explain(
@@ -57,5 +92,15 @@ impl Store for SimStore {
         _charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         Err(StoreError::Protocol("the simulated store decides, and explains nothing".into()))
+    }
+
+    fn limits_changed(&self) {
+        let settled_at = lock(&self.network).now + SETTLES;
+        self.known.settled_at.store(settled_at, Ordering::Relaxed);
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        let skew = self.known.skew.load(Ordering::Relaxed);
+        Timestamp::from_micros(local.as_micros().saturating_add_signed(skew))
     }
 }

@@ -170,7 +170,7 @@ impl Answer {
     /// Takes note of what was decided.
     pub(super) fn tell(&mut self, picks: &[Pick], decisions: impl Iterator<Item = Decision>) {
         for (pick, decision) in picks.iter().zip(decisions) {
-            self.parts[pick.part].decision = Some(decision);
+            self.parts[pick.part].hear(pick, decision);
         }
     }
 
@@ -218,6 +218,16 @@ impl Part {
     /// Whether it takes part in the verdict.
     pub const fn counts(&self) -> bool {
         matches!(self.standing, Standing::Live | Standing::Quota)
+    }
+
+    /// Takes note of a decision. What stands before a limit speaks after it, and only if it denies for
+    /// longer.
+    pub(super) fn hear(&mut self, pick: &Pick, decision: Decision) {
+        let is_stricter = |own: Decision| rank(&decision) > rank(&own);
+        let speaks = !decision.is_allowed() && self.decision.is_none_or(is_stricter);
+        if !pick.in_front || speaks {
+            (self.decision, self.numbers) = (Some(decision), Some(pick.numbers));
+        }
     }
 
     /// Whether it denied.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
+use super::demotion::Demotions;
 use super::limit::PolicyLimit;
 use super::limiter::PolicyLimiter;
 use super::rule::Domain;
@@ -14,7 +15,7 @@ use crate::key::Scope;
 use crate::scaling::scaled;
 use crate::store::Store;
 
-/// The most overrides, and the most switches, at a time.
+/// The most overrides, the most switches and the most demotions, at a time.
 pub const MAX_CONTROLS: usize = 1_000;
 
 /// The longest that an override holds.
@@ -25,6 +26,7 @@ pub const MAX_OVERRIDE: Span = Span::from_secs(30 * 86_400);
 pub struct Controls {
     overrides: BTreeMap<Arc<str>, Overruling>,
     switches: BTreeSet<Switch>,
+    demotions: Demotions,
 }
 
 /// Other numbers for one limit, whoever asks.
@@ -70,6 +72,8 @@ pub enum ControlError {
     NoSuchDomain,
     /// It would hold for longer than [`MAX_OVERRIDE`], or has ended already.
     Until,
+    /// It names nobody: a descriptor has at least one entry.
+    NoEntries,
     /// Its numbers cannot be scaled.
     Unscalable,
 }
@@ -80,7 +84,8 @@ impl fmt::Display for ControlError {
             Self::TooMany => write!(f, "there are {MAX_CONTROLS} already: remove some first"),
             Self::NoSuchLimit => f.write_str("the policy has no limit of this id"),
             Self::NoSuchDomain => f.write_str("the policy has no such domain"),
-            Self::Until => f.write_str("an override has to end within 30 days, and not before now"),
+            Self::Until => f.write_str("it has to end within 30 days, and not before now"),
+            Self::NoEntries => f.write_str("a descriptor has at least one entry"),
             Self::Unscalable => {
                 f.write_str("this limit cannot be scaled so: give a rate instead of a percentage")
             }
@@ -99,6 +104,15 @@ impl Controls {
     /// What is switched off.
     pub fn switches(&self) -> impl Iterator<Item = &Switch> {
         self.switches.iter()
+    }
+
+    /// Which keys this node decides by itself.
+    pub const fn demotions(&self) -> &Demotions {
+        &self.demotions
+    }
+
+    pub(super) const fn demotions_mut(&mut self) -> &mut Demotions {
+        &mut self.demotions
     }
 
     /// Whether limits of a domain hold nobody back; those that come with requests included.
@@ -221,7 +235,7 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// Changes the controls as a whole; what others change meanwhile is not lost.
-    fn change(
+    pub(super) fn change(
         &self,
         mut change: impl FnMut(&mut Controls) -> Result<(), ControlError>,
     ) -> Result<(), ControlError> {

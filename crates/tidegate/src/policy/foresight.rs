@@ -50,8 +50,10 @@ pub(super) async fn foresee<S: Store>(
         let decision = decisions[number];
         booked.push(if is_charged { units_booked(pick, &decision) } else { 0 });
         let part = &mut answer.parts[pick.part];
-        part.left = Some(left(pick, &decision, before));
-        part.decision = Some(decision);
+        part.hear(pick, decision);
+        if !pick.in_front {
+            part.left = Some(left(pick, &decision, before));
+        }
     }
     if group.end == all.len() {
         keep_nothing(&mut booked[group.clone()], together, &decisions[group.clone()]);

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
-use tidegate_core::{AlgorithmName, Span, Timestamp};
+use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use super::allowance::Allowance;
 use super::shadow::Variant;
 use super::share::Share;
 use super::tally::{Counter, Tally};
+use crate::key::Scope;
 use crate::store::{OnStoreFailure, Terms, Tier};
 
 /// A limit of a rule.
@@ -33,6 +35,9 @@ pub struct PolicyLimit {
     pub(super) on_store_failure: OnStoreFailure,
     pub(super) refund_staleness: Option<Span>,
     pub(super) tier: Tier,
+    pub(super) shards: Option<NonZeroU16>,
+    /// What each node lets through to it.
+    pub(super) local: Option<(Limit, Scope)>,
     pub(super) replaces: Box<[Box<str>]>,
     /// What it has counted, whatever its numbers were.
     pub(super) counter: Arc<Counter>,
@@ -155,12 +160,23 @@ impl PolicyLimit {
     /// What goes with each of its charges.
     pub(super) fn terms(&self) -> Terms {
         let terms = Terms::default().on_store_failure(self.on_store_failure).tier(self.tier);
+        let terms = self.shards.map_or(terms, |shards| terms.shards(shards));
         self.refund_staleness.map_or(terms, |longest| terms.refund_staleness(longest))
     }
 
     /// How close to the store it is decided.
     pub const fn tier(&self) -> Tier {
         self.tier
+    }
+
+    /// Into how many keys each of its keys is divided.
+    pub const fn shards(&self) -> Option<NonZeroU16> {
+        self.shards
+    }
+
+    /// The bucket that each node has in front of it.
+    pub fn local(&self) -> Option<&Limit> {
+        self.local.as_ref().map(|(limit, _)| limit)
     }
 
     /// What it has counted. Where names hold values of requests, it is counted under those.

@@ -150,7 +150,7 @@ impl<S: Store> PolicyLimiter<S> {
     pub async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
         let (answer, picks, now) = self.decide(request, Intent::Read).await?;
         let mut states = vec![None; answer.parts.len()];
-        for pick in picks.iter() {
+        for pick in picks.iter().filter(|pick| !pick.in_front) {
             states[pick.part] = Some(self.0.store.explain(now, &picks.charge(pick)).await?);
         }
         Ok(Explained { answer, states, now })

@@ -3,6 +3,7 @@
 mod advice;
 mod domain;
 mod fields;
+mod hot;
 mod limits;
 mod numbers;
 mod requests;
@@ -65,7 +66,8 @@ pub(super) fn load(
         let has_plans = head.fields.node("plans").is_some() || merging == Merging::Allow;
         let plan_entry = head.plans.entry.as_deref().map(Into::into);
         let domain = head.name.clone();
-        let trail = Trail { domain, now, has_plans, plan_entry, ..Trail::default() };
+        let charging = head.charging.unwrap_or_default();
+        let trail = Trail { domain, now, has_plans, plan_entry, charging, ..Trail::default() };
         let mut loader = Loader { findings, rules: &mut draft.rules };
         let level = loader.descriptors(&head.fields, &trail, &head.defaults);
         draft.level.extend(level);
@@ -175,6 +177,8 @@ struct Trail {
     plan_entry: Option<Arc<str>>,
     /// Whether several values of the descriptor share one budget.
     shares_state: bool,
+    /// Whether limits are charged all or nothing, as far as this file says.
+    charging: Charging,
 }
 
 impl Trail {
@@ -254,13 +258,14 @@ impl Loader<'_> {
         let metric = self.metric(&fields);
         trail.varies |= metric == MetricDetail::Value;
         let limits = limits::read(&fields, &trail, defaults, self.findings);
+        let quota = fields.flag("quota_mode", self.findings);
+        hot::check_local(&limits, quota, &trail, (node, &path), self.findings);
         let below = self.descriptors(&fields, &trail, defaults);
         let next = complete(&below, self.findings);
         let rule = RuleId::try_from(self.rules.len()).ok()?;
         let wants = matcher.in_words().into();
         let step = step_of(&key, &written).into();
         let shared_as = shares.then(|| written.into());
-        let quota = fields.flag("quota_mode", self.findings);
         let metadata = fields.node("metadata").and_then(|node| {
             let map = node.as_map().map_err(|it| self.findings.push(it.at(fields.at("metadata"))));
             map.ok().map(|_| metadata(node))

@@ -1,3 +1,4 @@
+use super::super::allowance::in_words;
 use super::super::{Allowance, Entry, Loaded, Merging, Mode, Policy};
 
 fn load(text: &str) -> Loaded {
@@ -230,4 +231,45 @@ fn what_a_file_may_cost_is_bounded() {
 fn an_empty_document_at_the_end_is_none() {
     assert!(load("domain: api\ndescriptors: []\n---\n").policy.is_some());
     assert!(load("").policy.is_none());
+}
+
+/// Decisions 13: a leased bucket holds less at the store by what its rate gives in 100 ms, for everybody:
+/// plans, overrides and shadows are no exception.
+#[test]
+fn a_leased_bucket_is_reduced_wherever_its_numbers_stand() {
+    let policy = policy(
+        "
+domain: api
+plans: {entry: plan}
+descriptors:
+  - key: tenant
+    rate: 1000/s
+    tier: leased
+    plans: {gold: {rate: 2000/s}}
+    overrides: [{value: whale, rate: 4000/s}]
+    shadow: {rate: 500/s}
+  - {key: exact, rate: 1000/s}
+  - {key: window, rate: 1000/s, algorithm: fixed_window, tier: leased}
+",
+    );
+    let now = tidegate_core::Timestamp::from_secs(1);
+    let capacity =
+        |allowance: &Allowance| allowance.at(now).map(|(limit, _)| in_words(&limit).to_string());
+    let limit_of = |key: &str| {
+        let entries = [Entry { key, value: "x" }];
+        let domain = policy.domain("api").unwrap();
+        domain.resolve(&entries, &mut Vec::new()).unwrap().rule.limits()[0].clone()
+    };
+    let leased = limit_of("tenant");
+    for (allowance, expected) in [
+        (leased.allowance(), "900 at"),
+        (leased.allowance_for("x", Some("gold"), now), "1800 at"),
+        (leased.allowance_for("whale", None, now), "3600 at"),
+        (leased.shadow().unwrap().allowance(), "450 at"),
+        (limit_of("exact").allowance(), "1000 at"),
+        (limit_of("window").allowance(), "1000 in"),
+    ] {
+        let told = capacity(allowance).unwrap();
+        assert!(told.starts_with(expected), "{told}, not {expected}");
+    }
 }

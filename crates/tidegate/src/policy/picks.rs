@@ -1,5 +1,6 @@
 //! The limits that a request meets, each with its key and what is to be done.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
@@ -11,6 +12,7 @@ use super::limit::{Form, Mode, PolicyLimit};
 use super::resolve::{Match, escape, whole_text};
 use super::rule::{Charging, Domain};
 use crate::key::{Key, Scope};
+use crate::scaling::share_of_node;
 use crate::store::{Charge, Terms, Tier};
 
 /// What is to be done with a request.
@@ -47,6 +49,8 @@ pub(super) struct Pick {
     tag: (usize, usize),
     together: bool,
     is_quota: bool,
+    /// Whether it stands before the limit whose part it is.
+    pub(super) in_front: bool,
 }
 
 /// What is asked of a domain, and what its limits are told in.
@@ -68,15 +72,27 @@ struct Side<'r> {
     intent: Intent,
     tag: (usize, usize),
     now: Timestamp,
+    /// If this node decides alone about the descriptor, on how many nodes it comes in.
+    demoted: Option<NonZeroU32>,
 }
 
 impl Side<'_> {
+    /// The numbers and terms of a limit that this node decides alone, if it does; counted apart, for
+    /// they are others.
+    fn settle(&self, name: &str, numbers: (Limit, Scope), terms: Terms) -> ((Limit, Scope), Terms) {
+        let Some(nodes) = self.demoted else { return (numbers, terms) };
+        let share = share_of_node(&numbers.0, nodes);
+        let scope = Scope::new(&format!("{name}#demoted"), &share);
+        ((share, scope), Terms::default().tier(Tier::Local))
+    }
+
     fn pick(&self, numbers: (Limit, Scope), op: Op, part: usize, together: bool) -> Pick {
         let (numbers, scope) = numbers;
         // Only what can be denied is decided together.
         let together = together && matches!(op, Op::Take(1..));
         let (text, tag, terms) = (self.text.clone(), self.tag, Terms::default());
-        Pick { part, numbers, op, terms, scope, text, tag, together, is_quota: false }
+        let (is_quota, in_front) = (false, false);
+        Pick { part, numbers, op, terms, scope, text, tag, together, is_quota, in_front }
     }
 }
 
@@ -107,6 +123,7 @@ impl Picks {
                 intent,
                 tag: (start, start),
                 now,
+                demoted: controls.demotions().nodes(domain.name(), descriptor.entries, now),
             };
             if let Some(limit) = descriptor.limit {
                 whole_text(&[Entry { key: "domain", value: domain.name() }], &mut self.text);
@@ -191,6 +208,8 @@ impl Picks {
     ) {
         let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
         let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
+        let scope = Scope::new("request", &numbers);
+        let ((numbers, scope), terms) = side.settle("request", (numbers, scope), Terms::default());
         let source = LimitSource::Request(limit);
         let standing = match domain.mode() {
             Some(Mode::Off) => Standing::Off,
@@ -211,13 +230,12 @@ impl Picks {
         if standing == Standing::Off {
             return;
         }
-        let scope = Scope::new("request", &numbers);
         let op = op(side.hits, 1, side.intent);
         let part = parts.len() - 1;
         let pick = side.pick((numbers, scope), op, part, together);
         let terms = match standing {
-            Standing::Shadow => pick.terms.refund_staleness(Span::ZERO),
-            _ => pick.terms,
+            Standing::Shadow => terms.refund_staleness(Span::ZERO),
+            _ => terms,
         };
         self.picks.push(Pick { terms, ..pick });
     }
@@ -235,6 +253,14 @@ impl Picks {
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let plain = allowance.at(side.now);
             let numbers = side.controls.numbers(limit, plain, side.now);
+            // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
+            let scope = |numbers: Option<(Limit, Scope)>| numbers.map(|(_, scope)| scope);
+            let terms = match scope(plain) == scope(numbers) {
+                true => limit.terms(),
+                false => limit.terms().tier(Tier::Exact),
+            };
+            let settled = numbers.map(|it| side.settle(limit.id(), it, terms));
+            let (numbers, own_terms) = settled.unzip();
             let is_spared = spares_all || side.controls.spares_limit(limit);
             // A domain's mode only loosens.
             let mode = domain.mode().unwrap_or_default().max(limit.mode());
@@ -268,19 +294,23 @@ impl Picks {
             // A quota that is over may deny nobody, so it must not keep others from being charged.
             let together = together && standing == Standing::Live;
             // What holds nobody back is counted in the store, each time.
-            let terms = limit.terms();
-            let unrepeated = terms.refund_staleness(Span::ZERO);
-            let terms = if standing == Standing::Shadow { unrepeated } else { terms };
-            // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
-            let is_policys = plain.is_some_and(|(_, scope)| scope == numbers.1);
-            let terms = if is_policys { terms } else { terms.tier(Tier::Exact) };
+            let own_terms = own_terms.unwrap_or_default();
+            let unrepeated = own_terms.refund_staleness(Span::ZERO);
+            let terms = if standing == Standing::Shadow { unrepeated } else { own_terms };
             self.picks.push(Pick { terms, ..side.pick(numbers, op, parts.len() - 1, together) });
+            // Whoever is not held back by the limit is not held back by what stands before it.
+            if let Some(local) = limit.local.filter(|_| together) {
+                let terms = Terms::default().tier(Tier::Local);
+                let pick = side.pick(local, op, parts.len() - 1, together);
+                self.picks.push(Pick { terms, in_front: true, ..pick });
+            }
             // Whoever has other numbers would be compared with what was not meant for them.
             let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
             let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
+                let name = format!("{}~shadow", limit.id());
+                let (numbers, terms) = side.settle(&name, numbers, unrepeated);
                 parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
-                let terms = unrepeated;
                 self.picks.push(Pick { terms, ..side.pick(numbers, op, parts.len() - 1, false) });
             }
         }

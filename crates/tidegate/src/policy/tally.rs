@@ -186,8 +186,8 @@ impl Ledger {
         let near_percent = self.near_percent.load(Ordering::Relaxed);
         for pick in picks.iter() {
             let part = &answer.parts[pick.part];
-            // It is counted with the limit that it is tried beside.
-            if part.standing == Standing::Beside {
+            // It is counted with the limit that it is tried beside, or stands before.
+            if part.standing == Standing::Beside || pick.in_front {
                 continue;
             }
             let Some(decision) = &part.decision else { continue };

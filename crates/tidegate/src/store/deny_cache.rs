@@ -45,6 +45,8 @@ pub const MAX_ENTRIES: usize = SETS * WAYS;
 pub const DRIFT_PPM: u64 = 200;
 
 const SETS: usize = 1 << 14;
+/// Enough for a simulation.
+const FEW_SETS: usize = 1 << 6;
 const WAYS: usize = 4;
 /// The longest log that is remembered; a shared store tells two entries.
 const MAX_LOG: usize = 64;
@@ -155,9 +157,18 @@ impl<S: Store> DenyCache<S> {
 
     /// Repeats what `store` denies.
     pub fn new(store: S) -> Self {
-        let sets = (0..SETS).map(|_| Set::default()).collect();
-        let (secret, hits) = (Secret::new(Hashing::Fast), AtomicU64::new(0));
-        Self { store, staleness: Self::REFUND_STALENESS, secret, sets, hits }
+        Self::with(store, Secret::new(Hashing::Fast), SETS)
+    }
+
+    /// The same for a simulation: it is small, and where a key has its place is the same every time. Not
+    /// for keys that strangers choose.
+    pub fn repeatable(store: S) -> Self {
+        Self::with(store, Secret::known(), FEW_SETS)
+    }
+
+    fn with(store: S, secret: Secret, sets: usize) -> Self {
+        let sets = (0..sets).map(|_| Set::default()).collect();
+        Self { store, staleness: Self::REFUND_STALENESS, secret, sets, hits: AtomicU64::new(0) }
     }
 
     /// The same, repeating denials for at most so long where the limit does not say; nought for not at
@@ -203,7 +214,7 @@ impl<S: Store> DenyCache<S> {
     #[inline(always)]
     fn set(&self, key: Key<'_>) -> (&Set, u64) {
         let print = self.secret.hash(key);
-        (&self.sets[print as usize % SETS], print)
+        (&self.sets[print as usize & (self.sets.len() - 1)], print)
     }
 
     /// What a charge is told, if the store would deny it for certain.
@@ -326,11 +337,6 @@ impl<S: Store> DenyCache<S> {
     }
 }
 
-/// How a key stands that was never seen.
-pub(super) fn untouched(charge: &Charge<'_>, now: Timestamp) -> Decision {
-    charge.limit.decide(&mut State::default(), now, Op::Read(0))
-}
-
 /// Whether a charge may free units.
 const fn gives_back(charge: &Charge<'_>) -> bool {
     !matches!(charge.op, Op::Take(_) | Op::Read(_))
@@ -372,7 +378,7 @@ impl<S: Store> Store for DenyCache<S> {
         if takes && let Some(denials) = self.denials(now, charges) {
             let at = self.store.clock(now);
             let each = charges.iter().zip(denials);
-            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| untouched(it, at))));
+            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| it.untouched(at))));
             return Ok(Basis::Store);
         }
         self.ask(now, charges, decisions, true).await

@@ -153,6 +153,11 @@ impl<S: Store + 'static> Fallback<S> {
         &self.0.store
     }
 
+    /// On how many nodes requests come in, as far as it was told.
+    pub fn nodes(&self) -> NonZeroU32 {
+        self.0.config.nodes
+    }
+
     /// What has been decided without the store.
     pub fn stats(&self) -> FallbackStats {
         let inner = &self.0;
@@ -174,6 +179,13 @@ impl<S: Store + 'static> Fallback<S> {
 }
 
 impl<S: Store> Inner<S> {
+    /// The present, for a request that came in at `now` and has waited for the store since. By then
+    /// others may have been decided: a share that was emptied later must not seem impossible, or it would
+    /// be repaired and refilled.
+    fn later(&self, now: Timestamp) -> Timestamp {
+        self.clock.now().max(now)
+    }
+
     fn note(&self, now: Timestamp, error: &StoreError) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         // What says why is worth more than that it is so still.
@@ -215,6 +227,7 @@ impl<S: Store> Inner<S> {
         }
         let mut others = Vec::with_capacity(there.len());
         let answered = self.store.decide(now, &there, &mut others).await;
+        let now = self.later(now);
         let goes_through = answered.is_ok() && others.iter().all(Decision::is_allowed);
         if !goes_through && !is_denied {
             self.give_back(now, &here, &own);
@@ -297,7 +310,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
         let Some(away) = away else {
             let answered = inner.store.decide(now, charges, decisions).await;
             return match answered {
-                Err(error) => inner.decide_alone(now, charges, &error, decisions),
+                Err(error) => inner.decide_alone(inner.later(now), charges, &error, decisions),
                 answered => answered,
             };
         };
@@ -323,7 +336,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
         if away.is_empty() {
             let answered = inner.store.decide_each(now, charges, decisions).await;
             return match answered {
-                Err(error) => inner.decide_each_alone(now, charges, &error, decisions),
+                Err(error) => inner.decide_each_alone(inner.later(now), charges, &error, decisions),
                 answered => answered,
             };
         }
@@ -335,9 +348,13 @@ impl<S: Store + 'static> Store for Fallback<S> {
             true => Basis::Store,
             false => match inner.store.decide_each(now, &there, &mut others).await {
                 Ok(basis) => basis,
-                Err(error) => inner.decide_each_alone(now, &there, &error, &mut others)?,
+                Err(error) => {
+                    inner.decide_each_alone(inner.later(now), &there, &error, &mut others)?
+                }
             },
         };
+        // What is decided here is decided now, however long the store was waited for.
+        let now = inner.later(now);
         let mut others = others.into_iter();
         let mut all = Vec::with_capacity(charges.len());
         for (charge, away) in charges.iter().zip(&away) {

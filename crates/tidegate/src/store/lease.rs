@@ -40,7 +40,6 @@ use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
 use self::purse::{Grant, Order, Step};
 use self::purses::{Owner, Purses};
-use super::deny_cache::untouched;
 use super::{Basis, Charge, Store, StoreError, Tier};
 use crate::clock::Clock;
 use crate::scaling::with_capacity;
@@ -139,6 +138,11 @@ impl<S: Store> Lease<S> {
     /// Takes units of `store` ahead, by the time of `clock`, which must not be one that can be set.
     pub fn new(store: S, clock: Clock) -> Self {
         Self { store, clock, purses: Purses::new() }
+    }
+
+    /// The same for a simulation: for few keys, and every time alike. Not for keys that strangers choose.
+    pub fn repeatable(store: S, clock: Clock) -> Self {
+        Self { store, clock, purses: Purses::repeatable() }
     }
 
     /// The store behind.
@@ -412,7 +416,7 @@ impl<S: Store> Store for Lease<S> {
             let at = self.store.clock(now);
             for (charge, way) in charges.iter().zip(&mut ways) {
                 if charge.asks() && matches!(way, Way::There) {
-                    *way = Way::Said(untouched(charge, at));
+                    *way = Way::Said(charge.untouched(at));
                 }
             }
         }

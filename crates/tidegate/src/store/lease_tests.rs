@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::key::{Hashing, Scope};
+use crate::key::{Hashing, Key, Scope};
 use crate::store::Terms;
 use crate::store::memory::MemoryStore;
 

@@ -55,6 +55,8 @@ pub enum Tier {
     Exact,
     /// From units taken ahead.
     Leased,
+    /// Without it: on this node alone.
+    Local,
 }
 
 /// What is answered when the store gives no decision. Later is worse.

@@ -1,6 +1,7 @@
 //! The fields that make a limit.
 
 use super::{Field, Kind, MODES, Table, field};
+use crate::store::shards::MAX_SHARDS;
 
 const ALGORITHMS: &[&str] =
     &["fixed_window", "sliding_log", "sliding_window", "token_bucket", "gcra", "leaky_bucket"];
@@ -71,6 +72,21 @@ const REFUND_STALENESS: Field = field(
     "refund_staleness: 5s",
     "With Redis, for how long a node may go on denying a key that another node has given units back to. \
      `1s` by default; `0s` asks Redis each time.",
+);
+const SHARDS: Field = field(
+    "shards",
+    Kind::Number(2, MAX_SHARDS as u64),
+    "shards: 8",
+    "With Redis: each key of the limit is divided into so many, for keys that are decided on more than \
+     about 50,000 times a second. Never admits more than the limit, and a little less. Another number \
+     starts everybody afresh.",
+);
+const LOCAL_BUCKET: Field = field(
+    "local",
+    Kind::Map(&LOCAL),
+    "local: {rate: 200/s, burst: 50}",
+    "A bucket that each node has in front of the limit: what it denies, nobody else is asked about. \
+     Taken with the limit or not at all.",
 );
 const UNLIMITED: Field =
     field("unlimited", Kind::Flag, "unlimited: true", "Everything is allowed, and not counted.");
@@ -147,7 +163,18 @@ pub(in crate::policy) static LIMIT: Table = Table {
         TIER,
         ON_STORE_FAILURE,
         REFUND_STALENESS,
+        SHARDS,
+        LOCAL_BUCKET,
     ],
+};
+
+/// A bucket in front of a limit.
+pub(in crate::policy) static LOCAL: Table = Table {
+    name: "local",
+    about: "A token bucket on each node, in front of a limit: a `rate`, or `requests` and `per`, and \
+            perhaps a `burst`, the rate's count by default.",
+    also: None,
+    fields: &[RATE, REQUESTS, PER, BURST],
 };
 
 /// Other numbers for the same limit.

@@ -88,7 +88,8 @@ fn lease_advice(numbers: &Numbers) -> Option<String> {
         .then(|| "below 20 per second leases save no calls to the store".into())
 }
 
-fn capacity(limit: &Limit) -> u64 {
+/// The most that is ever taken at once.
+pub(super) fn capacity(limit: &Limit) -> u64 {
     match limit {
         Limit::Bucket(bucket) => bucket.capacity(),
         Limit::FixedWindow(window) => window.limit(),

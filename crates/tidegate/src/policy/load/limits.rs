@@ -8,6 +8,7 @@ use tidegate_core::{AlgorithmName, Rate, Span};
 
 use super::advice::advise;
 use super::fields::Fields;
+use super::hot;
 use super::numbers::{self, Numbers};
 use super::theirs;
 use super::variants::{overrides, plans, shadow};
@@ -200,6 +201,8 @@ impl Written<'_> {
             on_store_failure,
             refund_staleness,
             tier,
+            shards: None,
+            local: None,
             replaces: Box::default(),
             counter: Arc::default(),
         }
@@ -217,7 +220,9 @@ impl Written<'_> {
         let allowance = numbers.build(&id, fields, findings)?;
         advise(numbers, &choices, fields, self.trail, findings);
         let enforce = self.share(findings);
-        Some(PolicyLimit {
+        let limit = PolicyLimit {
+            shards: hot::shards(numbers, &choices, fields, findings),
+            local: hot::local(&id, &choices, fields, findings),
             plans: plans(numbers, &id, fields, self.trail, findings),
             overrides: overrides(numbers, &id, fields, self.trail, findings),
             shadow: shadow(numbers, &id, fields, findings),
@@ -225,7 +230,9 @@ impl Written<'_> {
             allowance,
             enforce,
             ..self.unlimited(choices)
-        })
+        };
+        hot::check_shards(&limit, fields, findings);
+        Some(limit)
     }
 
     fn share(&self, findings: &mut Findings) -> Share {

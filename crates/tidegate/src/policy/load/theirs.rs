@@ -33,11 +33,13 @@ pub(super) fn read(
             "calendar",
             "count_denied",
             "enforce",
+            "local",
             "name",
             "overrides",
             "plans",
             "queue",
             "shadow",
+            "shards",
         ],
     };
     if let Some((field, node)) = descriptor.first(meaningless) {

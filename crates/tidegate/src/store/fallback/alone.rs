@@ -5,12 +5,10 @@ use std::sync::atomic::Ordering;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, Span, State, Timestamp};
 
 use super::Inner;
-use crate::scaling::scaled;
+use crate::scaling::share_of_node;
 use crate::store::breaker::USUAL_WAIT;
 use crate::store::{Basis, Charge, OnStoreFailure, Store, StoreError};
 
-/// More than the limit, because nodes do not share alike: 3 / 2.
-const MORE: (u32, u32) = (3, 2);
 /// Marks the numbers of leases that were given without the store. Its own are below 2^53.
 const LOCAL_LEASE: u64 = 1 << 63;
 /// How long to wait for somebody to act.
@@ -200,9 +198,7 @@ impl<S: Store> Inner<S> {
 
     /// This node's share of a limit; the limit itself if it cannot be divided.
     fn share_of(&self, limit: &Limit) -> Limit {
-        let (times, out_of) = MORE;
-        let out_of = out_of.saturating_mul(self.config.nodes.get());
-        scaled(limit, times, out_of).unwrap_or(*limit)
+        share_of_node(limit, self.config.nodes)
     }
 
     fn count(&self, charge: &Charge<'_>, error: &StoreError) -> Basis {

@@ -13,6 +13,8 @@ use crate::sync::{Mutex, lock};
 pub const MAX_PURSES: usize = SETS * WAYS;
 
 const SETS: usize = 1 << 14;
+/// Enough for a simulation.
+const FEW_SETS: usize = 1 << 3;
 const WAYS: usize = 4;
 
 /// A purse for each key that is asked for, four to a set that the hash of the key chooses.
@@ -89,8 +91,16 @@ impl Slot {
 
 impl Purses {
     pub(super) fn new() -> Self {
-        let sets = (0..SETS).map(|_| Mutex::default()).collect();
-        Self { secret: Secret::new(Hashing::Fast), sets }
+        Self::of_size(Secret::new(Hashing::Fast), SETS)
+    }
+
+    /// A few, and where a key has its place is the same every time.
+    pub(super) fn repeatable() -> Self {
+        Self::of_size(Secret::known(), FEW_SETS)
+    }
+
+    fn of_size(secret: Secret, sets: usize) -> Self {
+        Self { secret, sets: (0..sets).map(|_| Mutex::default()).collect() }
     }
 
     #[inline]
@@ -99,7 +109,7 @@ impl Purses {
     }
 
     fn set(&self, print: u64) -> &Mutex<Set> {
-        &self.sets[print as usize % SETS]
+        &self.sets[print as usize & (self.sets.len() - 1)]
     }
 
     /// Does something with the purse of a key, if there is one.

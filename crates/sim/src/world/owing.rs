@@ -1,0 +1,122 @@
+//! What a node lets in while the store is away: no more than its share, and all of it is booked.
+//!
+//! A node goes by the store's clock as far as it knows it. If that turns out to be earlier than it thought
+//! (it was set back; or the node started with a wrong clock of its own, and has heard of the store only
+//! now), what is owed seems to be owed for longer, or to be from another window. It is not judged then.
+
+use tidegate_core::{Span, Timestamp};
+
+use super::meter::Meter;
+use super::numbers::Tables;
+
+/// The books of one node in one of its lives, by its own clock as it thinks the store's to be.
+#[derive(Debug)]
+pub(crate) struct Owing {
+    keys: Vec<Account>,
+    latest: Timestamp,
+    was_ahead: bool,
+}
+
+/// The clock may seem to go back by the time that messages take.
+const JITTER: Span = Span::from_millis(10);
+
+#[derive(Debug)]
+struct Account {
+    /// What was let in by the share.
+    share: Meter,
+    /// What was let in at all and is neither booked nor refilled.
+    owed: Meter,
+    /// Units let in, and units booked.
+    admitted: u64,
+    booked: u64,
+}
+
+impl Owing {
+    pub(crate) fn new(tables: &Tables, keys: usize) -> Self {
+        let account = |_| Account {
+            share: Meter::new(&tables.share[0]),
+            owed: Meter::new(&tables.owed[0]),
+            admitted: 0,
+            booked: 0,
+        };
+        let keys = (0..keys).map(account).collect();
+        Self { keys, latest: Timestamp::EPOCH, was_ahead: false }
+    }
+
+    /// What the node thinks the store's clock to say.
+    pub(crate) fn supposes(&mut self, at: Timestamp) {
+        self.was_ahead |= self.latest.since(at) > JITTER;
+        self.latest = self.latest.max(at);
+    }
+
+    /// A share has decided; false if it let in more than it holds.
+    pub(crate) fn shared(
+        &mut self,
+        tables: &Tables,
+        (key, revision): (usize, usize),
+        at: Timestamp,
+        admitted: Option<u64>,
+    ) -> bool {
+        let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return true };
+        it.share.repair(by, at);
+        let Some(units) = admitted else { return true };
+        let fits = it.share.fits(by, at, units);
+        it.share.add(by, at, units, 0);
+        fits
+    }
+
+    /// Units were let in without the store.
+    pub(crate) fn let_in(
+        &mut self,
+        tables: &Tables,
+        (key, revision): (usize, usize),
+        at: Timestamp,
+        units: u64,
+    ) {
+        let Some(it) = self.keys.get_mut(key) else { return };
+        it.owed.repair(&tables.owed[revision], at);
+        it.owed.force(&tables.owed[revision], at, units);
+        it.admitted += units;
+    }
+
+    /// Units were given back without the store.
+    pub(crate) fn returned(
+        &mut self,
+        tables: &Tables,
+        (key, revision): (usize, usize),
+        at: Timestamp,
+        units: u64,
+    ) {
+        let Some(it) = self.keys.get_mut(key) else { return };
+        it.share.repair(&tables.share[revision], at);
+        it.share.forgive(&tables.share[revision], at, units, 0);
+        it.owed.repair(&tables.owed[revision], at);
+        it.owed.forgive(&tables.owed[revision], at, units, 0);
+    }
+
+    /// Units were booked, and the node knows it; by how many that is more than was let in.
+    pub(crate) fn booked(
+        &mut self,
+        tables: &Tables,
+        (key, revision): (usize, usize),
+        at: Timestamp,
+        units: u64,
+    ) -> u64 {
+        let Some(it) = self.keys.get_mut(key) else { return 0 };
+        it.owed.forgive(&tables.owed[revision], at, units, 0);
+        it.booked += units;
+        if self.was_ahead { 0 } else { it.booked.saturating_sub(it.admitted) }
+    }
+
+    /// The first key that still owes something, and how much.
+    pub(crate) fn unbooked(
+        &self,
+        tables: &Tables,
+        revision: usize,
+        at: Timestamp,
+    ) -> Option<(usize, u64)> {
+        let units = |it: &Account| it.owed.units(&tables.owed[revision], at);
+        let each = self.keys.iter().map(units).enumerate();
+        each.into_iter().find(|(_, units)| *units > 0 && !self.was_ahead)
+    }
+}

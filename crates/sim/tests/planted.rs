@@ -1,0 +1,215 @@
+//! Bugs, planted on purpose: whoever breaks a promise is found. `--nocapture` tells in which world.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
+
+#[path = "planted/layer.rs"]
+mod layer;
+
+use std::future::pending;
+use std::io;
+
+use tidegate::store::OnStoreFailure;
+use tidegate::store::background::{Background, Runtime, Work};
+use tidegate::store::breaker::Breaker;
+use tidegate::store::deny_cache::DenyCache;
+use tidegate::{Clock, ManualClock};
+use tidegate_core::{AlgorithmName, Rate, Span, Timestamp};
+use tidegate_sim::Seed;
+use tidegate_sim::world::{
+    Fault, NodeParts, NodeStack, Stack, WorldSetup, answered_for, guarded, simulate,
+};
+
+use layer::{Layer, Wrong};
+
+/// In the first of so many worlds or never.
+const WORLDS: u64 = 3_000;
+
+/// Runs worlds until one breaks the promise that the complaint is about.
+fn found<S: NodeStack>(
+    bug: &str,
+    complaint: &str,
+    setup: impl Fn(WorldSetup) -> WorldSetup,
+    stack: impl Fn(&WorldSetup, NodeParts) -> io::Result<S>,
+) {
+    let broken = (0..WORLDS).find_map(|seed| {
+        let setup = setup(WorldSetup::drawn(Seed(seed)));
+        let report = simulate(&setup, |parts| stack(&setup, parts)).unwrap();
+        Some((seed, report.broken?)).filter(|(_, broken)| broken.what.contains(complaint))
+    });
+    let (seed, broken) = broken.unwrap_or_else(|| panic!("{bug}: not found in {WORLDS} worlds"));
+    println!("{bug}: seed {seed}: {broken}");
+}
+
+/// Worlds of rates, without layers.
+fn bare(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { stack: Stack::Bare, ..drawn }
+}
+
+/// Worlds with all layers.
+fn with_layers(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { stack: Stack::Guarded, ..drawn }
+}
+
+/// The production layers, with something wrong right behind the fallback.
+fn behind_fallback(
+    setup: &WorldSetup,
+    parts: NodeParts,
+    wrong: Wrong,
+) -> io::Result<impl NodeStack + use<>> {
+    let NodeParts { store, clock, background } = parts;
+    let breaker = Breaker::on(store.clone(), clock.clone(), &background);
+    let layer = Layer::new(DenyCache::repeatable(breaker), store, wrong);
+    answered_for(setup, layer, clock, &background)
+}
+
+#[test]
+fn what_timed_out_is_given_back() {
+    found("refund of a timed-out command", "nobody gave back", bare, |_, parts| {
+        Ok(Layer::new(parts.store.clone(), parts.store, Wrong::Refunds))
+    });
+}
+
+#[test]
+fn what_timed_out_is_asked_for_again() {
+    found("charged again after a timeout", "was charged twice", bare, |_, parts| {
+        Ok(Layer::new(parts.store.clone(), parts.store, Wrong::AsksAgain))
+    });
+}
+
+#[test]
+fn what_timed_out_is_let_in() {
+    found("let in without a word of the policy", "for nothing", bare, |_, parts| {
+        Ok(Layer::new(parts.store.clone(), parts.store, Wrong::LetsIn))
+    });
+}
+
+#[test]
+fn a_request_waits_for_a_probe() {
+    found("request waits for a probe", "waited", bare, |_, parts| {
+        Ok(Layer::new(parts.store.clone(), parts.store, Wrong::Probes))
+    });
+}
+
+#[test]
+fn a_user_request_is_the_probe() {
+    found("probe on a user request", "known to be away", with_layers, |setup, parts| {
+        let NodeParts { store, clock, background } = parts;
+        let breaker = Breaker::on(store.clone(), clock.clone(), &background);
+        let layer = Layer::new(breaker, store, Wrong::AsksWhileAway);
+        answered_for(setup, DenyCache::repeatable(layer), clock, &background)
+    });
+}
+
+/// Does nothing.
+struct Idle;
+
+impl Runtime for Idle {
+    fn spawn(&self, _work: Work) {}
+
+    fn sleep(&self, _span: Span) -> Work {
+        Box::pin(pending())
+    }
+
+    fn chance(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_breaker_never_closes() {
+    found("breaker that never closes", "in calm", with_layers, |setup, parts| {
+        let NodeParts { store, clock, background } = parts;
+        let breaker = Breaker::on(store, clock.clone(), &Background::new(Idle));
+        answered_for(setup, DenyCache::repeatable(breaker), clock, &background)
+    });
+}
+
+fn many_keys(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup {
+        keys: 64,
+        rate: Rate::per_second(10),
+        algorithm: AlgorithmName::TokenBucket,
+        burst: 10,
+        load: 100,
+        nodes: 3,
+        faults: vec![Fault::StoreHang],
+        in_flight: false,
+        ..with_layers(drawn)
+    }
+}
+
+#[test]
+fn there_is_no_ramp() {
+    found("no ramp after an outage", "at once", many_keys, |setup, parts| {
+        behind_fallback(setup, parts, Wrong::Hurries)
+    });
+}
+
+fn in_flight(mut drawn: WorldSetup) -> WorldSetup {
+    drawn.make_in_flight();
+    with_layers(drawn)
+}
+
+#[test]
+fn denials_of_places_are_repeated() {
+    found("deny cached for concurrency", "without asking", in_flight, |setup, parts| {
+        behind_fallback(setup, parts, Wrong::Denies(Span::from_millis(100)))
+    });
+}
+
+#[test]
+fn denials_are_repeated_for_too_long() {
+    let rates = |drawn: WorldSetup| WorldSetup { in_flight: false, ..with_layers(drawn) };
+    found("deny entry kept too long", "without asking", rates, |setup, parts| {
+        behind_fallback(setup, parts, Wrong::Denies(Span::from_millis(100)))
+    });
+}
+
+fn local(drawn: WorldSetup) -> WorldSetup {
+    let on_store_failure = OnStoreFailure::Local;
+    WorldSetup { on_store_failure, in_flight: false, ..with_layers(drawn) }
+}
+
+#[test]
+fn every_node_lets_in_the_whole_limit() {
+    found("fallback without shares", "may let in", local, |setup, parts| {
+        guarded(&WorldSetup { nodes: 1, ..setup.clone() }, parts)
+    });
+}
+
+/// A share that others have emptied since would be taken for impossible, and refilled.
+#[test]
+fn a_share_decides_by_an_old_time() {
+    found("share decided as of the request's start", "may let in", local, |setup, parts| {
+        let NodeParts { store, clock, background } = parts;
+        let store = DenyCache::repeatable(Breaker::on(store, clock, &background));
+        let stands_still = Clock::from(ManualClock::at(Timestamp::EPOCH));
+        answered_for(setup, store, stands_still, &Background::new(Idle))
+    });
+}
+
+#[test]
+fn what_is_owed_is_booked_twice() {
+    found("owed booked twice", "more than it let in", local, |setup, parts| {
+        behind_fallback(setup, parts, Wrong::Books)
+    });
+}
+
+#[test]
+fn what_is_owed_is_never_booked() {
+    found("owed never booked", "never booked", local, |setup, parts| {
+        behind_fallback(setup, parts, Wrong::Forgets)
+    });
+}
+
+/// So that what the tests above find is theirs.
+#[test]
+fn the_right_layers_are_not_found() {
+    for seed in 0..100 {
+        for worlds in [local, in_flight, many_keys] {
+            let setup = worlds(WorldSetup::drawn(Seed(seed)));
+            let report = simulate(&setup, |parts| guarded(&setup, parts)).unwrap();
+            assert_eq!(report.broken, None, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A layer that does something wrong, and passes on the rest.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::Poll;
+
+use tidegate::Explanation;
+use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate_core::{Algorithm, Decision, Op, Span, State, Timestamp};
+use tidegate_sim::world::{NodeStack, SimStore};
+
+/// What it does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Gives back what timed out, although nobody knows whether it was taken.
+    Refunds,
+    /// Asks again for what timed out, and is charged again.
+    AsksAgain,
+    /// Lets in what timed out, without a word of any policy.
+    LetsIn,
+    /// Keeps what timed out waiting, and asks whether the store is back meanwhile.
+    Probes,
+    /// Asks a store that is away, on behalf of whoever happens to come.
+    AsksWhileAway,
+    /// Repeats a denial for so long, whatever the limit says.
+    Denies(Span),
+    /// Books twice.
+    Books,
+    /// Says that it has booked.
+    Forgets,
+    /// Takes it for later than it is, so that every ramp is over.
+    Hurries,
+}
+
+#[derive(Debug)]
+pub(crate) struct Layer<S> {
+    pub(crate) store: S,
+    pub(crate) wire: SimStore,
+    pub(crate) wrong: Wrong,
+    pub(crate) denied: Mutex<HashMap<Vec<u8>, (Timestamp, Decision)>>,
+}
+
+impl<S> Layer<S> {
+    pub(crate) fn new(store: S, wire: SimStore, wrong: Wrong) -> Self {
+        Self { store, wire, wrong, denied: Mutex::default() }
+    }
+
+    fn time(&self, now: Timestamp) -> Timestamp {
+        if self.wrong == Wrong::Hurries { now + Span::from_secs(10) } else { now }
+    }
+}
+
+impl<S: Store + 'static> NodeStack for Layer<S> {}
+
+impl<S: Store> Layer<S> {
+    async fn after_timeout(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let Op::Take(cost) = charges[0].op else { return Err(StoreError::Timeout) };
+        let ask = async |op| {
+            let asked = [Charge { op, ..charges[0] }];
+            self.store.decide(now, &asked, &mut Vec::new()).await
+        };
+        match self.wrong {
+            Wrong::Refunds => {
+                // Sent, and not waited for.
+                let mut back = pin!(ask(Op::Return(cost)));
+                poll_fn(|context| Poll::Ready(back.as_mut().poll(context).is_ready())).await;
+            }
+            Wrong::AsksAgain => return self.store.decide(now, charges, decisions).await,
+            Wrong::LetsIn => return Ok(Basis::Store),
+            Wrong::Probes => {
+                let _ = ask(Op::Read(0)).await;
+            }
+            _ => {}
+        }
+        Err(StoreError::Timeout)
+    }
+
+    async fn decide_denied(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+        longest: Span,
+    ) -> Result<Basis, StoreError> {
+        let text = charges[0].key.text.to_vec();
+        let known = self.denied.lock().unwrap_or_else(PoisonError::into_inner).get(&text).copied();
+        if let Some((_, denial)) = known.filter(|(at, _)| now.since(*at) < longest) {
+            decisions.push(denial);
+            return Ok(Basis::Store);
+        }
+        let basis = self.store.decide(now, charges, decisions).await?;
+        if let Some(denial) = decisions.last().filter(|decision| !decision.is_allowed()) {
+            let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+            denied.insert(text, (now, *denial));
+        }
+        Ok(basis)
+    }
+}
+
+impl<S: Store> Store for Layer<S> {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        if let (Wrong::Denies(longest), Op::Take(_)) = (self.wrong, charges[0].op) {
+            return self.decide_denied(now, charges, decisions, longest).await;
+        }
+        match (self.wrong, self.store.decide(self.time(now), charges, decisions).await) {
+            (Wrong::AsksWhileAway, Err(StoreError::Away { .. })) => {
+                self.wire.decide(now, charges, decisions).await
+            }
+            (_, Err(StoreError::Timeout)) => self.after_timeout(now, charges, decisions).await,
+            (_, answer) => answer,
+        }
+    }
+
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        let now = self.time(now);
+        match self.wrong {
+            Wrong::Books => {
+                self.store.decide_each(now, charges, &mut Vec::new()).await?;
+            }
+            Wrong::Forgets => {
+                let said = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
+                decisions.extend(charges.iter().map(said));
+                return Ok(Basis::Store);
+            }
+            _ => {}
+        }
+        self.store.decide_each(now, charges, decisions).await
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Explanation, StoreError> {
+        self.store.explain(now, charge).await
+    }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        self.store.endpoint(charge)
+    }
+
+    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        match self.wrong {
+            Wrong::AsksWhileAway => Ok(()),
+            _ => self.store.ready(self.time(now), charge),
+        }
+    }
+
+    fn limits_changed(&self) {
+        self.store.limits_changed();
+    }
+
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.store.clock(local)
+    }
+}

@@ -1,0 +1,152 @@
+//! What spreads a limit over more than one place: its shards, and the bucket that each node has in front.
+
+use std::num::NonZeroU16;
+use std::sync::Arc;
+
+use tidegate_core::{AlgorithmName, Limit, Rate};
+
+use super::Trail;
+use super::advice::capacity;
+use super::fields::Fields;
+use super::limits::Defaults;
+use super::numbers::{self, Numbers};
+use crate::key::Scope;
+use crate::policy::allowance::Allowance;
+use crate::policy::document::Node;
+use crate::policy::finding::Findings;
+use crate::policy::language;
+use crate::policy::limit::{Form, PolicyLimit};
+use crate::policy::rule::Charging;
+use crate::store::{MAX_TOGETHER, Tier};
+
+/// One core of Redis decides about so often a second on one key.
+const WORTH_DIVIDING_PER_SECOND: u128 = 50_000;
+const MICROS: u128 = 1_000_000;
+
+/// `shards: 8`.
+pub(super) fn shards(
+    numbers: &Numbers,
+    choices: &Defaults,
+    fields: &Fields<'_>,
+    findings: &mut Findings,
+) -> Option<NonZeroU16> {
+    let node = fields.node("shards")?;
+    let shards = NonZeroU16::new(u16::try_from(fields.number("shards", findings)?).ok()?)?;
+    let limit = numbers.limit()?;
+    if let Some(why) = refusal(&limit, numbers, choices, shards) {
+        findings.push(node.error(why).at(fields.at("shards")));
+        return None;
+    }
+    let Rate { count, per } = numbers.rate;
+    let (count, per) = (u128::from(count), u128::from(per.as_micros()));
+    if count * MICROS < WORTH_DIVIDING_PER_SECOND * per {
+        let why = "one core of Redis decides about 50,000 times a second on one key, and this limit \
+                   lets fewer through: `tier: leased` asks less often and loses less";
+        findings.push(node.warning(why).at(fields.at("shards")));
+    }
+    Some(shards)
+}
+
+/// Why a limit cannot be divided so.
+fn refusal(
+    limit: &Limit,
+    numbers: &Numbers,
+    choices: &Defaults,
+    shards: NonZeroU16,
+) -> Option<String> {
+    if numbers.algorithm == AlgorithmName::LeakyBucket {
+        return Some(
+            "a leaky bucket spaces what it lets in, which shards cannot do together".into(),
+        );
+    }
+    if choices.tier == Tier::Leased {
+        return Some("a leased limit asks the store rarely: it has no shards".into());
+    }
+    let (units, cost) = (capacity(limit), choices.cost.unwrap_or(1).max(1));
+    let least = units / u64::from(shards.get());
+    (least < cost).then(|| {
+        format!("of {units} units, some of {shards} shards have {least}: a request costs {cost}")
+    })
+}
+
+/// Plans and overrides whose shards could not let in a single request.
+pub(super) fn check_shards(limit: &PolicyLimit, fields: &Fields<'_>, findings: &mut Findings) {
+    let (Some(shards), Some(node)) = (limit.shards, fields.node("shards")) else { return };
+    let others = limit.plans.values().chain(limit.overrides.values().map(|it| &it.allowance));
+    let units = others.filter_map(|it| match it {
+        Allowance::Limited { limit, .. } => Some(capacity(limit)),
+        Allowance::Calendar(quota) => Some(quota.count),
+        Allowance::Unlimited => None,
+    });
+    let (of, cost) = (u64::from(shards.get()), limit.cost);
+    // What has fewer units than shards stays whole.
+    if let Some(units) = units.filter(|units| *units >= of).find(|units| units / of < cost) {
+        let least = units / of;
+        let why = format!(
+            "of the {units} units of a plan or an override, some of {shards} shards have {least}: a \
+             request costs {cost}"
+        );
+        findings.push(node.error(why).at(fields.at("shards")));
+    }
+}
+
+/// `local: {rate: 200/s, burst: 50}`.
+pub(super) fn local(
+    id: &str,
+    choices: &Defaults,
+    limit: &Fields<'_>,
+    findings: &mut Findings,
+) -> Option<(Limit, Scope)> {
+    let node = limit.node("local")?;
+    let path = limit.at("local");
+    let fields = Fields::of(node, &path, &language::LOCAL, findings)?;
+    let Some(numbers) = numbers::read(&fields, Some(AlgorithmName::TokenBucket), findings) else {
+        if fields.first(&["rate", "requests", "per"]).is_none() {
+            findings.push(node.error("expected a `rate`").at(path));
+        }
+        return None;
+    };
+    let id: Arc<str> = format!("{id}~local").into();
+    let Allowance::Limited { limit: bucket, scope } = numbers.build(&id, &fields, findings)? else {
+        return None;
+    };
+    let (units, cost) = (capacity(&bucket), choices.cost.unwrap_or(1));
+    if cost > units {
+        let why = format!("a request costs {cost}, more than the {units} there ever are");
+        findings.push(node.error(why).at(path));
+        return None;
+    }
+    Some((bucket, scope))
+}
+
+/// Buckets in front are taken with the limits behind them, or not at all.
+pub(super) fn check_local(
+    limits: &[PolicyLimit],
+    is_quota: bool,
+    trail: &Trail,
+    (node, path): (&Node, &str),
+    findings: &mut Findings,
+) {
+    let is_alone = |limit: &PolicyLimit| match trail.charging {
+        Charging::Together => false,
+        Charging::Each => true,
+        Charging::AsWritten => limit.form() != Form::Native,
+    };
+    let mut with_local = limits.iter().filter(|limit| limit.local.is_some());
+    let why = match with_local.clone().count() {
+        0 => return,
+        _ if is_quota => "a quota has no `local`: one that is over may deny nobody".into(),
+        _ if with_local.any(is_alone) => {
+            "`local` goes with limits that are charged together, not each alone".into()
+        }
+        count if count + limits.len() > MAX_TOGETHER => {
+            format!("a descriptor has at most {MAX_TOGETHER} limits, those of `local` included")
+        }
+        _ => return,
+    };
+    findings.push(node.error(why).at(path));
+}
+
+#[cfg(test)]
+#[path = "hot_tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+use std::pin::pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::{Limit, Rate, Span};
+
+use super::*;
+use crate::key::{Key, Scope};
+use crate::store::Terms;
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_020);
+
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("memory keeps nobody waiting"),
+    }
+}
+
+/// A store that counts what it is asked, and may fail.
+struct Watched {
+    store: MemoryStore,
+    asked: AtomicU64,
+    failing: Mutex<Option<StoreError>>,
+}
+
+impl Store for Watched {
+    async fn decide(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &mut Vec<Decision>,
+    ) -> Result<Basis, StoreError> {
+        assert!(!charges.iter().any(is_here), "none of its business");
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let failing = self.failing.lock().unwrap().clone();
+        match failing {
+            Some(error) => Err(error),
+            None => Store::decide(&self.store, now, charges, decisions).await,
+        }
+    }
+
+    async fn explain(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Explanation, StoreError> {
+        Store::explain(&self.store, now, charge).await
+    }
+}
+
+fn node() -> Local<Watched> {
+    let store = MemoryStore::new(1 << 20, Hashing::Fast).unwrap();
+    let watched = Watched { store, asked: AtomicU64::new(0), failing: Mutex::default() };
+    Local::new(watched, Clock::default()).unwrap()
+}
+
+fn bucket(rate: Rate) -> Limit {
+    Limit::token_bucket(rate).build().unwrap()
+}
+
+/// The bucket in front and the limit behind, charged together.
+struct Pair(Limit, Limit);
+
+impl Pair {
+    fn charges(&self, op: Op) -> [Charge<'_>; 2] {
+        let key = |name, limit| Key::new(Scope::new(name, limit), b"key");
+        let local = Terms::default().tier(Tier::Local);
+        [
+            Charge::new(key("global", &self.1), &self.1, op),
+            Charge::new(key("local", &self.0), &self.0, op).on(local),
+        ]
+    }
+
+    fn ask(&self, node: &Local<Watched>, now: Timestamp, op: Op) -> Vec<Decision> {
+        let mut decisions = Vec::new();
+        at_once(node.decide(now, &self.charges(op), &mut decisions)).unwrap();
+        decisions
+    }
+}
+
+/// TT-02: a burst on one node is absorbed without a call; the limit behind is never exceeded.
+#[test]
+fn a_burst_is_absorbed_without_asking_the_store() {
+    let pair = Pair(bucket(Rate::per_second(10)), bucket(Rate::per_minute(10_000)));
+    let node = node();
+    let mut allowed = 0;
+    for millis in 0..10_000 {
+        let decisions = pair.ask(&node, NOW + Span::from_millis(millis), Op::Take(1));
+        let is_allowed = decisions.iter().all(Decision::is_allowed);
+        allowed += u64::from(is_allowed);
+        assert!(decisions[0].is_allowed() && decisions[0].limit == 10_000);
+        assert!(is_allowed || decisions[1].retry_after().is_some());
+    }
+    let asked = node.store().asked.load(Ordering::Relaxed);
+    // Burst and rate times time: ten and ten a second.
+    assert_eq!((allowed, asked), (109, 109));
+    assert_eq!(node.stats(), LocalStats { allowed: 109, denied: 10_000 - 109 });
+}
+
+/// Requirements 4(a): never above the limit behind, whatever the buckets in front let through.
+#[test]
+fn the_limit_behind_holds_whatever_stands_in_front() {
+    let pair = Pair(bucket(Rate::per_second(100)), bucket(Rate::per_minute(60)));
+    let node = node();
+    let allowed = (0..1_000).filter(|millis| {
+        let decisions = pair.ask(&node, NOW + Span::from_millis(*millis), Op::Take(1));
+        decisions.iter().all(Decision::is_allowed)
+    });
+    assert_eq!(allowed.count(), 60);
+}
+
+#[test]
+fn units_are_given_back_if_the_limit_behind_denies_or_fails() {
+    let pair = Pair(bucket(Rate::per_minute(5)), bucket(Rate::per_minute(3)));
+    let node = node();
+    let left =
+        || pair.ask(&node, NOW, Op::Read(0)).iter().map(|it| it.remaining).collect::<Vec<_>>();
+    for _ in 0..20 {
+        pair.ask(&node, NOW, Op::Take(1));
+    }
+    assert_eq!(left(), [0, 2], "three of five");
+    *node.store().failing.lock().unwrap() = Some(StoreError::Timeout);
+    let failed = at_once(node.decide(NOW, &pair.charges(Op::Take(1)), &mut Vec::new()));
+    assert_eq!(failed, Err(StoreError::Timeout));
+    *node.store().failing.lock().unwrap() = None;
+    assert_eq!(left(), [0, 2], "nothing was taken");
+}
+
+/// What is given back or reset goes to each, in the order of the charges.
+#[test]
+fn each_alone_goes_where_it_belongs() {
+    let pair = Pair(bucket(Rate::per_minute(5)), bucket(Rate::per_minute(9)));
+    let node = node();
+    pair.ask(&node, NOW, Op::Take(4));
+    let limits = |op| {
+        let decisions = pair.ask(&node, NOW, op);
+        decisions.iter().map(|it| (it.limit, it.remaining)).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(Op::Return(1)), [(9, 6), (5, 2)]);
+    let mut decisions = Vec::new();
+    let [global, local] = pair.charges(Op::Take(2));
+    at_once(node.decide_each(NOW, &[local, global, local], &mut decisions)).unwrap();
+    let told: Vec<_> = decisions.iter().map(|it| (it.is_allowed(), it.remaining)).collect();
+    assert_eq!(told, [(true, 0), (true, 4), (false, 0)]);
+    assert_eq!(limits(Op::Reset), [(9, 9), (5, 5)]);
+    let explained = at_once(node.explain(NOW, &local)).unwrap();
+    assert_eq!(explained.limit, 5);
+}
