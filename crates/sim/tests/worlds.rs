@@ -7,8 +7,8 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::Explanation;
+use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate_core::{Decision, Op, Timestamp};
 use tidegate_sim::Seed;
 use tidegate_sim::world::{Fault, SimStore, WorldReport, WorldSetup, simulate};

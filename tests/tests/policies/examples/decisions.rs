@@ -166,8 +166,7 @@ fn a_hot_key_is_held_back_on_each_node() {
     assert_eq!(desk.passing(600, &["tenant=acme"]), 50, "what one node lets through at once");
     desk.wait(Span::from_secs(1));
     let answer = desk.ask(&["tenant=acme"]);
-    let left =
-        |answer: &Answer| answer.parts()[0].decision.expect("decided").remaining;
+    let left = |answer: &Answer| answer.parts()[0].decision.expect("decided").remaining;
     assert!(answer.is_allowed() && answer.parts().len() == 1);
     assert_eq!(left(&answer), 499, "of the limit behind: what was denied in front took nothing");
     assert_eq!(desk.passing(100, &["tenant=acme export=1"]), 20);
