@@ -204,6 +204,7 @@ fn store(gate: &Gate, page: &mut Page) {
         let each = [
             ("granted", leases.granted),
             ("spent", leases.spent),
+            ("unspent", leases.unspent),
             ("returned", leases.returned),
             ("expired", leases.expired),
         ];

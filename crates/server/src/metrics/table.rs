@@ -84,7 +84,7 @@ pub(crate) static METRICS: &[Metric] = &[
     counter(
         "tidegate_lease_units_total",
         "fate",
-        "Units taken ahead of requests (granted), and what became of them: spent, expired, or returned at the end.",
+        "Units taken ahead of requests (granted), and what became of them: spent (of which unspent, because another limit denied), expired, or returned at the end.",
     ),
     gauge("tidegate_lease_outstanding_units", "", "Units taken ahead that can still be spent."),
     counter(
