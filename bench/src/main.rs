@@ -22,6 +22,7 @@ mod row;
 mod server;
 mod targets;
 mod tidegate;
+mod tiers;
 mod traffic;
 mod usage;
 
@@ -53,14 +54,16 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "redis" => redis::run(&Options::parse(rest)?),
         "policy" => policy::run(&Options::parse(rest)?),
         "server" => server::run(&Options::parse(rest)?),
+        "tiers" => tiers::run(&Options::parse(rest)?),
         "list" => {
             candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
             Ok(())
         }
-        // The children of `memory`, `growth` and `redis`: one process per measurement.
+        // The children of `memory`, `growth`, `redis` and `tiers`: one process per measurement.
         "one-memory" => memory::child(rest),
         "one-growth" => growth::child(rest),
         "one-redis" => redis::child(rest),
+        "one-tiers" => tiers::child(rest),
         // And of `server`: what the doors could cost at least.
         "floor-resp" | "floor-rls" => server::floor::serve(command, rest),
         _ => Err(USAGE.into()),

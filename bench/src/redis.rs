@@ -1,12 +1,12 @@
 //! `redis`: the store in Redis beside a counter, a minimal script, the same without a script, and
 //! redis-cell. One server, one process per measurement, interleaved rounds.
 
-mod contender;
-mod load;
+pub mod contender;
+pub mod load;
 mod ours;
 mod rivals;
 mod row;
-mod server;
+pub mod server;
 mod table;
 mod verdicts;
 

@@ -10,13 +10,14 @@ usage: tidegate-bench COMMAND [OPTIONS]
   redis    the store in Redis: processor time of server and client, commands, latency, bytes per key
   policy   finding the rule of a descriptor among few rules and many; loading many
   server   the daemon through each door, beside other servers: processor time, latency, memory
+  tiers    the layers before the store in Redis: decisions without it, keys that are not hot, eight nodes
   list     the names --only can choose from
 
   --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far;
-                  redis [100000]; server [1000000]
-  --rounds N      memory, redis, server: interleaved rounds, medians of them are reported [5]
-  --millis N      memory, redis, server: length of one measurement [150, 1000, 800]
-  --only A,B,..   memory, growth, redis, server: only names that contain one of these
+                  redis [100000]; server [1000000]; tiers [10000]
+  --rounds N      memory, redis, server, tiers: interleaved rounds, medians of them are reported [5, tiers 3]
+  --millis N      memory, redis, server, tiers: length of one measurement [150, 1000, 800, 1000]
+  --only A,B,..   memory, growth, redis, server, tiers: only names that contain one of these
   --max-mib N     attack: the bound of the table [256]
   --quick         a smoke run of seconds
   --out FILE      where the JSON goes [target/bench/COMMAND.json]";

@@ -3,7 +3,7 @@
 use crate::step::{Failure, Step, Tally, built};
 use crate::{peers, test};
 
-const SUITES: [&str; 6] = ["memory", "growth", "attack", "redis", "policy", "server"];
+const SUITES: [&str; 7] = ["memory", "growth", "attack", "redis", "policy", "server", "tiers"];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);

@@ -35,6 +35,7 @@ Usage: cargo xtask <task> [options]
                 redis [args]     the store in Redis, beside scripts, transactions and redis-cell
                 policy [args]    finding a rule among many, and loading many
                 server [args]    the daemon through each door, beside other servers
+                tiers [args]     the layers before the store in Redis: what they cost and save
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::calls;
 use super::fleet::{
     ENVOY, Fleet, GRPC, HTTP, LIMITADOR, LIMITADOR_IN_REDIS, NGINX, OURS, OURS_ALONE,
-    OURS_IN_REDIS, RATELIMIT, REDIS, RESP, RESP_FLOOR, RLS_FLOOR, RLS_FLOOR_ALONE, THROTTLECRAB,
+    OURS_IN_REDIS, OURS_LEASED, OURS_UNLEASED, RATELIMIT, REDIS, RESP, RESP_FLOOR, RLS_FLOOR,
+    RLS_FLOOR_ALONE, THROTTLECRAB,
 };
 use super::load::{Load, Speech};
 use super::wire::{Answers, Template, command, get, post};
@@ -15,6 +16,8 @@ use super::wire::{Answers, Template, command, get, post};
 /// Connections, and calls under way.
 const MANY: usize = 50;
 const DEEP: usize = 16;
+/// Keys that are leased: few, so that each is asked for often.
+const HOT: u32 = 4;
 
 /// The way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -28,6 +31,8 @@ pub enum Door {
     Grpc,
     /// With the state in Redis.
     GrpcRedis,
+    /// For a few hot keys of a leased limit.
+    GrpcLeased,
     /// Through Envoy, which asks nobody.
     EnvoyAlone,
     /// Through Envoy, which asks this one.
@@ -61,6 +66,9 @@ impl Cell {
             all.grpc(conns);
         }
         all.behind_redis();
+        for conns in [4, DEEP] {
+            all.leased(conns);
+        }
         for conns in [1, MANY] {
             all.behind_envoy(conns);
         }
@@ -158,6 +166,16 @@ impl Plan<'_> {
         }
     }
 
+    fn leased(&mut self, conns: usize) {
+        let (speech, template) = (Speech::Calls { streams: MANY }, calls::template());
+        for name in [OURS_UNLEASED, OURS_LEASED] {
+            self.ask(name, Door::GrpcLeased, GRPC, (speech, &template, conns));
+            if let Some(cell) = self.cells.last_mut().filter(|cell| cell.name == name) {
+                cell.load.keys = HOT;
+            }
+        }
+    }
+
     fn behind_envoy(&mut self, conns: usize) {
         let Some(envoy) = self.fleet.get(ENVOY) else { return };
         let speech = Speech::Bytes { answers: Answers::Http, pipeline: 1 };
@@ -192,7 +210,8 @@ impl Plan<'_> {
     }
 
     fn push(&mut self, name: &'static str, door: Door, pid: u32, load: Load) {
-        let store = self.fleet.store(name).filter(|_| door == Door::GrpcRedis);
+        let is_behind = matches!(door, Door::GrpcRedis | Door::GrpcLeased);
+        let store = self.fleet.store(name).filter(|_| is_behind);
         let store = store.map(tidegate_tests::servers::RedisServer::pid);
         self.cells.push(Cell { name, door, load, pid, store, fills: false });
     }

@@ -13,6 +13,9 @@ use super::proxies;
 pub const OURS: &str = "tidegate";
 pub const OURS_ALONE: &str = "tidegate_1t";
 pub const OURS_IN_REDIS: &str = "tidegate_redis";
+/// By one policy, of leased limits: with the state in Redis, and in memory.
+pub const OURS_LEASED: &str = "tidegate_leased";
+pub const OURS_UNLEASED: &str = "tidegate_leased_in_memory";
 pub const REDIS: &str = "redis";
 pub const RESP_FLOOR: &str = "resp_floor";
 pub const RLS_FLOOR: &str = "rls_floor";
@@ -28,6 +31,9 @@ pub const ENVOY: &str = "envoy";
 pub const RESP: usize = 0;
 pub const HTTP: usize = 1;
 pub const GRPC: usize = 2;
+
+const POLICY: &str = include_str!("conf/policy.yaml");
+const LEASED_POLICY: &str = include_str!("conf/leased.yaml");
 
 /// What runs, and what does not.
 pub struct Fleet {
@@ -46,14 +52,19 @@ impl Fleet {
         let daemon = program("TIDEGATE_PROGRAM", "tidegate").ok_or(
             "the daemon is missing: TIDEGATE_PROGRAM names it, as `cargo xtask bench server` does",
         )?;
-        for (name, threads) in [(OURS, 2), (OURS_ALONE, 1)] {
-            fleet.members.insert(name, ours(&daemon, threads, "memory")?);
-        }
-        for name in [REDIS, OURS_IN_REDIS] {
+        for name in [REDIS, OURS_IN_REDIS, OURS_LEASED] {
             fleet.stores.insert(name, RedisServer::start());
         }
-        let url = fleet.stores[OURS_IN_REDIS].url();
-        fleet.members.insert(OURS_IN_REDIS, ours(&daemon, 2, &url)?);
+        for (name, threads, policy) in [
+            (OURS, 2, POLICY),
+            (OURS_ALONE, 1, POLICY),
+            (OURS_IN_REDIS, 2, POLICY),
+            (OURS_LEASED, 2, LEASED_POLICY),
+            (OURS_UNLEASED, 2, LEASED_POLICY),
+        ] {
+            let store = fleet.store(name).map_or_else(|| "memory".to_owned(), RedisServer::url);
+            fleet.members.insert(name, ours(&daemon, threads, &store, policy)?);
+        }
         fleet.floors()?;
         fleet.add(NGINX, "TIDEGATE_NGINX", "nginx", proxies::nginx);
         if quick {
@@ -152,11 +163,11 @@ fn program(variable: &str, file: &str) -> Option<PathBuf> {
     named.or_else(|| on_path.find(|path| path.is_file()))
 }
 
-fn ours(program: &Path, threads: usize, store: &str) -> Result<Member, String> {
+fn ours(program: &Path, threads: usize, store: &str, policy: &str) -> Result<Member, String> {
     let mut recipe = Recipe::new(program, 3);
     // Everybody here waits for a Redis that shares two cores with who asks it.
     recipe.variables.push(("TIDEGATE__STORE__DEADLINE".into(), "1s".into()));
-    let policy = recipe.file("policy.yaml", include_str!("conf/policy.yaml"));
+    let policy = recipe.file("policy.yaml", policy);
     let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|door| recipe.ports[door]);
     let command = format!(
         "serve --config {policy} --threads {threads} --store {store} --admin off \

@@ -2,8 +2,8 @@
 
 use super::cell::Door;
 use super::fleet::{
-    ENVOY, LIMITADOR, LIMITADOR_IN_REDIS, OURS, OURS_ALONE, OURS_IN_REDIS, RATELIMIT, REDIS,
-    RESP_FLOOR, RLS_FLOOR, RLS_FLOOR_ALONE, THROTTLECRAB,
+    ENVOY, LIMITADOR, LIMITADOR_IN_REDIS, OURS, OURS_ALONE, OURS_IN_REDIS, OURS_LEASED,
+    OURS_UNLEASED, RATELIMIT, REDIS, RESP_FLOOR, RLS_FLOOR, RLS_FLOOR_ALONE, THROTTLECRAB,
 };
 use super::row::{Rounds, Row};
 use crate::targets::{Bound, Target};
@@ -13,6 +13,7 @@ pub fn evaluate(rounds: &[Rounds], memory: &[Row]) -> Vec<Target> {
     let mut targets = run.resp();
     targets.extend(run.http());
     targets.extend(run.grpc());
+    targets.extend(run.leased());
     targets.extend(run.envoy());
     let grown = memory.iter().find(|row| row.name == OURS).map(|row| row.rss_mib);
     targets.push(Target::new("1M keys, MiB over the empty daemon", Bound::AtMost(40.0), grown));
@@ -89,6 +90,15 @@ impl Run<'_> {
             targets.push(at_most(&what, 0.4, ratio));
         }
         targets
+    }
+
+    fn leased(&self) -> Vec<Target> {
+        let targets = [4, 16].map(|conns| {
+            let row = |name| self.find(name, Door::GrpcLeased, None, conns);
+            let what = format!("gRPC, leased, {conns} connections, CPU / the same in memory");
+            at_most(&what, 1.2, cpu(row(OURS_LEASED), row(OURS_UNLEASED)))
+        });
+        targets.into()
     }
 
     fn envoy(&self) -> Vec<Target> {
