@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
-use crate::store::Terms;
+use crate::store::{Terms, Tier};
 use crate::store::memory::MemoryStore;
 
 const START: Timestamp = Timestamp::from_secs(1_000_000_000);
