@@ -305,10 +305,6 @@ impl<S: Store> Lease<S> {
     ) -> Result<Vec<Way>, StoreError> {
         let (mut ways, mut now) = (Vec::with_capacity(charges.len()), now);
         for charge in charges {
-            if !ways.is_empty() {
-                // The ones before may have waited for the store: what has ended meanwhile is not spent.
-                now = self.clock.now().max(now);
-            }
             match self.way(now, charge).await {
                 Ok(way) => ways.push(way),
                 Err(error) => {
@@ -319,6 +315,8 @@ impl<S: Store> Lease<S> {
             if together && ways.last().is_some_and(Way::is_denied) {
                 break;
             }
+            // It may have waited for the store: what has ended meanwhile is not spent on the next.
+            now = self.clock.now().max(now);
         }
         Ok(ways)
     }
