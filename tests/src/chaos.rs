@@ -14,6 +14,7 @@ mod course;
 mod failover;
 mod figure;
 mod fleet;
+mod herd;
 mod histogram;
 mod hot_key;
 mod hung;

@@ -36,6 +36,9 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         .with(&policies()?)
         .run()?;
         tally.passed(format!("{POLICY_MINUTES} minutes of nonsense for the loader of policies"));
+        let worlds = plan.worlds;
+        Step::cargo(&format!("run --release -- simulate cluster --worlds {worlds}")).run()?;
+        tally.passed(format!("{worlds} simulated clusters kept every promise"));
         crate::fuzz::run(tally, &[])?;
     }
     if plan.mutants {
@@ -47,23 +50,26 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
 #[derive(Debug, PartialEq)]
 struct Plan {
     decisions: u64,
+    worlds: u64,
     oracle: bool,
     mutants: bool,
 }
 
 impl Plan {
     fn parse(options: &[String]) -> Result<Self, Failure> {
-        let mut plan = Self { decisions: 10_000_000, oracle: true, mutants: true };
+        let mut plan =
+            Self { decisions: 10_000_000, worlds: 1_000_000, oracle: true, mutants: true };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             match option.as_str() {
-                "--decisions" => plan.decisions = decisions(options.next())?,
+                "--decisions" => plan.decisions = number(option, options.next())?,
+                "--worlds" => plan.worlds = number(option, options.next())?,
                 "--skip-mutants" => plan.mutants = false,
                 "--mutants-only" => plan.oracle = false,
                 unknown => {
                     return Err(Failure::new(format!(
-                        "unknown option `{unknown}`; known: --decisions N, --skip-mutants, \
-                         --mutants-only"
+                        "unknown option `{unknown}`; known: --decisions N, --worlds N, \
+                         --skip-mutants, --mutants-only"
                     )));
                 }
             }
@@ -84,11 +90,11 @@ fn policies() -> Result<Vec<String>, Failure> {
     Ok(yaml.map(|path| path.display().to_string()).collect())
 }
 
-fn decisions(text: Option<&String>) -> Result<u64, Failure> {
+fn number(option: &str, text: Option<&String>) -> Result<u64, Failure> {
     let number = text.and_then(|text| text.replace('_', "").parse().ok());
     number
         .filter(|number| *number > 0)
-        .ok_or_else(|| Failure::new("--decisions takes a whole number above 0"))
+        .ok_or_else(|| Failure::new(format!("{option} takes a whole number above 0")))
 }
 
 /// Changes the algorithms one operator at a time; the tests should notice 95 % of the changes.
@@ -162,16 +168,18 @@ mod tests {
 
     #[test]
     fn options_choose_what_runs() {
-        let all = Plan { decisions: 10_000_000, oracle: true, mutants: true };
+        let all = Plan { decisions: 10_000_000, worlds: 1_000_000, oracle: true, mutants: true };
         assert_eq!(parse(&[]).unwrap(), all);
-        let short = Plan { decisions: 1_000, oracle: true, mutants: false };
-        assert_eq!(parse(&["--decisions", "1_000", "--skip-mutants"]).unwrap(), short);
+        let short = Plan { decisions: 1_000, worlds: 5_000, oracle: true, mutants: false };
+        let options = ["--decisions", "1_000", "--worlds", "5000", "--skip-mutants"];
+        assert_eq!(parse(&options).unwrap(), short);
     }
 
     #[test]
     fn wrong_options_are_refused() {
         assert!(parse(&["--decisions"]).unwrap_err().contains("whole number"));
         assert!(parse(&["--decisions", "0"]).unwrap_err().contains("whole number"));
+        assert!(parse(&["--worlds", "all"]).unwrap_err().contains("--worlds takes"));
         assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
         assert!(parse(&["--skip-mutants", "--mutants-only"]).unwrap_err().contains("nothing"));
     }

@@ -9,8 +9,9 @@ use tidegate_sim::world::{WorldReport, WorldSetup, simulate_as_set_up};
 use crate::args::{Cluster, Simulate, Simulated, no_such_world};
 use crate::terminal::Terminal;
 
-/// How many worlds pass between two words on how far it is.
+/// How many worlds pass between two words on how far it is, on a terminal and elsewhere.
 const TOLD_EVERY: u64 = 100;
+const LOGGED_EVERY: u64 = 10_000;
 
 /// Runs worlds, and says by its exit status whether every promise was kept.
 pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, clap::Error> {
@@ -29,8 +30,14 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
             return Ok(ExitCode::FAILURE);
         }
         add(&mut all, &report);
-        if done % TOLD_EVERY == TOLD_EVERY - 1 && io::stderr().is_terminal() {
-            let _ = write!(io::stderr(), "\r{} of {} worlds", done + 1, cluster.worlds);
+        match (done + 1, io::stderr().is_terminal()) {
+            (done, true) if done % TOLD_EVERY == 0 => {
+                let _ = write!(io::stderr(), "\r{done} of {} worlds", cluster.worlds);
+            }
+            (done, false) if done % LOGGED_EVERY == 0 => {
+                let _ = writeln!(io::stderr(), "{done} of {} worlds", cluster.worlds);
+            }
+            _ => {}
         }
     }
     if cluster.worlds > 1 {

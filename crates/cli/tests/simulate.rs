@@ -31,6 +31,27 @@ fn a_world_is_the_same_every_time_and_within_its_envelope() {
     assert!(figure(&told, "utilisation") >= 90, "{told}");
 }
 
+/// Two nodes share what one key may do, and ask the store for a small part of it.
+#[test]
+fn leases_spare_the_store() {
+    let limit = "--nodes 2 --keys 1 --limit 500/1s --algorithm token_bucket --load 100";
+    let told = text(&format!("--tier leased {limit} --seconds 6 --no-faults --seed 3"));
+    assert!(told.contains("Every promise was kept."), "{told}");
+    let (asked, calls) = (figure(&told, "units asked for"), figure(&told, "store calls"));
+    assert!(calls * 4 < asked, "{told}");
+    assert!(figure(&told, "utilisation") >= 95, "{told}");
+}
+
+#[test]
+fn what_nodes_answer_without_the_store_is_told() {
+    let outage = "--fault store_down --seed 5 --algorithm gcra --limit 100/1s --load 200";
+    for mode in ["allow", "deny", "local"] {
+        let told = text(&format!("--tier exact --on-store-failure {mode} {outage}"));
+        assert!(told.contains(&format!("on_store_failure {mode}")), "{told}");
+        assert!(figure(&told, "fallback") > 0, "{told}");
+    }
+}
+
 #[test]
 fn many_worlds_are_told_in_one_line() {
     let told = text("--worlds 20 --seed 100 --fault loss --fault crash");
@@ -45,6 +66,8 @@ fn a_world_that_cannot_be_is_refused() {
         ("--seconds 4", "seconds must be 5 to 600"),
         ("--fault flood", "possible values"),
         ("--fault loss --no-faults", "cannot be used with"),
+        ("--tier leased --algorithm fixed_window --fault store_clock", "nobody has said"),
+        ("--tier local", "possible values"),
     ] {
         let refused = simulate(args).code(2);
         let told = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();

@@ -1,6 +1,7 @@
 //! What every door asks: one store, one clock and one policy for the whole process.
 
 use std::io;
+use std::num::NonZeroU32;
 use std::pin::pin;
 use std::slice;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use tidegate::policy::{
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::lease::LeaseStats;
+use tidegate::store::local::LocalStats;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
@@ -343,7 +345,7 @@ impl Gate {
     pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
         match self.limiter.store() {
             AnyStore::Memory(_) => None,
-            AnyStore::Redis(store) => Some(store),
+            AnyStore::Redis(store) => Some(store.store()),
         }
     }
 
@@ -381,6 +383,19 @@ impl Gate {
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
         let cache = self.leased()?.store().store();
         Some((cache.hits(), cache.entries()))
+    }
+
+    /// What this node has decided by itself; `None` if all state is in this process.
+    pub(crate) fn local(&self) -> Option<LocalStats> {
+        match self.limiter.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::Redis(store) => Some(store.stats()),
+        }
+    }
+
+    /// On how many nodes requests come in; `None` if all state is in this process.
+    pub(crate) fn nodes(&self) -> Option<NonZeroU32> {
+        self.shared_store().map(SharedStore::nodes)
     }
 
     /// What second shards of hot keys were good for; `None` if the state is in this process.

@@ -204,6 +204,7 @@ fn store(gate: &Gate, page: &mut Page) {
         let each = [
             ("granted", leases.granted),
             ("spent", leases.spent),
+            ("unspent", leases.unspent),
             ("returned", leases.returned),
             ("expired", leases.expired),
         ];
@@ -212,6 +213,13 @@ fn store(gate: &Gate, page: &mut Page) {
         }
         page.line("tidegate_lease_outstanding_units", &[], leases.outstanding);
         page.line("tidegate_lease_answers_total", &[], leases.answered);
+    }
+    if let Some(local) = gate.local() {
+        for (outcome, count) in [("allowed", local.allowed), ("denied", local.denied)] {
+            page.line("tidegate_local_charges_total", &[("outcome", outcome)], count);
+        }
+        let demoted = gate.limiter().controls().demotions().count(gate.now());
+        page.line("tidegate_demoted_keys", &[], demoted);
     }
     if let Some(shards) = gate.shards() {
         let denied = shards.asked_again.saturating_sub(shards.let_in_again);

@@ -7,6 +7,7 @@ use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::lease::Lease;
+use tidegate::store::local::Local;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shards::Shards;
@@ -27,12 +28,11 @@ pub(crate) type Watched = Breaker<RedisStore>;
 
 /// One of the stores.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one in the whole process")]
 pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
-    /// In Redis or Valkey.
-    Redis(SharedStore),
+    /// In Redis or Valkey, except for what this node decides by itself.
+    Redis(Local<SharedStore>),
 }
 
 impl Store for AnyStore {
@@ -101,7 +101,7 @@ impl StoreThread {
         config: RedisConfig,
         fallback: FallbackConfig,
         clock: Clock,
-    ) -> Result<(Self, SharedStore), StoreError> {
+    ) -> Result<(Self, Local<SharedStore>), StoreError> {
         let failed =
             |why: std::io::Error| StoreError::Unavailable(format!("cannot start: {why}").into());
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
@@ -109,7 +109,8 @@ impl StoreThread {
         let store = runtime.block_on(async {
             let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
             let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
-            Fallback::start(store, fallback, clock).map_err(failed)
+            let store = Fallback::start(store, fallback, clock.clone()).map_err(failed)?;
+            Local::new(store, clock).map_err(failed)
         })?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
+#[path = "planted/elsewhen.rs"]
+mod elsewhen;
 #[path = "planted/layer.rs"]
 mod layer;
 
@@ -12,13 +14,16 @@ use tidegate::store::OnStoreFailure;
 use tidegate::store::background::{Background, Runtime, Work};
 use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
+use tidegate::store::lease::Lease;
 use tidegate::{Clock, ManualClock};
 use tidegate_core::{AlgorithmName, Rate, Span, Timestamp};
 use tidegate_sim::Seed;
 use tidegate_sim::world::{
-    Fault, NodeParts, NodeStack, Stack, WorldSetup, answered_for, guarded, simulate,
+    Fault, NodeParts, NodeStack, SimStore, Stack, WorldSetup, answered_for, guarded, simulate,
+    simulate_as_set_up,
 };
 
+use elsewhen::Elsewhen;
 use layer::{Layer, Wrong};
 
 /// In the first of so many worlds or never.
@@ -56,7 +61,7 @@ fn behind_fallback(
     parts: NodeParts,
     wrong: Wrong,
 ) -> io::Result<impl NodeStack + use<>> {
-    let NodeParts { store, clock, background } = parts;
+    let NodeParts { store, clock, background, .. } = parts;
     let breaker = Breaker::on(store.clone(), clock.clone(), &background);
     let layer = Layer::new(DenyCache::repeatable(breaker), store, wrong);
     answered_for(setup, layer, clock, &background)
@@ -93,7 +98,7 @@ fn a_request_waits_for_a_probe() {
 #[test]
 fn a_user_request_is_the_probe() {
     found("probe on a user request", "known to be away", with_layers, |setup, parts| {
-        let NodeParts { store, clock, background } = parts;
+        let NodeParts { store, clock, background, .. } = parts;
         let breaker = Breaker::on(store.clone(), clock.clone(), &background);
         let layer = Layer::new(breaker, store, Wrong::AsksWhileAway);
         answered_for(setup, DenyCache::repeatable(layer), clock, &background)
@@ -118,7 +123,7 @@ impl Runtime for Idle {
 #[test]
 fn a_breaker_never_closes() {
     found("breaker that never closes", "in calm", with_layers, |setup, parts| {
-        let NodeParts { store, clock, background } = parts;
+        let NodeParts { store, clock, background, .. } = parts;
         let breaker = Breaker::on(store, clock.clone(), &Background::new(Idle));
         answered_for(setup, DenyCache::repeatable(breaker), clock, &background)
     });
@@ -181,7 +186,7 @@ fn every_node_lets_in_the_whole_limit() {
 #[test]
 fn a_share_decides_by_an_old_time() {
     found("share decided as of the request's start", "may let in", local, |setup, parts| {
-        let NodeParts { store, clock, background } = parts;
+        let NodeParts { store, clock, background, .. } = parts;
         let store = DenyCache::repeatable(Breaker::on(store, clock, &background));
         let stands_still = Clock::from(ManualClock::at(Timestamp::EPOCH));
         answered_for(setup, store, stands_still, &Background::new(Idle))
@@ -202,13 +207,97 @@ fn what_is_owed_is_never_booked() {
     });
 }
 
+fn with_leases(mut drawn: WorldSetup) -> WorldSetup {
+    drawn.make_leased();
+    drawn.algorithm = AlgorithmName::TokenBucket;
+    drawn
+}
+
+/// What is below the leases of a node, with something wrong in it.
+fn below(
+    store: SimStore,
+    clock: &Clock,
+    background: &Background,
+    wrong: Wrong,
+) -> Layer<DenyCache<Breaker<SimStore>>> {
+    let breaker = Breaker::on(store.clone(), clock.clone(), background);
+    Layer::new(DenyCache::repeatable(breaker), store, wrong)
+}
+
+/// Leases whose time is not the one that they are told.
+fn above_leases(
+    setup: &WorldSetup,
+    parts: NodeParts,
+    wrong: Wrong,
+) -> io::Result<impl NodeStack + use<>> {
+    let NodeParts { store, clock, background, .. } = parts;
+    let breaker = Breaker::on(store.clone(), clock.clone(), &background);
+    let leases = Lease::repeatable(DenyCache::repeatable(breaker), clock.clone());
+    answered_for(setup, Layer::new(leases, store, wrong), clock, &background)
+}
+
+#[test]
+fn a_lease_is_used_after_it_has_ended() {
+    found("lease used after expiry", "had ended", with_leases, |setup, parts| {
+        above_leases(setup, parts, Wrong::Dawdles)
+    });
+}
+
+#[test]
+fn a_lease_is_counted_from_the_answer() {
+    found("lease counted from the reply", "had ended", with_leases, |setup, parts| {
+        let NodeParts { store, clock, background, .. } = parts;
+        let store = DenyCache::repeatable(Breaker::on(store, clock.clone(), &background));
+        answered_for(setup, Elsewhen::when_answered(store), clock, &background)
+    });
+}
+
+#[test]
+fn a_lease_ends_by_the_wall_clock() {
+    found("lease expiry by wall clock", "had ended", with_leases, |setup, parts| {
+        let NodeParts { store, clock, wall, background } = parts;
+        let store = DenyCache::repeatable(Breaker::on(store, clock.clone(), &background));
+        answered_for(setup, Elsewhen::on_the_wall(store, wall), clock, &background)
+    });
+}
+
+#[test]
+fn a_leased_bucket_is_not_reduced() {
+    found(
+        "leased bucket not reduced at the store",
+        "above the envelope",
+        with_leases,
+        |setup, parts| above_leases(setup, parts, Wrong::Enlarges(setup.limit().unwrap())),
+    );
+}
+
+#[test]
+fn a_lease_is_given_back_twice() {
+    found("lease returned twice", "that it had not", with_leases, |setup, parts| {
+        let NodeParts { store, clock, background, .. } = parts;
+        let store = below(store, &clock, &background, Wrong::Returns);
+        let leases = Lease::repeatable(store, clock.clone());
+        answered_for(setup, leases, clock, &background)
+    });
+}
+
+#[test]
+fn a_grant_is_presumed_when_no_answer_comes() {
+    found("grant presumed after a timeout", "", with_leases, |setup, parts| {
+        let NodeParts { store, clock, background, .. } = parts;
+        let store = below(store, &clock, &background, Wrong::Presumes);
+        let leases = Lease::repeatable(store, clock.clone());
+        answered_for(setup, leases, clock, &background)
+    });
+}
+
 /// So that what the tests above find is theirs.
 #[test]
 fn the_right_layers_are_not_found() {
     for seed in 0..100 {
-        for worlds in [local, in_flight, many_keys] {
+        for worlds in [local, in_flight, many_keys, with_leases] {
             let setup = worlds(WorldSetup::drawn(Seed(seed)));
-            let report = simulate(&setup, |parts| guarded(&setup, parts)).unwrap();
+            let report = simulate_as_set_up(&setup).unwrap();
             assert_eq!(report.broken, None, "seed {seed}");
         }
     }

@@ -3,7 +3,7 @@
 use super::figure::Figure;
 use super::pace::Pace;
 use super::{
-    failover, fleet, hot_key, hung, node_clock, places, refusal, shard, slow, store_clock,
+    failover, fleet, herd, hot_key, hung, node_clock, places, refusal, shard, slow, store_clock,
     unreachable,
 };
 
@@ -40,6 +40,7 @@ pub const CASES: &[Case] = &[
     case("F12", "Redis answers and refuses, when the daemon starts", refusal::at_start),
     case("F12b", "Redis is full, while the daemon runs", refusal::under_load),
     case("F13", "Redis is back, and all come at once", unreachable::herd),
+    case("F13b", "Redis is away, and 200 clients wait as they are told", herd::waits),
     case("F14", "one key at ten times its limit on 8 nodes, exact tier", hot_key::exact),
     case("F14b", "one key at ten times its limit in 8 processes, leased tier", fleet::overload),
     case("F14c", "one key at its limit in 8 processes, leased tier", fleet::at_the_limit),

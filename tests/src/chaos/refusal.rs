@@ -8,7 +8,7 @@ use super::figure::Figure;
 use super::node::{PATIENCE, let_pass, policy_text};
 use super::pace::Pace;
 use crate::http;
-use crate::servers::{Builder, Daemon, DaemonSetup, RedisServer, our_program};
+use crate::servers::{Builder, Cluster, Daemon, DaemonSetup, RedisServer, our_program};
 
 const RULES: &str = "
   - {key: allow, rate: 100/year, on_store_failure: allow}
@@ -50,11 +50,13 @@ pub(crate) fn at_start(_: &Pace) -> Vec<Figure> {
     let primary = plain().start();
     let replica: Builder = plain().arg("replicaof", &format!("127.0.0.1 {}", primary.port()));
     let replica = replica.start();
-    let cases: [(&str, &RedisServer, &str); 4] = [
+    let cluster = Cluster::start();
+    let cases: [(&str, &RedisServer, &str); 5] = [
         ("a missing password (NOAUTH)", &locked, "password"),
         ("a missing right (NOPERM)", &narrow, "ACL SETUSER"),
         ("no memory (OOM)", &full, "maxmemory"),
         ("a replica (READONLY)", &replica, "replica"),
+        ("a node of a cluster (CROSSSLOT)", cluster.primary_of(0), "redis+cluster://"),
     ];
     let measure = |(what, server, word): (&str, &RedisServer, &str)| {
         Figure::time(format!("{what}: found at the start"), found_at_start(server, word), SOON)

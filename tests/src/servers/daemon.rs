@@ -63,7 +63,9 @@ impl Daemon {
         let mut variables = clock.as_ref().map(FakeClock::variables).unwrap_or_default();
         let settings = setup.settings.iter();
         variables.extend(settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let mut process = Process::start(setup.program, &arguments, &variables, &folder);
+        // It works in a folder of its own.
+        let program = std::path::absolute(setup.program).unwrap_or_else(|_| setup.program.into());
+        let mut process = Process::start(&program, &arguments, &variables, &folder);
         let mut doors = Vec::new();
         comes_true(START_LIMIT, || {
             doors = listeners(&folder.log());

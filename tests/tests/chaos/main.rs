@@ -1,7 +1,18 @@
 //! Every row of the failure table that `cargo xtask chaos` measures, for a moment: what has to hold
 //! holds, and times are within ten times their target.
 
+mod proxy;
+
 use tidegate_tests::chaos::{CASES, Figure, Pace};
+
+/// Every case has a test, or it would hold only where somebody measures.
+#[test]
+fn every_case_is_tested() {
+    let tests = include_str!("main.rs");
+    for case in CASES {
+        assert!(tests.contains(&format!("hold(\"{}\")", case.id)), "{} has no test", case.id);
+    }
+}
 
 /// Runs one case, and says every figure of it that is off.
 fn hold(id: &str) {
@@ -97,6 +108,11 @@ fn f12_a_store_that_begins_to_refuse_is_found_and_lets_nobody_in() {
 #[test]
 fn f13_a_store_that_is_back_is_not_run_over() {
     hold("F13");
+}
+
+#[test]
+fn f13_clients_that_wait_as_they_are_told_are_let_in_again() {
+    hold("F13b");
 }
 
 /// HK-05, TT-03, TT-05.

@@ -25,7 +25,7 @@ use tidegate_tests::servers::RedisServer;
 use tidegate_tests::shared_comparison::store;
 use tidegate_tests::subject::Subject;
 
-const IN_MEMORY: u64 = 100_000;
+const IN_MEMORY: u64 = 1_000_000;
 const IN_REDIS: u64 = 3_000;
 
 fn runtime() -> tokio::runtime::Runtime {

@@ -24,7 +24,7 @@ pub(crate) enum Simulated {
 
 /// Many nodes share one store: does the limit hold?
 ///
-/// Nodes run the production algorithms and layers: the deny cache, the circuit breaker, the fallback.
+/// Nodes run the production algorithms and layers: leases, the deny cache, the circuit breaker, the fallback.
 /// Clocks, network and the store's server are simulated: messages are late, lost or copied, nodes crash
 /// and stand still, clocks are set, limits change, the store hangs, goes away or is replaced by a server
 /// that lacks its last writes. Everything follows from the seed, as does every number that is not given.
@@ -77,7 +77,8 @@ pub(crate) struct Cluster {
     #[arg(long, value_name = "PERCENT")]
     load: Option<u64>,
 
-    /// How close to the store decisions are made; by default as the seed has it
+    /// How close to the store decisions are made: in it, from units taken ahead, or in it with no layer before
+    /// it
     #[arg(long, value_name = "TIER", value_parser = names::<Stack>(&Stack::ALL.map(Stack::as_str)))]
     tier: Option<Stack>,
 
@@ -107,6 +108,10 @@ impl Cluster {
     /// The world of this seed, or why there is none.
     pub(crate) fn setup(&self, seed: u64) -> Result<WorldSetup, clap::Error> {
         let mut setup = WorldSetup::drawn(Seed(seed));
+        match self.tier {
+            Some(Stack::Leased) if setup.stack != Stack::Leased => setup.make_leased(),
+            tier => setup.stack = tier.unwrap_or(setup.stack),
+        }
         setup.nodes = self.nodes.unwrap_or(setup.nodes);
         setup.keys = self.keys.unwrap_or(setup.keys);
         setup.seconds = self.seconds.unwrap_or(setup.seconds);
@@ -114,7 +119,6 @@ impl Cluster {
         setup.burst = self.burst.or(self.limit.map(|rate| rate.count)).unwrap_or(setup.burst);
         setup.algorithm = self.algorithm.unwrap_or(setup.algorithm);
         setup.load = self.load.unwrap_or(setup.load);
-        setup.stack = self.tier.unwrap_or(setup.stack);
         let is_chosen =
             |mode: &OnStoreFailure| self.on_store_failure.as_deref() == Some(mode.as_str());
         let mode = OnStoreFailure::ALL.into_iter().find(is_chosen);
@@ -124,6 +128,8 @@ impl Cluster {
         setup.in_flight &= !is_rate && self.burst.is_none() && self.fault.is_empty();
         if self.no_faults || !self.fault.is_empty() {
             setup.faults = self.fault.clone();
+        } else {
+            setup.keep_judged_faults();
         }
         match setup.limit() {
             Ok(_) => Ok(setup),
@@ -163,6 +169,7 @@ const EXAMPLES: &str = "\
 Examples:
   tidegate simulate cluster --nodes 64 --seed 7
   tidegate simulate cluster --limit 100/1s --load 300 --fault failover
+  tidegate simulate cluster --tier leased --nodes 8 --limit 1000/1s --load 100 --no-faults
   tidegate simulate cluster --worlds 1000";
 
 const FIGURES: &str = "\

@@ -84,7 +84,7 @@ pub(crate) static METRICS: &[Metric] = &[
     counter(
         "tidegate_lease_units_total",
         "fate",
-        "Units taken ahead of requests (granted), and what became of them: spent, expired, or returned at the end.",
+        "Units taken ahead of requests (granted), and what became of them: spent (of which unspent, because another limit denied), expired, or returned at the end.",
     ),
     gauge("tidegate_lease_outstanding_units", "", "Units taken ahead that can still be spent."),
     counter(
@@ -92,6 +92,12 @@ pub(crate) static METRICS: &[Metric] = &[
         "",
         "Charges that were decided from units taken ahead, without asking Redis.",
     ),
+    counter(
+        "tidegate_local_charges_total",
+        "outcome",
+        "Charges that this node decided by itself: of `local` in policies, and of demoted keys.",
+    ),
+    gauge("tidegate_demoted_keys", "", "Keys that this node decides by itself, at most 1000."),
     counter(
         "tidegate_second_shards_total",
         "outcome",

@@ -75,7 +75,7 @@ pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
 }
 
 /// What can be asked, and what for.
-const PATHS: [(&str, &str); 13] = [
+const PATHS: [(&str, &str); 14] = [
     ("/metrics", "what was counted, for Prometheus"),
     ("/stats", "what was counted, as envoyproxy/ratelimit tells it"),
     ("/rlconfig", "every limit of the policy, as envoyproxy/ratelimit tells it"),
@@ -87,6 +87,7 @@ const PATHS: [(&str, &str); 13] = [
     ("/v1/reset", "POST: lets a key, or whoever descriptors are about, start afresh"),
     ("/v1/overrides", "PUT, DELETE: other numbers for a limit, for a while"),
     ("/v1/kill-switch", "PUT, DELETE: limits that are decided and hold nobody back"),
+    ("/v1/demotions", "PUT, DELETE: a key that this node decides by itself, by its share"),
     ("/v1/log-level", "PUT: how much is logged"),
     ("/debug/pprof/", "not here: this is no Go program; use perf or a debugger"),
 ];
@@ -130,6 +131,7 @@ impl Office {
             "/v1/hot-keys" => document(&told::hot_keys(gate)),
             "/v1/overrides" => document(&told::overrides(gate)),
             "/v1/kill-switch" => document(&told::switches(gate)),
+            "/v1/demotions" => document(&told::demotions(gate)),
             "/v1/log-level" => document(&json!({ "level": gate.status().log().level().name() })),
             "/v1/reset" => other_method("POST"),
             _ if path.starts_with("/debug/pprof") => {
@@ -144,7 +146,7 @@ impl Office {
     async fn change(&self, head: &Parts, body: Incoming) -> Reply {
         let allowed = match head.uri.path() {
             "/v1/reset" => &["POST"][..],
-            "/v1/overrides" | "/v1/kill-switch" => &["PUT", "DELETE"],
+            "/v1/overrides" | "/v1/kill-switch" | "/v1/demotions" => &["PUT", "DELETE"],
             "/v1/log-level" => &["PUT"],
             path if PATHS.iter().any(|(known, _)| *known == path) || path == "/" => {
                 return other_method("GET");
@@ -220,7 +222,8 @@ pub(crate) async fn try_change(gate: &Gate, head: &Parts, body: &[u8]) {
         Ok(told) => assert!(told.is_object(), "{told}"),
         Err(why) => assert!(!why.is_empty(), "a refusal says why"),
     }
-    for told in [told::policy(gate), told::overrides(gate), told::switches(gate)] {
+    let told = [told::policy, told::overrides, told::switches, told::demotions];
+    for told in told.map(|told| told(gate)) {
         assert!(told.is_object(), "{told}");
     }
 }

@@ -17,18 +17,23 @@
 //!    in), and all that is let in is booked, once.
 //! 6. A store that is known to be away is left alone but for probes, which no request waits for. Nothing
 //!    is given back that nobody asked to give back.
-//! 7. Two seconds after the last fault, everybody is answered by the store and nothing is owed.
-//! 8. Every request is answered, or ends with its node.
+//! 7. Units that a node took ahead are granted, spent, given back or expired, and add up; none is granted
+//!    that the store has not charged, none is spent a lease time later or in another window. They are spent
+//!    at the instant that a request is answered.
+//! 8. Two seconds after the last fault, everybody is answered by the store and nothing is owed.
+//! 9. Every request is answered, or ends with its node.
 
 use std::fmt;
 
+use tidegate::store::lease::{LEASE, LeaseStats};
 use tidegate::store::{Basis, OnStoreFailure, StoreError};
 use tidegate_core::{Op, Timestamp};
 
 use super::circuit::CircuitWatch;
+use super::lease_watch::{LeaseWatch, Term};
 use super::ledger::{Entry, Fate, Ledger};
 use super::network::{Answer, Call, DEADLINE, Sent};
-use super::numbers::Tables;
+use super::numbers::{Numbers, Tables};
 use super::owing::Owing;
 use super::server::Lost;
 use super::setup::{Stack, WorldSetup};
@@ -38,6 +43,8 @@ use super::setup::{Stack, WorldSetup};
 pub(crate) struct Verdict {
     pub(crate) basis: Result<Basis, StoreError>,
     pub(crate) is_allowed: bool,
+    /// What the node says of its leases then.
+    pub(crate) leases: LeaseStats,
 }
 
 /// A promise that was not kept.
@@ -102,8 +109,18 @@ struct Request {
 struct Watch {
     circuit: CircuitWatch,
     owing: Owing,
+    leases: LeaseWatch,
 }
 
+impl Watch {
+    fn new(tables: &Tables, keys: usize) -> Self {
+        let (owing, leases) = (Owing::new(tables, keys), LeaseWatch::new(keys));
+        Self { circuit: CircuitWatch::default(), owing, leases }
+    }
+}
+
+/// Who waits for somebody else's units to come may have to ask after all, so often.
+const MOST_CALLS: u64 = 3;
 /// For so long a denial may be repeated that does not hold any more, in microseconds; and a little, for
 /// clocks that run slow.
 const STALENESS: u64 = 1_000_000 + 1_000;
@@ -128,8 +145,7 @@ pub(crate) struct Checker {
 impl Checker {
     pub(crate) fn new(setup: &WorldSetup, tables: Tables) -> Self {
         let ledgers = (0..setup.keys).map(|_| Ledger::new(&tables.policy[0])).collect();
-        let watch =
-            |_| Watch { circuit: CircuitWatch::default(), owing: Owing::new(&tables, setup.keys) };
+        let watch = |_| Watch::new(&tables, setup.keys);
         Self {
             stack: setup.stack,
             mode: setup.on_store_failure,
@@ -170,9 +186,18 @@ impl Checker {
     }
 
     /// A node sends something.
-    pub(crate) fn sent(&mut self, when: When, call: &mut Call) {
+    pub(crate) fn sent(&mut self, when: When, call: &mut Call, leases: &LeaseStats) {
         if self.stack == Stack::Bare {
             return;
+        }
+        for charge in call.charges.iter().filter(|_| call.request.is_none()) {
+            let watch = &mut self.nodes[call.node].leases;
+            if let Op::Return(units) = charge.op
+                && !watch.returned(units, leases)
+            {
+                let node = call.node;
+                self.blame(when.now, || format!("node {node} gave back {units} that it had not"));
+            }
         }
         let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
         let sent = self.nodes[node].circuit.sent(when.at_node, key, call.is_probe());
@@ -190,6 +215,18 @@ impl Checker {
         let node = &mut self.nodes[call.node];
         node.owing.supposes(when.supposed);
         let heard = node.circuit.heard(when.at_node, call.times, call.is_probe(), is_silent);
+        let answer = call.reply.as_ref().filter(|_| !is_silent).and_then(|it| it.as_ref().ok());
+        let was_denied = call.request.and_then(|request| self.requests.get(request));
+        let was_denied = was_denied.is_some_and(|it| it.is_denied);
+        if let (Some(answer), Some(first)) = (answer, call.charges.first())
+            && let (Op::Take(piece), Some(key)) = (first.op, first.number())
+            // Not as many as were asked for, or the last of them.
+            && (was_denied || answer.decisions.iter().any(|it| {
+                !it.is_allowed() || it.remaining < piece * call.charges.len() as u64
+            }))
+        {
+            node.leases.ran_dry(when.now, key);
+        }
         let mut excess = None;
         for (charge, revision) in call.charges.iter().zip(by) {
             if let (false, Op::Force(units), Some(key)) = (is_silent, charge.op, charge.number()) {
@@ -220,6 +257,10 @@ impl Checker {
                 (Op::Take(units), Some(request)) => {
                     // What is let in is written, on what was seen.
                     self.repaired(when, place, charge.repairs || is_allowed);
+                    if is_allowed {
+                        let term = self.term(when, *revision);
+                        self.nodes[call.node].leases.charged(key, request, units, term);
+                    }
                     self.taken(when, place, (request, units), is_allowed);
                 }
                 (Op::Force(units), _) => {
@@ -235,6 +276,14 @@ impl Checker {
                 _ => {}
             }
             self.settle(when.now, key);
+        }
+    }
+
+    /// Until when units may be spent that are charged now.
+    fn term(&self, when: When, revision: usize) -> Term {
+        match self.tables.policy[revision] {
+            Numbers::Window { length, .. } => Term::In(when.at_store.as_micros() / length),
+            _ => Term::From(when.now),
         }
     }
 
@@ -273,8 +322,12 @@ impl Checker {
         if let Some(booked) = &mut ledger.booked {
             booked.add(by, at, units, request);
         }
+        // What is taken ahead counts when it is spent.
+        if self.stack == Stack::Leased && it.question.cost() != units {
+            return;
+        }
         ledger.note(Entry::Taken { request, units, at, revision });
-        if std::mem::replace(&mut it.is_charged, true) {
+        if std::mem::replace(&mut it.is_charged, true) && self.stack != Stack::Leased {
             self.blame(when.now, || format!("request {request} on key {key} was charged twice"));
         }
     }
@@ -286,7 +339,7 @@ impl Checker {
         request: Option<usize>,
         units: u64,
     ) {
-        let (ledger, at) = (&mut self.ledgers[key], when.at_store);
+        let (ledger, at, lease) = (&mut self.ledgers[key], when.at_store, LEASE.as_micros());
         if let Some(booked) = &mut ledger.booked {
             booked.forgive(&self.tables.store[revision], at, units, 0);
         }
@@ -295,9 +348,13 @@ impl Checker {
             let is_first = !std::mem::replace(&mut it.is_charged, true);
             is_first && matches!(it.question.op, Op::Return(asked) if asked == units)
         });
-        if is_asked_for {
+        if request.is_none() && self.stack == Stack::Leased {
+            // Nobody was let in on it.
             ledger.freed_at = Some(when.now);
-            ledger.note(Entry::Returned { units, at, revision });
+        } else if is_asked_for {
+            ledger.freed_at = Some(when.now);
+            let until = if self.stack == Stack::Leased { at.as_micros() + lease } else { 0 };
+            ledger.note(Entry::Returned { units, at, revision, until });
         } else {
             self.blame(when.now, || {
                 format!("{units} of key {key} were given back that nobody gave back")
@@ -325,12 +382,22 @@ impl Checker {
         let Some(it) = self.requests.get_mut(request) else { return };
         let (question, asked, is_charged) = (it.question, it.asked, it.is_charged);
         let is_on_store = verdict.basis == Ok(Basis::Store);
-        it.fate = match verdict.is_allowed && is_on_store {
+        let (key, now, cost) = (question.key, when.now, question.cost());
+        let leases = &mut self.nodes[question.node].leases;
+        let spent = leases.answered(&verdict.leases);
+        let is_spent = spent == Ok(cost) && cost > 0;
+        it.fate = match verdict.is_allowed && is_on_store && !is_spent {
             true => Fate::Admitted,
             false => Fate::Out,
         };
-        let (key, now, cost) = (question.key, when.now, question.cost());
-        if now > asked + DEADLINE && !may_be_late {
+        if it.fate == Fate::Admitted && matches!(question.op, Op::Take(_)) {
+            leases.let_in(key, request, cost);
+        }
+        if let Err(what) = spent {
+            self.blame(now, || format!("on node {}: {what}", question.node));
+        }
+        let calls = if self.stack == Stack::Leased { MOST_CALLS } else { 1 };
+        if now > asked + calls * DEADLINE && !may_be_late {
             self.blame(now, || format!("request {request} waited {} us", now - asked));
         }
         if !is_on_store && asked >= self.calm_from {
@@ -338,6 +405,16 @@ impl Checker {
             self.blame(now, || format!("request {request} was answered by {basis:?} in calm"));
         }
         match &verdict.basis {
+            Ok(Basis::Store) if verdict.is_allowed && is_spent => {
+                let (at, revision) = (when.at_store, question.revision);
+                self.ledgers[key].note(Entry::Spent { request, units: cost, at, revision });
+                let (node, term) = (question.node, self.term(when, revision));
+                if !self.nodes[node].leases.spend(key, cost, term) {
+                    self.blame(now, || {
+                        format!("node {node} spent {cost} of key {key} that had ended")
+                    });
+                }
+            }
             Ok(Basis::Store) if verdict.is_allowed => {
                 if !is_charged && matches!(question.op, Op::Take(_)) {
                     self.blame(now, || {
@@ -360,11 +437,18 @@ impl Checker {
         let Request { question, is_denied, .. } = &self.requests[request];
         let Question { key, revision, .. } = *question;
         let (ledger, cost) = (&self.ledgers[key], question.cost());
-        let may_be_stale = ledger.freed_at.is_some_and(|at| when.now < at + self.staleness);
+        let is_free = ledger.must_admit(&self.tables.store[revision], when.at_store, cost);
+        let leases = &mut self.nodes[question.node].leases;
+        let is_dry = self.stack == Stack::Leased && leases.is_dry(when.now, key);
+        if !is_free {
+            leases.ran_dry(when.now, key);
+        }
+        let may_be_stale =
+            is_dry || ledger.freed_at.is_some_and(|at| when.now < at + self.staleness);
         if *is_denied || may_be_stale {
             return;
         }
-        if ledger.must_admit(&self.tables.store[revision], when.at_store, cost) {
+        if is_free {
             self.blame(when.now, || {
                 format!("key {key} was denied {cost} that were free, without asking")
             });
@@ -418,9 +502,7 @@ impl Checker {
 
     /// A node starts again, and knows nothing.
     pub(crate) fn reborn(&mut self, node: usize) {
-        let keys = self.ledgers.len();
-        let owing = Owing::new(&self.tables, keys);
-        self.nodes[node] = Watch { circuit: CircuitWatch::default(), owing };
+        self.nodes[node] = Watch::new(&self.tables, self.ledgers.len());
     }
 
     /// The store has forgotten its last writes.
@@ -444,7 +526,9 @@ impl Checker {
         }
         let (units, at) = (lost.units, when.at_store);
         ledger.is_beyond = true;
-        ledger.note(Entry::Lost { units, at, revision, until: 0 });
+        let lease = if self.stack == Stack::Leased { LEASE.as_micros() } else { 0 };
+        let until = at.as_micros() + lease;
+        ledger.note(Entry::Lost { units, at, revision, until });
         ledger.freed_at = Some(when.now);
         self.settle(when.now, key);
     }
@@ -455,6 +539,10 @@ impl Checker {
         self.was_set_back |= after < before;
         for key in 0..self.ledgers.len() {
             let ledger = &mut self.ledgers[key];
+            // What another server still had of a time long past may be present again.
+            if ledger.is_beyond && after < before {
+                ledger.booked = None;
+            }
             if let Some(booked) = &mut ledger.booked {
                 booked.owe_again(&self.tables.store[0], before, after);
             }

@@ -20,6 +20,8 @@ pub enum Fault {
     Partition,
     /// A node is gone with all it knew, and starts again.
     Crash,
+    /// A node stops in good order, and starts again.
+    Restart,
     /// A node stands still, its clock goes on.
     Pause,
     /// A node's wall clock is set, back or forth; it goes by it when it starts again.
@@ -38,12 +40,13 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Delay,
         Self::Loss,
         Self::Duplication,
         Self::Partition,
         Self::Crash,
+        Self::Restart,
         Self::Pause,
         Self::NodeClock,
         Self::StoreHang,
@@ -61,6 +64,7 @@ impl Fault {
             Self::Duplication => "duplication",
             Self::Partition => "partition",
             Self::Crash => "crash",
+            Self::Restart => "restart",
             Self::Pause => "pause",
             Self::NodeClock => "node_clock",
             Self::StoreHang => "store_hang",
@@ -77,6 +81,7 @@ impl Fault {
             Self::Delay | Self::Loss | Self::Duplication => (200_000, 2_000_000),
             Self::Partition | Self::Pause | Self::Crash => (1_000, 1_500_000),
             Self::StoreHang | Self::StoreDown => (1_000, 1_000_000),
+            Self::Restart => (100_000, 500_000),
             Self::NodeClock | Self::StoreClock | Self::Failover | Self::PolicyPush => (0, 0),
         }
     }

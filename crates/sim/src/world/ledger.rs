@@ -21,10 +21,12 @@ pub(crate) enum Fate {
 pub(crate) enum Entry {
     /// A charge of the store, which counts if its request is let in by it.
     Taken { request: usize, units: u64, at: Timestamp, revision: usize },
+    /// Let in on units that were taken before.
+    Spent { request: usize, units: u64, at: Timestamp, revision: usize },
     /// The store has forgotten units; what of it is not spent yet may be until then.
     Lost { units: u64, at: Timestamp, revision: usize, until: u64 },
-    /// Units were given back.
-    Returned { units: u64, at: Timestamp, revision: usize },
+    /// Units were given back, as above.
+    Returned { units: u64, at: Timestamp, revision: usize, until: u64 },
     /// A place was given back.
     Released { request: usize },
     /// A debt that new numbers do not allow was cut down to what they do.
@@ -93,21 +95,20 @@ impl Ledger {
             match *entry {
                 Entry::Taken { request, .. } if fate(request) == Fate::Open => break,
                 Entry::Taken { request, .. } if fate(request) == Fate::Out => {}
-                Entry::Taken { request, units, at, revision } => {
+                Entry::Taken { request, units, at, revision }
+                | Entry::Spent { request, units, at, revision } => {
                     let by = &tables.policy[revision];
                     let fits = it.fits(by, at, units);
                     excess = excess.or((!fits).then_some((request, units)));
                     it.add(by, at, units, request);
                 }
-                Entry::Lost { units, at, revision, until } => {
+                Entry::Lost { units, at, revision, until }
+                | Entry::Returned { units, at, revision, until } => {
                     it.forgive(&tables.policy[revision], at, units, until);
-                }
-                Entry::Returned { units, at, revision } => {
-                    it.forgive(&tables.policy[revision], at, units, 0);
                 }
                 Entry::Released { request } => it.release(request),
                 Entry::Repaired { at, revision } => {
-                    it.repair(&tables.policy[revision], at);
+                    it.repair(&tables.cut[revision], at);
                 }
                 Entry::Set { before, after } => it.set_clock(&tables.policy[0], before, after),
             }

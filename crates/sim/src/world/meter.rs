@@ -15,7 +15,7 @@ use super::numbers::Numbers;
 pub(crate) enum Meter {
     Bucket {
         level: u128,
-        /// Comes on top of the capacity, until then.
+        /// What was forgotten and may still be spent, until then: it is spent first.
         credit: (u128, u64),
         last: u64,
     },
@@ -23,6 +23,8 @@ pub(crate) enum Meter {
         index: u64,
         used: u64,
         previous: u64,
+        /// The same, in the window of this number.
+        credit: (u64, u64),
     },
     Log(VecDeque<(u64, u64)>),
     /// Who holds a place, and until when.
@@ -33,7 +35,9 @@ impl Meter {
     pub(crate) const fn new(numbers: &Numbers) -> Self {
         match numbers {
             Numbers::Bucket { .. } => Self::Bucket { level: 0, credit: (0, 0), last: 0 },
-            Numbers::Window { .. } => Self::Window { index: 0, used: 0, previous: 0 },
+            Numbers::Window { .. } => {
+                Self::Window { index: 0, used: 0, previous: 0, credit: (0, 0) }
+            }
             Numbers::Log { .. } => Self::Log(VecDeque::new()),
             Numbers::Places { .. } => Self::Places(Vec::new()),
         }
@@ -47,7 +51,10 @@ impl Meter {
                 let credit = if now <= credit.1 { credit.0 } else { 0 };
                 self.level(by, now) + u128::from(cost) * unit <= capacity + credit + slack
             }
-            (_, Numbers::Window { limit, .. }) => self.estimate(by, now) + cost <= limit,
+            (Self::Window { credit, .. }, Numbers::Window { limit, length, .. }) => {
+                let credit = if now / length == credit.1 { credit.0 } else { 0 };
+                self.estimate(by, now) + cost <= limit + credit
+            }
             (Self::Log(entries), Numbers::Log { limit, length }) => {
                 let alive = entries.iter().filter(|(entered, _)| entered + length > now);
                 alive.map(|(_, units)| units).sum::<u64>() + cost <= limit
@@ -99,7 +106,8 @@ impl Meter {
     /// The window that counts, what it holds and what the one before it held. A clock that was set back
     /// within one window keeps the newer one; further back it starts afresh.
     fn window(&self, by: &Numbers, now: u64) -> (u64, u64, u64) {
-        let (Self::Window { index, used, previous }, Numbers::Window { length, .. }) = (self, by)
+        let (Self::Window { index, used, previous, .. }, Numbers::Window { length, .. }) =
+            (self, by)
         else {
             return (0, 0, 0);
         };
@@ -128,14 +136,16 @@ impl Meter {
         let now = at.as_micros();
         let (before, window) = (self.level(by, now), self.window(by, now));
         match (self, *by) {
-            (Self::Bucket { level, credit, last }, Numbers::Bucket { unit, capacity, .. }) => {
-                let after = before + u128::from(cost) * unit;
-                let above = after.saturating_sub(capacity).min(credit.0);
-                credit.0 -= above;
-                (*level, *last) = (after - above, now);
+            (Self::Bucket { level, credit, last }, Numbers::Bucket { unit, .. }) => {
+                let units = u128::from(cost) * unit;
+                let given = if now <= credit.1 { units.min(credit.0) } else { 0 };
+                credit.0 -= given;
+                (*level, *last) = (before + units - given, now);
             }
-            (Self::Window { index, used, previous }, _) => {
-                (*index, *used, *previous) = (window.0, window.1 + cost, window.2);
+            (Self::Window { index, used, previous, credit }, Numbers::Window { length, .. }) => {
+                let given = if now / length == credit.1 { cost.min(credit.0) } else { 0 };
+                credit.0 -= given;
+                (*index, *used, *previous) = (window.0, window.1 + cost - given, window.2);
             }
             (Self::Log(entries), Numbers::Log { length, .. }) => {
                 while entries.front().is_some_and(|(entered, _)| entered + length <= now) {
@@ -173,6 +183,7 @@ impl Meter {
     pub(crate) fn forgive(&mut self, by: &Numbers, at: Timestamp, units: u64, until: u64) {
         let now = at.as_micros();
         let (before, window) = (self.level(by, now), self.window(by, now));
+        let is_lost = until >= now;
         match (self, *by) {
             (Self::Bucket { level, credit, last }, Numbers::Bucket { unit, .. }) => {
                 let forgiven = u128::from(units) * unit;
@@ -181,12 +192,18 @@ impl Meter {
                     *credit = (credit.0 + forgiven.saturating_sub(before), until);
                 }
             }
-            (Self::Window { index, used, previous }, Numbers::Window { length, .. }) => {
+            (Self::Window { index, used, previous, credit }, Numbers::Window { length, .. }) => {
                 let newest = units.min(window.1);
                 (*index, *used) = (window.0, window.1 - newest);
                 *previous = window.2.saturating_sub(units - newest);
-                if *used + *previous == 0 {
-                    *index = now / length;
+                // A clock that was set back keeps the newer window, unless that is forgotten with it.
+                let is_gone = *index > now / length || *used + *previous == 0;
+                if is_gone && is_lost {
+                    (*index, *used, *previous) = (now / length, 0, 0);
+                }
+                if until > now {
+                    let before = if credit.1 == now / length { credit.0 } else { 0 };
+                    *credit = (before + units - newest, now / length);
                 }
             }
             (Self::Log(entries), _) => {
@@ -221,7 +238,7 @@ impl Meter {
             (Self::Bucket { level, last, .. }, _) => (*level, *last) = (kept, after),
             // Further back than a window, a limit starts afresh, once. So it does if a charge that nobody
             // was let in by has begun another window meanwhile.
-            (Self::Window { index, used, previous }, Numbers::Window { length, .. })
+            (Self::Window { index, used, previous, .. }, Numbers::Window { length, .. })
                 if after / length + 1 < *index || before / length > *index =>
             {
                 (*index, *used, *previous) = (after / length, 0, 0);
@@ -257,7 +274,7 @@ impl Meter {
                 (*level, *last) = (before.min(capacity), now);
                 before > capacity
             }
-            (Self::Window { index, used, previous }, Numbers::Window { length, .. }) => {
+            (Self::Window { index, used, previous, .. }, Numbers::Window { length, .. }) => {
                 let is_ahead = now / length + 1 < *index;
                 if is_ahead {
                     (*index, *used, *previous) = (now / length, 0, 0);

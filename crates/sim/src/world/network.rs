@@ -39,6 +39,8 @@ pub(crate) enum Event {
     Learn { node: usize, revision: usize },
     /// A request has been served, and gives its place back.
     Release(usize),
+    /// A node that stops has answered everybody.
+    Close { node: usize, life: u32 },
 }
 
 /// A charge on its way.

@@ -35,6 +35,8 @@ pub(crate) struct Node<S> {
     pub(crate) wall: DriftingClock,
     /// When it last stood still, until then.
     pub(crate) still_until: u64,
+    /// It stops in good order, and takes no more requests.
+    pub(crate) is_closing: bool,
     /// Which numbers it knows.
     pub(crate) revision: usize,
     /// Its tasks that have not ended.
@@ -51,6 +53,7 @@ pub(crate) struct Body<S> {
     /// The wall clock as it was at the start, and monotonic since.
     clock: DriftingClock,
     hand: ManualClock,
+    wall_hand: ManualClock,
 }
 
 impl<S: Store> Node<S> {
@@ -60,6 +63,7 @@ impl<S: Store> Node<S> {
             life: 0,
             wall,
             still_until: 0,
+            is_closing: false,
             revision: 0,
             tasks: BTreeSet::new(),
             served: Vec::new(),
@@ -74,7 +78,7 @@ impl<S: Store> Node<S> {
         stack: impl Fn(NodeParts) -> io::Result<S>,
     ) -> io::Result<()> {
         let (clock, life) = (self.wall, self.life);
-        let hand = ManualClock::at(clock.at(now));
+        let (hand, wall_hand) = (ManualClock::at(clock.at(now)), ManualClock::at(clock.at(now)));
         let wire = SimStore::new(Arc::clone(&ground.network), number, life);
         let Ground { network, spawned, chance } = ground.clone();
         let runtime =
@@ -82,10 +86,11 @@ impl<S: Store> Node<S> {
         let parts = NodeParts {
             store: wire.clone(),
             clock: Clock::from(hand.clone()),
+            wall: Clock::from(wall_hand.clone()),
             background: Background::new(runtime),
         };
         let store = Arc::new(stack(parts)?);
-        self.body = Some(Body { store, wire, clock, hand });
+        self.body = Some(Body { store, wire, clock, hand, wall_hand });
         Ok(())
     }
 
@@ -96,6 +101,7 @@ impl<S: Store> Node<S> {
         };
         let at_node = body.clock.at(now);
         body.hand.set(at_node);
+        body.wall_hand.set(self.wall.at(now));
         When { now, at_store, at_node, supposed: body.wire.clock(at_node) }
     }
 
@@ -103,6 +109,7 @@ impl<S: Store> Node<S> {
     pub(crate) fn die(&mut self) -> BTreeSet<usize> {
         self.body = None;
         self.life += 1;
+        self.is_closing = false;
         self.served.clear();
         std::mem::take(&mut self.tasks)
     }

@@ -2,7 +2,7 @@
 
 use tidegate_core::AlgorithmName;
 
-use super::setup::WorldSetup;
+use super::setup::{Stack, WorldSetup};
 
 /// The numbers of one limit. Those of a bucket are times: what a unit takes to be refilled and what the
 /// whole takes, so that one debt can be judged by the numbers of before and after a change.
@@ -43,6 +43,8 @@ pub(crate) struct Revision {
 pub(crate) struct Tables {
     /// What the policy promises.
     pub(crate) policy: Vec<Numbers>,
+    /// What a debt is cut down to.
+    pub(crate) cut: Vec<Numbers>,
     /// What the store decides by.
     pub(crate) store: Vec<Numbers>,
     /// What a node lets in by itself.
@@ -62,7 +64,8 @@ impl Tables {
         let scale = counts.product::<u128>() * u128::from(MORE.0);
         let slack = if revisions.len() > 1 { SLACK * scale } else { 0 };
         let nodes = setup.nodes as u64;
-        let numbers = |it: &Revision, parts: (u64, u64), held_back: u64| {
+        let numbers = |it: &Revision, parts: (u64, u64), is_reduced: bool| {
+            let held_back = if is_reduced { setup.held_back(it) } else { 0 };
             let (times, out_of) = parts;
             let share = |units: u64| (units * times / out_of).max(u64::from(units > 0));
             let length = setup.rate.per.as_micros();
@@ -77,7 +80,7 @@ impl Tables {
                     Numbers::Places { limit: share(it.burst), ttl: setup.ttl() }
                 }
                 AlgorithmName::TokenBucket | AlgorithmName::Gcra => {
-                    bucket(share(it.burst) - held_back)
+                    bucket(share(it.burst - held_back))
                 }
                 // One starts at once, the burst is how many wait.
                 AlgorithmName::LeakyBucket => bucket(share(1) + share(it.burst)),
@@ -86,19 +89,39 @@ impl Tables {
                 AlgorithmName::SlidingLog => Numbers::Log { limit, length },
             }
         };
-        let all =
-            |parts| -> Vec<Numbers> { revisions.iter().map(|it| numbers(it, parts, 0)).collect() };
+        let all = |parts, is_reduced| -> Vec<Numbers> {
+            revisions.iter().map(|it| numbers(it, parts, is_reduced)).collect()
+        };
         let owed = |numbers: &Numbers| match *numbers {
             Numbers::Log { limit, length } => Numbers::Window { limit, length, is_sliding: true },
             other => other,
         };
-        let store = revisions.iter().map(|it| numbers(it, (1, 1), setup.held_back(it)));
-        let policy = all((1, 1));
+        let (policy, store) = (all((1, 1), false), all((1, 1), true));
         Self {
-            owed: policy.iter().map(owed).collect(),
-            policy,
-            store: store.collect(),
-            share: all((MORE.0, MORE.1 * nodes)),
+            owed: store.iter().map(owed).collect(),
+            cut: if setup.stack == Stack::Leased { store.clone() } else { policy.clone() },
+            policy: if setup.stack == Stack::Leased { largest(policy) } else { policy },
+            store,
+            share: all((MORE.0, MORE.1 * nodes), true),
         }
     }
+}
+
+/// What was granted by old numbers is spent among what is granted by new ones: as long as there are both,
+/// the larger of them judge.
+fn largest(mut all: Vec<Numbers>) -> Vec<Numbers> {
+    let size = |numbers: &Numbers| match *numbers {
+        Numbers::Bucket { capacity, .. } => capacity,
+        Numbers::Window { limit, .. } | Numbers::Log { limit, .. } => limit.into(),
+        Numbers::Places { limit, .. } => limit.into(),
+    };
+    let most = all.iter().map(size).max().unwrap_or(0);
+    for numbers in &mut all {
+        match numbers {
+            Numbers::Bucket { capacity, .. } => *capacity = most,
+            Numbers::Window { limit, .. } => *limit = u64::try_from(most).unwrap_or(u64::MAX),
+            Numbers::Log { .. } | Numbers::Places { .. } => {}
+        }
+    }
+    all
 }

@@ -126,6 +126,7 @@ impl Trace {
             Event::Wake(timer) => (6, timer),
             Event::Learn { node, .. } => (7, node),
             Event::Release(place) => (8, place),
+            Event::Close { node, .. } => (9, node),
         };
         self.add(kind << 56 | number as u64);
     }

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use tidegate::store::{Charge, StoreError, Terms};
+use tidegate::store::lease::LeaseStats;
+use tidegate::store::{Basis, Charge, StoreError, Terms, Tier};
 use tidegate::{Key, Scope};
 use tidegate_core::{LeaseId, Limit, Op};
 
@@ -17,8 +18,10 @@ use super::numbers::{Revision, Tables};
 use super::report::WorldReport;
 use super::server::{DriftingClock, Server};
 use super::setup::{InvalidWorld, Stack, WorldSetup, stream};
-use super::stack::{NodeParts, NodeStack, guarded};
+use super::stack::{NodeParts, NodeStack, guarded, leased};
 
+/// Whoever has been asked has answered after so many microseconds.
+const DRAINS: u64 = 4 * DEADLINE;
 /// Clocks run this many parts of a million fast or slow, at most.
 const MAX_DRIFT: u64 = 200;
 /// All nodes learn of new numbers within so many microseconds.
@@ -33,6 +36,7 @@ pub fn simulate_as_set_up(setup: &WorldSetup) -> Result<WorldReport, InvalidWorl
     match setup.stack {
         Stack::Bare => simulate(setup, |parts| Ok(parts.store)),
         Stack::Guarded => simulate(setup, |parts| guarded(setup, parts)),
+        Stack::Leased => simulate(setup, |parts| leased(setup, parts)),
     }
 }
 
@@ -51,7 +55,9 @@ pub fn simulate<S: NodeStack>(
 
 /// What a task came to.
 enum Done {
-    Answered(Verdict, Option<LeaseId>),
+    Answered(Result<Basis, StoreError>, bool, Option<LeaseId>),
+    /// A node has stopped in good order.
+    Closed,
     /// Nobody waited for it.
     Worked,
 }
@@ -87,6 +93,8 @@ fn revisions(limits: &[Limit], call: &Call) -> Vec<usize> {
 struct World<'a, S, F> {
     setup: &'a WorldSetup,
     limits: Vec<Limit>,
+    /// Which of them are such that units of theirs may be taken ahead.
+    is_leased: Vec<bool>,
     /// The newest numbers that anybody knows.
     published: usize,
     scope: Scope,
@@ -112,6 +120,8 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         let plan = plan(setup, &mut Chance::new(setup.seed, stream::PLAN));
         let (limits, revisions): (Vec<Limit>, Vec<Revision>) =
             setup.limits(&plan)?.into_iter().unzip();
+        let is_window = matches!(limits[0], Limit::FixedWindow(_) | Limit::SlidingWindow(_));
+        let is_leased = revisions.iter().map(|it| is_window || setup.held_back(it) > 0).collect();
         let mut clocks = Chance::new(setup.seed, stream::CLOCKS);
         let mut clock = || {
             let drift = clocks.below(2 * MAX_DRIFT + 1).cast_signed() - MAX_DRIFT.cast_signed();
@@ -137,6 +147,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             published: 0,
             scope: Scope::new("simulated", &limits[0]),
             limits,
+            is_leased,
             stack,
             ground,
             server,
@@ -188,6 +199,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             Event::Wake(timer) => self.wake(now, timer),
             Event::Learn { node, revision } => self.learn(now, node, revision),
             Event::Release(place) => self.release(now, place),
+            Event::Close { node, life } => self.close_node(now, node, life),
         }
         self.work(now);
         if !self.is_calm && now >= self.setup.calm_from() {
@@ -216,11 +228,17 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             let when = self.when(now, node);
             lock(&self.ground.network).asking = request;
             let done = self.executor.poll(task);
-            self.see_off(when);
+            self.see_off(when, node);
             if let Some(done) = done {
                 self.nodes[node].tasks.remove(&task);
-                if let (Done::Answered(verdict, lease), Some(request)) = (done, request) {
-                    self.answered(now, request, &verdict, lease);
+                match (done, request) {
+                    (Done::Answered(basis, is_allowed, lease), Some(request)) => {
+                        let leases = self.leases(node);
+                        let verdict = Verdict { basis, is_allowed, leases };
+                        self.answered(now, request, &verdict, lease);
+                    }
+                    (Done::Closed, _) => self.crash(now, node),
+                    _ => {}
                 }
             }
         }
@@ -233,13 +251,24 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
     }
 
     /// Shows the checker what was sent.
-    fn see_off(&mut self, when: When) {
+    fn see_off(&mut self, when: When, node: usize) {
         let mut network = lock(&self.ground.network);
-        for number in network.fresh() {
+        let fresh = network.fresh();
+        if fresh.is_empty() {
+            return;
+        }
+        let leases = self.leases(node);
+        for number in fresh {
             if let Some(call) = network.call(number) {
-                self.checker.sent(when, call);
+                self.checker.sent(when, call, &leases);
             }
         }
+    }
+
+    /// What a node says of its leases.
+    fn leases(&self, node: usize) -> LeaseStats {
+        let body = self.nodes[node].body.as_ref().filter(|_| self.setup.stack == Stack::Leased);
+        body.map_or_else(LeaseStats::default, |body| body.store.leases())
     }
 
     fn close(mut self) -> WorldReport {
@@ -258,7 +287,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
     /// A request comes in.
     fn ask(&mut self, now: u64, number: usize, life: u32) {
         let node = &mut self.nodes[number];
-        if node.body.is_none() || node.life != life {
+        if node.body.is_none() || node.life != life || node.is_closing {
             return;
         }
         let mut network = lock(&self.ground.network);
@@ -293,7 +322,9 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         let local = self.when(now, node).at_node;
         let Some(body) = &self.nodes[node].body else { return };
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
-        let terms = Terms::default().on_store_failure(self.setup.on_store_failure);
+        let is_leased = self.setup.stack == Stack::Leased && self.is_leased[revision];
+        let tier = if is_leased { Tier::Leased } else { Tier::Exact };
+        let terms = Terms::default().on_store_failure(self.setup.on_store_failure).tier(tier);
         let work = Box::pin(async move {
             let text = key.to_string();
             let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, op).on(terms);
@@ -301,7 +332,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             let basis = store.decide(local, &[charge], &mut decisions).await;
             let is_allowed = basis.is_ok() && decisions.iter().all(|it| it.is_allowed());
             let lease = decisions.first().and_then(|decision| decision.lease);
-            Done::Answered(Verdict { basis, is_allowed }, lease)
+            Done::Answered(basis, is_allowed, lease)
         });
         self.adopt(Owner { node, request: Some(request) }, work);
     }
@@ -460,6 +491,14 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
                 node.still_until = node.still_until.max(incident.until);
             }
             Fault::Crash => self.crash(now, incident.node),
+            Fault::Restart => {
+                let (number, node) = (incident.node, &mut self.nodes[incident.node]);
+                if incident.until >= now + 2 * DRAINS && node.body.is_some() {
+                    node.is_closing = true;
+                    let close = Event::Close { node: number, life: node.life };
+                    lock(&self.ground.network).add(now + DRAINS, close);
+                }
+            }
             Fault::PolicyPush => {
                 self.published += 1;
                 let revision = self.published;
@@ -475,6 +514,22 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             network.incidents.push(incident);
             network.add(incident.until, Event::End(number));
         }
+    }
+
+    /// A node stops: nobody asks it any more.
+    fn close_node(&mut self, now: u64, number: usize, life: u32) {
+        let node = &self.nodes[number];
+        let Some(body) = node.body.as_ref().filter(|_| node.life == life) else { return };
+        if node.still_until > now {
+            let event = Event::Close { node: number, life };
+            return lock(&self.ground.network).add(node.still_until + DRAINS, event);
+        }
+        let store = Arc::clone(&body.store);
+        let work = Box::pin(async move {
+            store.close().await;
+            Done::Closed
+        });
+        self.adopt(Owner { node: number, request: None }, work);
     }
 
     /// The present, as far as it is the same for all.
@@ -500,10 +555,22 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         let incident = self.plan[number];
         let mut network = lock(&self.ground.network);
         network.incidents.retain(|it| *it != incident);
-        let is_down = network.until(Fault::Crash, Some(incident.node)).is_some();
-        if incident.fault != Fault::Crash || is_down {
+        let is_down = [Fault::Crash, Fault::Restart]
+            .iter()
+            .any(|fault| network.until(*fault, Some(incident.node)).is_some());
+        if !matches!(incident.fault, Fault::Crash | Fault::Restart) || is_down {
             return;
         }
+        let was_running = incident.fault == Fault::Restart && !self.nodes[incident.node].is_closing;
+        if was_running && self.nodes[incident.node].body.is_some() {
+            return;
+        }
+        drop(network);
+        if self.nodes[incident.node].body.is_some() {
+            // It has not come to an end in time.
+            self.crash(now, incident.node);
+        }
+        let mut network = lock(&self.ground.network);
         let (node, life) = (incident.node, self.nodes[incident.node].life);
         network.add(now, Event::Ask { node, life });
         drop(network);

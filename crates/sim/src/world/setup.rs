@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tidegate::store::OnStoreFailure;
+use tidegate::store::lease::{LEASE, leased};
 use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span};
 
 use super::chance::Chance;
@@ -30,17 +31,20 @@ pub enum Stack {
     Bare,
     /// What repeats denials, does not ask a store that is away, and answers in its place.
     Guarded,
+    /// The same, with units taken ahead.
+    Leased,
 }
 
 impl Stack {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Bare, Self::Guarded];
+    pub const ALL: [Self; 3] = [Self::Bare, Self::Guarded, Self::Leased];
 
     /// As commands spell it: the tier, or that there is none.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bare => "bare",
             Self::Guarded => "exact",
+            Self::Leased => "leased",
         }
     }
 }
@@ -142,26 +146,51 @@ impl WorldSetup {
             burst: chance.between(1, 60),
             load: chance.between(50, 400),
             faults: Fault::ALL.into_iter().filter(|_| chance.permille(500)).collect(),
-            stack: if chance.permille(100) { Stack::Bare } else { Stack::Guarded },
+            stack: match chance.below(10) {
+                0 => Stack::Bare,
+                1..=5 => Stack::Guarded,
+                _ => Stack::Leased,
+            },
             on_store_failure: OnStoreFailure::ALL[chance.index(OnStoreFailure::ALL.len())],
             refunds: if chance.permille(300) { 50 } else { 0 },
             in_flight: false,
         };
-        if chance.permille(60) {
-            setup.make_in_flight();
+        match setup.stack {
+            Stack::Leased => setup.make_leased(),
+            _ if chance.permille(60) => setup.make_in_flight(),
+            _ => {}
         }
         setup
+    }
+
+    /// Turns it into a world where units are taken ahead: where it is worth while, for a few seconds.
+    pub fn make_leased(&mut self) {
+        self.stack = Stack::Leased;
+        let count = 20 + 4 * self.rate.count;
+        (self.rate, self.in_flight) = (Rate::per_second(count), false);
+        self.burst = Self::least_burst(count, self.rate).max(count / 3 + 3 * self.burst);
+        self.nodes = 1 + self.nodes / 2;
+        self.seconds = Self::MIN_SECONDS + self.seconds % 3;
+        self.algorithm = match self.algorithm {
+            AlgorithmName::SlidingLog | AlgorithmName::LeakyBucket => AlgorithmName::TokenBucket,
+            other => other,
+        };
+        self.keep_judged_faults();
     }
 
     /// Turns it into a world of places in flight. Nothing is let in there without the store, and what the
     /// store forgets or takes for over is none of it.
     pub fn make_in_flight(&mut self) {
-        let is_other =
-            |it: &Fault| matches!(it, Fault::StoreClock | Fault::Failover | Fault::PolicyPush);
-        self.faults.retain(|fault| !is_other(fault));
         (self.in_flight, self.refunds) = (true, 0);
         self.burst = 1 + self.burst / 10;
         self.on_store_failure = OnStoreFailure::Deny;
+        self.keep_judged_faults();
+    }
+
+    /// Leaves out what nobody has said the outcome of in such a world.
+    pub fn keep_judged_faults(&mut self) {
+        let faults = std::mem::take(&mut self.faults);
+        self.faults = faults.into_iter().filter(|fault| !self.leaves_open(*fault)).collect();
     }
 
     /// The limit, and whether the numbers are such that a world can be made of them.
@@ -176,10 +205,25 @@ impl WorldSetup {
         within(self.keys as u64, 1, Self::MAX_KEYS as u64, "keys")?;
         within(self.seconds, Self::MIN_SECONDS, Self::MAX_SECONDS, "seconds")?;
         within(self.load, 1, 10_000, "load")?;
+        if let Some(fault) = self.faults.iter().find(|fault| self.leaves_open(**fault)) {
+            return Err(InvalidWorld::NotJudged(*fault));
+        }
         let setup =
             Setup::new(self.rate, Some(self.burst), self.seed).map_err(InvalidWorld::Limit)?;
         within(self.requests(), 1, Self::MAX_REQUESTS, "requests (rate x load x keys x seconds)")?;
         self.limit_of(setup)
+    }
+
+    /// Whether nobody has said what becomes of such a world then: a server or a clock that knows of no
+    /// places in flight, a window that nodes hold units of and whose store has set its clock past it.
+    const fn leaves_open(&self, fault: Fault) -> bool {
+        let is_window =
+            matches!(self.algorithm, AlgorithmName::FixedWindow | AlgorithmName::SlidingWindow);
+        match fault {
+            Fault::StoreClock => self.in_flight || is_window && matches!(self.stack, Stack::Leased),
+            Fault::Failover | Fault::PolicyPush => self.in_flight,
+            _ => false,
+        }
     }
 
     fn limit_of(&self, setup: Setup) -> Result<Limit, InvalidWorld> {
@@ -190,21 +234,34 @@ impl WorldSetup {
         limit.map_err(InvalidWorld::Refused)
     }
 
-    /// The limit of every revision of the policy, with its numbers.
+    /// The limit of every revision of the policy, as nodes decide by it, with its numbers.
     pub(crate) fn limits(&self, plan: &[Incident]) -> Result<Vec<(Limit, Revision)>, InvalidWorld> {
         let first = Revision { count: self.rate.count, burst: self.burst };
         let pushes = plan.iter().filter(|incident| incident.fault == Fault::PolicyPush);
         let part = |number: u64, percent: u64| (number * percent / 100).max(1);
-        let pushed = pushes.map(|incident| Revision {
-            count: part(self.rate.count, incident.size % 1_000),
-            burst: part(self.burst, incident.size / 1_000),
+        let pushed = pushes.map(|incident| {
+            let count = part(self.rate.count, incident.size % 1_000);
+            let least = match self.stack {
+                Stack::Leased => Self::least_burst(count, self.rate),
+                Stack::Bare | Stack::Guarded => 1,
+            };
+            Revision { count, burst: part(self.burst, incident.size / 1_000).max(least) }
         });
         let limit = |it: Revision| {
             let rate = Rate::new(it.count, self.rate.per);
             let setup = Setup::new(rate, Some(it.burst), self.seed).map_err(InvalidWorld::Limit)?;
-            Ok((self.limit_of(setup)?, it))
+            let limit = self.limit_of(setup)?;
+            let reduced = leased(&limit).filter(|_| self.stack == Stack::Leased);
+            Ok((reduced.unwrap_or(limit), it))
         };
         std::iter::once(first).chain(pushed).map(limit).collect()
+    }
+
+    /// The smallest burst of a bucket that is leased at so many per period.
+    fn least_burst(count: u64, rate: Rate) -> u64 {
+        let given = 4 * u128::from(count) * u128::from(LEASE.as_micros());
+        let least = given.div_ceil(u128::from(rate.per.as_micros()).max(1));
+        u64::try_from(least).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     /// How long a place is kept for somebody who does not come back, in microseconds.
@@ -212,9 +269,19 @@ impl WorldSetup {
         Self::TTL.as_micros()
     }
 
-    /// By how much the capacity at the store is smaller than the limit's.
-    pub(crate) const fn held_back(&self, _revision: &Revision) -> u64 {
-        0
+    /// By how much the capacity at the store is smaller than the limit's: by what the rate gives in a
+    /// lease time, if the burst is at least four times that.
+    pub(crate) fn held_back(&self, revision: &Revision) -> u64 {
+        let is_bucket = matches!(self.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
+        if self.stack != Stack::Leased || !is_bucket || self.in_flight {
+            return 0;
+        }
+        let (count, per) = (u128::from(revision.count), u128::from(self.rate.per.as_micros()));
+        let given = count * u128::from(LEASE.as_micros());
+        let held = given.div_ceil(per);
+        let burst = u128::from(revision.burst);
+        let is_leased = burst * per >= 4 * given && burst > held;
+        if is_leased { u64::try_from(held).unwrap_or(0) } else { 0 }
     }
 
     /// From when on everything is exact again, in microseconds.
@@ -264,6 +331,8 @@ pub enum InvalidWorld {
     Limit(InvalidSetup),
     /// The algorithm refuses the numbers.
     Refused(InvalidLimit),
+    /// Nobody has said what becomes of such a world when this goes wrong.
+    NotJudged(Fault),
     /// The system gives no memory for it.
     Memory,
 }
@@ -276,6 +345,9 @@ impl fmt::Display for InvalidWorld {
             }
             Self::Limit(why) => why.fmt(f),
             Self::Refused(why) => why.fmt(f),
+            Self::NotJudged(fault) => {
+                write!(f, "nobody has said what becomes of such a limit after a {fault}")
+            }
             Self::Memory => f.write_str("the system gives no memory for its nodes"),
         }
     }

@@ -9,6 +9,8 @@ use tidegate::store::background::Background;
 use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
+use tidegate::store::lease::{Lease, LeaseStats};
+use tidegate::store::shards::Shards;
 
 use super::setup::WorldSetup;
 use super::sim_store::SimStore;
@@ -20,6 +22,8 @@ pub struct NodeParts {
     pub store: SimStore,
     /// Its monotonic clock.
     pub clock: Clock,
+    /// What people set; nothing may go by it.
+    pub wall: Clock,
     /// Where its layers work when nobody waits.
     pub background: Background,
 }
@@ -30,13 +34,45 @@ pub trait NodeStack: Store + 'static {
     fn owing_keys(&self) -> usize {
         0
     }
+
+    /// What has become of the units taken ahead.
+    fn leases(&self) -> LeaseStats {
+        LeaseStats::default()
+    }
+
+    /// The node stops in good order: no more requests come.
+    fn close(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
 impl NodeStack for SimStore {}
 
-impl<S: Store + 'static> NodeStack for Fallback<S> {
+impl<S: NodeStack> NodeStack for DenyCache<S> {}
+
+impl<S: NodeStack> NodeStack for Breaker<S> {}
+
+impl<S: Store + 'static> NodeStack for Lease<S> {
+    fn leases(&self) -> LeaseStats {
+        self.stats()
+    }
+
+    async fn close(&self) {
+        self.give_back().await;
+    }
+}
+
+impl<S: NodeStack> NodeStack for Fallback<S> {
     fn owing_keys(&self) -> usize {
         self.stats().owing_keys
+    }
+
+    fn leases(&self) -> LeaseStats {
+        self.store().leases()
+    }
+
+    async fn close(&self) {
+        self.store().close().await;
     }
 }
 
@@ -45,13 +81,24 @@ pub type Guarded = Fallback<DenyCache<Breaker<SimStore>>>;
 
 /// Puts a [`Guarded`] store together, as the daemon does.
 pub fn guarded(setup: &WorldSetup, parts: NodeParts) -> io::Result<Guarded> {
-    let NodeParts { store, clock, background } = parts;
+    let NodeParts { store, clock, background, .. } = parts;
     let store = DenyCache::repeatable(Breaker::on(store, clock.clone(), &background));
     answered_for(setup, store, clock, &background)
 }
 
+/// The same, with units taken ahead.
+pub type Leased = Fallback<Lease<Shards<DenyCache<Breaker<SimStore>>>>>;
+
+/// Puts a [`Leased`] store together, as the daemon does.
+pub fn leased(setup: &WorldSetup, parts: NodeParts) -> io::Result<Leased> {
+    let NodeParts { store, clock, background, .. } = parts;
+    let store = DenyCache::repeatable(Breaker::on(store, clock.clone(), &background));
+    let store = Lease::repeatable(Shards::seeded(store, setup.seed.0), clock.clone());
+    answered_for(setup, store, clock, &background)
+}
+
 /// Answers for a store as the world's policy says.
-pub fn answered_for<S: Store + 'static>(
+pub fn answered_for<S: NodeStack>(
     setup: &WorldSetup,
     store: S,
     clock: Clock,

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
 
 use tidegate::Explanation;
+use tidegate::store::lease::LeaseStats;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate_core::{Algorithm, Decision, Op, Span, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, Limit, Op, Span, State, Timestamp};
 use tidegate_sim::world::{NodeStack, SimStore};
 
 /// What it does wrong.
@@ -32,6 +33,14 @@ pub(crate) enum Wrong {
     Forgets,
     /// Takes it for later than it is, so that every ramp is over.
     Hurries,
+    /// Takes it for earlier than it is, so that what has ended has not.
+    Dawdles,
+    /// Decides by this limit instead of the one it is told.
+    Enlarges(Limit),
+    /// Gives back twice.
+    Returns,
+    /// Takes what timed out for granted.
+    Presumes,
 }
 
 #[derive(Debug)]
@@ -48,11 +57,23 @@ impl<S> Layer<S> {
     }
 
     fn time(&self, now: Timestamp) -> Timestamp {
-        if self.wrong == Wrong::Hurries { now + Span::from_secs(10) } else { now }
+        match self.wrong {
+            Wrong::Hurries => now + Span::from_secs(10),
+            Wrong::Dawdles => now - Span::from_millis(50),
+            _ => now,
+        }
     }
 }
 
-impl<S: Store + 'static> NodeStack for Layer<S> {}
+impl<S: NodeStack> NodeStack for Layer<S> {
+    fn leases(&self) -> LeaseStats {
+        self.store.leases()
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
 
 impl<S: Store> Layer<S> {
     async fn after_timeout(
@@ -114,6 +135,10 @@ impl<S: Store> Store for Layer<S> {
         if let (Wrong::Denies(longest), Op::Take(_)) = (self.wrong, charges[0].op) {
             return self.decide_denied(now, charges, decisions, longest).await;
         }
+        if let Wrong::Enlarges(limit) = &self.wrong {
+            let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();
+            return self.store.decide(now, &charges, decisions).await;
+        }
         match (self.wrong, self.store.decide(self.time(now), charges, decisions).await) {
             (Wrong::AsksWhileAway, Err(StoreError::Away { .. })) => {
                 self.wire.decide(now, charges, decisions).await
@@ -130,13 +155,25 @@ impl<S: Store> Store for Layer<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
         let now = self.time(now);
+        let gives_back = matches!(charges[0].op, Op::Return(_));
+        let is_granted = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
         match self.wrong {
             Wrong::Books => {
                 self.store.decide_each(now, charges, &mut Vec::new()).await?;
             }
+            Wrong::Returns if gives_back => {
+                self.store.decide_each(now, charges, &mut Vec::new()).await?;
+            }
+            Wrong::Presumes => {
+                let answer = self.store.decide_each(now, charges, decisions).await;
+                if answer == Err(StoreError::Timeout) {
+                    decisions.extend(charges.iter().map(is_granted));
+                    return Ok(Basis::Store);
+                }
+                return answer;
+            }
             Wrong::Forgets => {
-                let said = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
-                decisions.extend(charges.iter().map(said));
+                decisions.extend(charges.iter().map(is_granted));
                 return Ok(Basis::Store);
             }
             _ => {}

@@ -1,7 +1,11 @@
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use tidegate_core::Span;
 
 use super::*;
 use crate::policy::{Descriptor, Hits, Merging, Policy, Request, RequestLimit, Unit};
+use crate::store::local::Local;
 use crate::store::memory::MemoryStore;
 use crate::{Clock, Hashing, ManualClock};
 
@@ -88,4 +92,22 @@ fn a_demotion_says_whom_and_ends_in_time() {
     }
     assert_eq!(demote("d", ACME, None), Err(ControlError::TooMany));
     assert_eq!(demote("d", &[Entry { key: "tenant", value: "7" }], None), Ok(()), "it is there");
+}
+
+/// What this node decides by itself never reaches the store behind.
+#[test]
+fn the_store_hears_nothing_of_a_demoted_key() {
+    let clock = Clock::from(ManualClock::at(Timestamp::from_secs(1_000_020)));
+    let store = MemoryStore::new(1 << 20, Hashing::Fast).unwrap().with_clock(clock.clone());
+    let policy = Policy::load(&[("p", POLICY)], Merging::Refuse).policy.unwrap();
+    let store = Local::new(store, clock.clone()).unwrap();
+    let limiter = PolicyLimiter::new(policy, store, clock);
+    limiter.demote("d", ACME, &demotion(4, None)).unwrap();
+    let descriptors = [Descriptor::new(ACME)];
+    let request = Request { domain: "d", descriptors: &descriptors, hits: None };
+    let mut check = pin!(limiter.check(&request));
+    let answer = check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(answer, Poll::Ready(Ok(answer)) if answer.is_allowed()));
+    assert_eq!(limiter.store().store().stats().keys, 0);
+    assert_eq!(limiter.store().stats().allowed, 2, "both limits of the descriptor");
 }

@@ -137,3 +137,14 @@ fn threads_lose_no_count() {
     });
     assert_eq!(tally(&limiter, "d.k").total_hits, 12_000);
 }
+
+/// A bucket in front denies in the name of its limit, and both are counted as one.
+#[test]
+fn what_stands_before_a_limit_is_counted_with_it_once() {
+    let text = "domain: d\ndescriptors:\n  - {key: k, rate: 100/year, local: {rate: 3/year}}\n";
+    let limiter = PolicyLimiter::in_memory(policy(text)).unwrap();
+    let allowed = (0..5).filter(|_| ask(&limiter, &[("k", "v")], Hits::Take(1))).count();
+    assert_eq!(allowed, 3);
+    let expected = Tally { total_hits: 5, within_limit: 3, over_limit: 2, ..Tally::default() };
+    assert_eq!(tally(&limiter, "d.k"), expected);
+}

@@ -14,7 +14,8 @@
 //! # Promise
 //! Never an error for what can be decided without the store (FM-02): taking, reading, giving back and
 //! forcing. Resetting a key, and leases that the store has given, fail as long as it is away. Units given
-//! back then go against what is owed, and the rest is forgotten: too few, never too many.
+//! back then go against what is owed, and the rest is forgotten: too few, never too many. A refund whose answer was lost
+//! may have arrived, and is forgotten too.
 //!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not away, and
 //! nobody is let in because of it: `allow` is `local` then. [`Fallback::failure`] tells, so that somebody
@@ -230,7 +231,7 @@ impl<S: Store> Inner<S> {
         let now = self.later(now);
         let goes_through = answered.is_ok() && others.iter().all(Decision::is_allowed);
         if !goes_through && !is_denied {
-            self.give_back(now, &here, &own);
+            self.give_back(now, &here, &own, error);
         }
         if let Err(error) = answered {
             return self.decide_alone(now, charges, &error, decisions);
@@ -285,10 +286,32 @@ impl<S: Store> Inner<S> {
         }
         let charges: Vec<Charge<'_>> = debits.iter().map(Debit::charge).collect();
         let mut decisions = Vec::with_capacity(charges.len());
-        if self.store.decide_each(local, &charges, &mut decisions).await.is_err() {
-            self.owed.owe_again(now, debits);
-            return 0;
+        match self.store.decide_each(local, &charges, &mut decisions).await {
+            Ok(_) => self.booked(&debits),
+            Err(error) if error.is_outage() => {
+                self.owed.owe_again(now, debits);
+                0
+            }
+            // One key that is refused must not have the others booked with it again and again.
+            Err(_) => self.book_alone(local, debits).await,
         }
+    }
+
+    /// Books what some keys owe, each alone; says how many.
+    async fn book_alone(&self, local: Timestamp, debits: Vec<Debit>) -> usize {
+        let (mut booked, mut rest) = (0, Vec::new());
+        for debit in debits {
+            let (charge, mut decisions) = (debit.charge(), Vec::with_capacity(1));
+            match self.store.decide(local, &[charge], &mut decisions).await {
+                Ok(_) => booked += self.booked(std::slice::from_ref(&debit)),
+                Err(error) => rest.push(debit.refused_by(&error)),
+            }
+        }
+        self.owed.owe_again(self.store.clock(local), rest);
+        booked
+    }
+
+    fn booked(&self, debits: &[Debit]) -> usize {
         let units = debits.iter().map(|debit| debit.units).sum();
         self.booked_keys.fetch_add(debits.len() as u64, Ordering::Relaxed);
         self.booked_units.fetch_add(units, Ordering::Relaxed);

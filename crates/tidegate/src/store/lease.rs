@@ -33,7 +33,7 @@ mod purses;
 
 use std::future::poll_fn;
 use std::slice;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
@@ -43,6 +43,7 @@ use self::purses::{Owner, Purses};
 use super::{Basis, Charge, Store, StoreError, Tier};
 use crate::clock::Clock;
 use crate::scaling::with_capacity;
+use crate::sync::{AtomicU64, Ordering};
 
 pub use self::purses::MAX_PURSES;
 
@@ -54,8 +55,6 @@ pub const TURN: Span = Span::from_millis(50);
 pub const QUANTUM: Span = Span::from_millis(20);
 /// The most pieces that units are asked for in.
 pub const PIECES: u64 = 16;
-/// How often a request waits for what others ask for, before it asks itself.
-const PATIENCE: u8 = 2;
 /// A clock may differ from the store's by one in so many, before a grant is spent that has ended.
 const DRIFT_PARTS: u64 = 1_000;
 /// Keys that are given back at once.
@@ -84,14 +83,16 @@ pub fn leased(limit: &Limit) -> Option<Limit> {
 
 /// What has become of the units that a node took ahead.
 ///
-/// `granted = spent + returned + expired + outstanding`, at any time.
+/// `granted + unspent = spent + returned + expired + outstanding`, at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStats {
     /// Taken ahead.
     pub granted: u64,
     /// Spent on requests.
     pub spent: u64,
-    /// Given back at the end.
+    /// Of these, given back by requests that another limit denied, to be spent again.
+    pub unspent: u64,
+    /// Taken out to be given back to the store, at the end.
     pub returned: u64,
     /// Not spent in time.
     pub expired: u64,
@@ -121,13 +122,15 @@ pub struct Lease<S> {
     store: S,
     clock: Clock,
     purses: Purses,
+    /// How many grants there have been.
+    grants: AtomicU64,
 }
 
 /// How a charge is decided.
 #[derive(Clone, Copy)]
 enum Way {
     /// Here, by spending units of this grant on it.
-    Spent(Decision, u32),
+    Spent(Decision, u64),
     /// Here, and nothing was spent.
     Said(Decision),
     /// In the store.
@@ -137,12 +140,12 @@ enum Way {
 impl<S: Store> Lease<S> {
     /// Takes units of `store` ahead, by the time of `clock`, which must not be one that can be set.
     pub fn new(store: S, clock: Clock) -> Self {
-        Self { store, clock, purses: Purses::new() }
+        Self { store, clock, purses: Purses::new(), grants: AtomicU64::new(0) }
     }
 
     /// The same for a simulation: for few keys, and every time alike. Not for keys that strangers choose.
     pub fn repeatable(store: S, clock: Clock) -> Self {
-        Self { store, clock, purses: Purses::repeatable() }
+        Self { store, clock, purses: Purses::repeatable(), grants: AtomicU64::new(0) }
     }
 
     /// The store behind.
@@ -156,6 +159,7 @@ impl<S: Store> Lease<S> {
         LeaseStats {
             granted: tally.granted,
             spent: tally.spent,
+            unspent: tally.unspent,
             returned: tally.returned,
             expired: tally.expired,
             outstanding,
@@ -198,21 +202,25 @@ impl<S: Store> Lease<S> {
             _ => return Ok(Way::There),
         };
         let print = self.purses.print(charge.key);
-        let mut now = now;
-        for waited in 0..=PATIENCE {
+        let step = |now, has_waited| {
             let step = self.purses.of(print, charge.limit, now, |slot| {
-                (slot.purse.take(now, cost, waited), slot.fillings)
+                (slot.purse.take(now, cost, has_waited), slot.fillings)
             });
-            match step {
-                Some((Step::Answer(decision, grant), _)) => return Ok(Way::here(decision, grant)),
-                Some((Step::Fill(order), _)) => return self.fill(charge, cost, print, order).await,
-                Some((Step::Wait, filling)) => self.filled(print, filling).await?,
-                Some((Step::Ask, _)) | None => break,
+            step.unwrap_or((Step::Ask, 0))
+        };
+        match step(now, false) {
+            (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
+            (Step::Ask, _) => Ok(Way::There),
+            (Step::Fill(order), _) => self.fill(charge, cost, print, order).await,
+            (Step::Wait, filling) => {
+                self.filled(print, filling).await?;
+                // A request that waited is admitted when it goes on, and not when it came.
+                match step(self.clock.now(), true) {
+                    (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
+                    _ => Ok(Way::There),
+                }
             }
-            // A request that waited is admitted when it goes on, and not when it came.
-            now = self.clock.now();
         }
-        Ok(Way::There)
     }
 
     fn look(&self, now: Timestamp, charge: &Charge<'_>, cost: u64) -> Way {
@@ -262,10 +270,9 @@ impl<S: Store> Lease<S> {
         let way = self.purses.with(print, |slot| {
             slot.purse.fill(now, &grant);
             slot.owner.get_or_insert_with(|| Owner::of(charge.key, charge.limit));
-            let (decision, grant) = slot.purse.settle(now, cost);
-            Way::here(decision, grant)
+            slot.purse.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
         });
-        Ok(way.unwrap_or(Way::There))
+        Ok(way.flatten().unwrap_or(Way::There))
     }
 
     /// Asks the store for units, as many as it has.
@@ -279,9 +286,22 @@ impl<S: Store> Lease<S> {
             [one] => self.store.decide(sent, slice::from_ref(one), &mut decisions).await?,
             several => self.store.decide_each(sent, several, &mut decisions).await?,
         };
-        let granted = decisions.iter().filter(|decision| decision.is_allowed()).count();
+        let granted = decisions.iter().filter(|decision| decision.is_allowed());
+        // They may have been decided in two commands, and in two windows.
+        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
+        let granted = granted.count();
         let units = granted as u64 * order.units;
-        Ok(decisions.pop().map(|last| Grant { sent, units, last, is_all: granted == times }))
+        let number = self.grants.fetch_add(1, Ordering::Relaxed) + 1;
+        let is_all = granted == times;
+        let last = decisions.pop();
+        Ok(last.map(|last| Grant {
+            number,
+            sent,
+            units,
+            last,
+            first: first.unwrap_or(last),
+            is_all,
+        }))
     }
 
     /// Gives back what was spent on charges of a request that is not let in after all.
@@ -303,8 +323,12 @@ impl<S: Store> Lease<S> {
         charges: &[Charge<'_>],
         together: bool,
     ) -> Result<Vec<Way>, StoreError> {
-        let mut ways = Vec::with_capacity(charges.len());
+        let (mut ways, mut now) = (Vec::with_capacity(charges.len()), now);
         for charge in charges {
+            if !ways.is_empty() {
+                // The ones before may have waited for the store: what has ended meanwhile is not spent.
+                now = self.clock.now().max(now);
+            }
             match self.way(now, charge).await {
                 Ok(way) => ways.push(way),
                 Err(error) => {
@@ -344,7 +368,7 @@ impl<S: Store> Lease<S> {
 }
 
 impl Way {
-    const fn here(decision: Decision, grant: u32) -> Self {
+    const fn here(decision: Decision, grant: u64) -> Self {
         if decision.is_allowed() { Self::Spent(decision, grant) } else { Self::Said(decision) }
     }
 
@@ -383,7 +407,9 @@ struct Filling<'a> {
 
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
-        self.purses.with(self.print, |slot| slot.wake(self.failed.take()));
+        let failed = self.failed.take();
+        let waiting = self.purses.with(self.print, |slot| slot.filled(failed));
+        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 }
 

@@ -124,6 +124,7 @@ impl Fleet {
         self.nodes.iter().map(Lease::stats).fold(LeaseStats::default(), |a, b| LeaseStats {
             granted: a.granted + b.granted,
             spent: a.spent + b.spent,
+            unspent: a.unspent + b.unspent,
             returned: a.returned + b.returned,
             expired: a.expired + b.expired,
             outstanding: a.outstanding + b.outstanding,
@@ -141,7 +142,8 @@ impl Fleet {
 }
 
 fn conserves(stats: &LeaseStats) -> bool {
-    stats.granted == stats.spent + stats.returned + stats.expired + stats.outstanding
+    stats.granted + stats.unspent
+        == stats.spent + stats.returned + stats.expired + stats.outstanding
 }
 
 fn at_once<T>(future: impl Future<Output = T>) -> T {
@@ -376,8 +378,9 @@ fn new_numbers_and_resets_take_away_what_is_held() {
 #[tokio::test]
 async fn one_asks_and_the_others_wait_for_it() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
+    let drain = || while fleet.stats().outstanding > 0 && fleet.take(0, 1) {};
     fleet.warm();
-    fleet.pass(LEASE);
+    drain();
     let before = fleet.store.calls();
     let permits = fleet.store.0.turnstile.available_permits();
     fleet.store.0.turnstile.forget_permits(permits);
@@ -391,15 +394,13 @@ async fn one_asks_and_the_others_wait_for_it() {
     };
     let all: Vec<_> = (0..20).map(|_| ask()).collect();
     tokio::task::yield_now().await;
-    assert_eq!(fleet.store.calls() - before, 1);
-    // The second time it is asked for all who waited.
-    fleet.store.0.turnstile.add_permits(2);
+    fleet.store.0.turnstile.add_permits(1);
     for task in all {
         assert!(task.await.unwrap().unwrap().is_allowed());
     }
-    assert_eq!(fleet.store.calls() - before, 2);
+    assert_eq!(fleet.store.calls() - before, 1);
     // If it fails, it fails for all of them: nobody waits for a second deadline.
-    fleet.pass(LEASE);
+    drain();
     fleet.store.0.is_away.store(true, Ordering::Relaxed);
     let all: Vec<_> = (0..20).map(|_| ask()).collect();
     tokio::task::yield_now().await;
@@ -407,8 +408,8 @@ async fn one_asks_and_the_others_wait_for_it() {
     for task in all {
         assert_eq!(task.await.unwrap(), Err(StoreError::Timeout));
     }
-    assert_eq!(fleet.store.calls() - before, 3);
-    // Whoever gives up lets the next ask.
+    assert_eq!(fleet.store.calls() - before, 2);
+    // If whoever asks gives up, the others ask themselves.
     fleet.store.0.is_away.store(false, Ordering::Relaxed);
     let (first, second) = (ask(), ask());
     tokio::task::yield_now().await;
@@ -417,6 +418,59 @@ async fn one_asks_and_the_others_wait_for_it() {
     fleet.store.0.turnstile.add_permits(2);
     assert!(second.await.unwrap().unwrap().is_allowed());
     assert!(conserves(&fleet.stats()));
+}
+
+/// Its numbers change while one waits: the purse that it waited for is another's by then.
+#[tokio::test]
+async fn nobody_waits_for_a_purse_that_is_gone() {
+    let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
+    fleet.warm();
+    while fleet.stats().outstanding > 0 && fleet.take(0, 1) {}
+    let permits = fleet.store.0.turnstile.available_permits();
+    fleet.store.0.turnstile.forget_permits(permits);
+    let (charge, now) = (fleet.charge(b"whale", Op::Take(1)), fleet.clock.now());
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let charges = [charge];
+    let mut filler = Box::pin(fleet.nodes[0].decide(now, &charges, &mut first));
+    let mut waiter = Box::pin(fleet.nodes[0].decide(now, &charges, &mut second));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(filler.as_mut().poll(&mut context).is_pending());
+    assert!(waiter.as_mut().poll(&mut context).is_pending());
+    // Whoever fills it gives up; before the other is polled, it is replaced.
+    drop(filler);
+    fleet.store.0.turnstile.add_permits(2);
+    let other = leased(&per_second(2_000)).unwrap();
+    fleet.decide(0, &Charge { limit: &other, ..charge });
+    let Poll::Ready(answered) = waiter.as_mut().poll(&mut context) else { panic!("it waits") };
+    assert_eq!(answered, Ok(Basis::Store));
+    drop(waiter);
+    assert!(second[0].is_allowed() && conserves(&fleet.stats()));
+}
+
+/// A request spends units, and its purse is another's when it gives them back.
+#[tokio::test]
+async fn units_are_not_given_back_to_another_purse() {
+    let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
+    fleet.warm();
+    assert!(fleet.stats().outstanding > 0);
+    let none = Limit::fixed_window(Rate::per_second(0)).build().unwrap();
+    let closed = Charge::new(Key::new(Scope::new("closed", &none), b""), &none, Op::Take(1));
+    let charge = fleet.charge(b"whale", Op::Take(1));
+    let permits = fleet.store.0.turnstile.available_permits();
+    fleet.store.0.turnstile.forget_permits(permits);
+    let (mut decisions, charges) = (Vec::new(), [charge, closed]);
+    let now = fleet.clock.now();
+    let mut asking = Box::pin(fleet.nodes[0].decide(now, &charges, &mut decisions));
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(asking.as_mut().poll(&mut context).is_pending());
+    fleet.store.0.turnstile.add_permits(2);
+    let other = leased(&per_second(2_000)).unwrap();
+    fleet.decide(0, &Charge { limit: &other, ..charge });
+    assert!(asking.as_mut().poll(&mut context).is_ready());
+    drop(asking);
+    assert!(!decisions[1].is_allowed());
+    let stats = fleet.stats();
+    assert!(stats.outstanding == 0 && stats.unspent == 0 && conserves(&stats), "{stats:?}");
 }
 
 #[test]

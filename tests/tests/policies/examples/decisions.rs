@@ -1,6 +1,7 @@
 //! What the examples promise, in numbers.
 
 use tidegate::Span;
+use tidegate::policy::Answer;
 
 use super::{Desk, binding};
 
@@ -156,4 +157,24 @@ fn an_outage_is_answered_limit_by_limit() {
     let rules = policy.domain("shop").expect("its domain").rules();
     let modes = rules.iter().map(|rule| rule.limits()[0].on_store_failure().as_str());
     assert_eq!(modes.collect::<Vec<_>>(), ["allow", "local", "deny"]);
+}
+
+/// TT-02: in one process too, the bucket in front denies first, and the limit behind holds.
+#[test]
+fn a_hot_key_is_held_back_on_each_node() {
+    let desk = Desk::open("hot_key.yaml");
+    assert_eq!(desk.passing(600, &["tenant=acme"]), 50, "what one node lets through at once");
+    desk.wait(Span::from_secs(1));
+    let answer = desk.ask(&["tenant=acme"]);
+    let left = |answer: &Answer| answer.parts()[0].decision.expect("decided").remaining;
+    assert!(answer.is_allowed() && answer.parts().len() == 1);
+    assert_eq!(left(&answer), 499, "of the limit behind: what was denied in front took nothing");
+    assert_eq!(desk.passing(100, &["tenant=acme export=1"]), 20);
+    // The limit of a whole platform, which memory need not divide.
+    let answer = desk.ask(&["platform=all"]);
+    assert_eq!(left(&answer), 399_999);
+    let policy = desk.limiter.policy();
+    let domain = policy.domain("platform").expect("its domain");
+    let shards = domain.rules().iter().filter_map(|rule| rule.limits()[0].shards());
+    assert_eq!(shards.map(|it| it.get()).collect::<Vec<_>>(), [8]);
 }

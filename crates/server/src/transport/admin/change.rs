@@ -5,7 +5,7 @@ use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tidegate::policy::{Descriptor, Entry, OtherNumbers, Overruling, Request, Switch};
+use tidegate::policy::{Demotion, Descriptor, Entry, OtherNumbers, Overruling, Request, Switch};
 use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
 use tidegate_core::Builder;
 
@@ -34,6 +34,11 @@ pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<
             } else {
                 json!({ "ended": gate.limiter().switch_on(&switch) })
             }
+        }
+        "/v1/demotions" if is_put => demote(gate, read(body)?)?,
+        "/v1/demotions" => {
+            let key: DemotedKey = read(body)?;
+            json!({ "ended": gate.limiter().promote(&key.domain, &key.entries()) })
         }
         _ => {
             let LevelName { level } = read(body)?;
@@ -121,15 +126,57 @@ fn overrule(gate: &Gate, wish: Wish) -> Result<Value, String> {
         (None, Some(rate)) => OtherNumbers::Limit(numbers(gate, &wish, rate)?),
         _ => return Err("say percent, or rate and perhaps burst".into()),
     };
-    let reason = wish.reason.filter(|reason| !reason.is_empty());
-    if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
-        return Err(format!("a reason has at most {MAX_REASON} bytes"));
-    }
-    let until = wish.seconds.saturating_mul(1_000_000).saturating_add(gate.now().as_micros());
-    let until = Timestamp::from_micros(until);
+    let (reason, until) = (reason(wish.reason)?, until(gate, wish.seconds));
     let overruling = Overruling { numbers, until, reason };
     gate.limiter().overrule(&wish.limit, &overruling).map_err(|error| error.to_string())?;
     Ok(told::overrides(gate))
+}
+
+fn reason(reason: Option<String>) -> Result<Option<String>, String> {
+    let reason = reason.filter(|reason| !reason.is_empty());
+    if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
+        return Err(format!("a reason has at most {MAX_REASON} bytes"));
+    }
+    Ok(reason)
+}
+
+fn until(gate: &Gate, seconds: u64) -> Timestamp {
+    let until = seconds.saturating_mul(1_000_000).saturating_add(gate.now().as_micros());
+    Timestamp::from_micros(until)
+}
+
+/// Whom this node decides about by itself.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DemotedKey {
+    domain: String,
+    descriptor: Vec<(String, String)>,
+}
+
+impl DemotedKey {
+    fn entries(&self) -> Vec<Entry<'_>> {
+        self.descriptor.iter().map(|(key, value)| Entry { key, value }).collect()
+    }
+}
+
+/// The same, and for how long: until it is ended, if nobody says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DemotionWish {
+    domain: String,
+    descriptor: Vec<(String, String)>,
+    seconds: Option<u64>,
+    reason: Option<String>,
+}
+
+fn demote(gate: &Gate, wish: DemotionWish) -> Result<Value, String> {
+    let nodes = gate.nodes().ok_or("all state is in this process: there is nothing to spare")?;
+    let until = wish.seconds.map(|seconds| until(gate, seconds));
+    let demotion = Demotion { nodes, until, reason: reason(wish.reason)? };
+    let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor };
+    let demoted = gate.limiter().demote(&key.domain, &key.entries(), &demotion);
+    demoted.map_err(|error| error.to_string())?;
+    Ok(told::demotions(gate))
 }
 
 /// The limit that a rate makes by the algorithm of the one that it is for.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tidegate::Timestamp;
-use tidegate::policy::{OtherNumbers, Switch, in_words};
+use tidegate::policy::{Demoted, OtherNumbers, Switch, in_words};
 use tidegate::store::breaker::CircuitReport;
 
 use crate::gate::Gate;
@@ -65,6 +65,7 @@ pub(super) fn policy(gate: &Gate) -> Value {
         "limits": limits,
         "overrides": overrides(gate)["overrides"],
         "kill_switch": switches(gate)["kill_switch"],
+        "demotions": demotions(gate)["demotions"],
     })
 }
 
@@ -83,6 +84,22 @@ pub(super) fn overrides(gate: &Gate) -> Value {
         })
         .collect();
     json!({ "overrides": overrides })
+}
+
+pub(super) fn demotions(gate: &Gate) -> Value {
+    let (controls, now) = (gate.limiter().controls(), gate.now());
+    let told = |it: &Demoted| {
+        json!({
+            "domain": it.domain,
+            "descriptor": it.entries,
+            "nodes": it.demotion.nodes,
+            "until": it.demotion.until.map(time),
+            "reason": it.demotion.reason,
+        })
+    };
+    let holds = |it: &&Demoted| it.demotion.until.is_none_or(|until| now < until);
+    let demotions: Vec<Value> = controls.demotions().iter().filter(holds).map(told).collect();
+    json!({ "demotions": demotions })
 }
 
 pub(super) fn switches(gate: &Gate) -> Value {

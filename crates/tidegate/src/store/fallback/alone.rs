@@ -106,6 +106,8 @@ impl<S: Store> Inner<S> {
         error: &StoreError,
     ) -> Option<Decision> {
         let word = self.word(now, charge, error);
+        // It may have arrived: units that come back twice are units too many.
+        let is_lost = matches!(charge.op, Op::Return(_)) && may_have_arrived(error);
         let own = match (&word, charge.op) {
             (_, Op::Release(_) | Op::Renew(_)) if !is_local(charge) => return None,
             (_, Op::Release(lease) | Op::Renew(lease)) => {
@@ -125,10 +127,14 @@ impl<S: Store> Inner<S> {
                 self.owed.forget(now, charge);
                 return None;
             }
-            (Word::Share(limit), _) => mark(self.local.decide(now, &Charge { limit, ..*charge })),
+            (Word::Share(limit), op) => {
+                let op = if is_lost { Op::Read(0) } else { op };
+                mark(self.local.decide(now, &Charge { limit, op, ..*charge }))
+            }
             (Word::Said(decision), _) => *decision,
         };
         match charge.op {
+            _ if is_lost => {}
             Op::Take(cost) if own.is_allowed() => self.owed.owe(now, charge, cost),
             Op::Force(units) => self.owed.owe(now, charge, units),
             Op::Return(units) => self.owed.give_back(now, charge, units),
@@ -138,7 +144,13 @@ impl<S: Store> Inner<S> {
     }
 
     /// Undoes what [`Inner::decide_alone`] let in, where another charge of the request is denied.
-    pub(super) fn give_back(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
+    pub(super) fn give_back(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        decisions: &[Decision],
+        error: &StoreError,
+    ) {
         let now = self.store.clock(now);
         for (charge, decision) in charges.iter().zip(decisions) {
             let limit = self.share_of(charge.limit);
@@ -148,7 +160,10 @@ impl<S: Store> Inner<S> {
                 (Op::Take(cost), None) => Op::Return(cost),
                 _ => continue,
             };
-            self.local.decide(now, &Charge { limit: &limit, op, ..*charge });
+            // Nothing was taken of the share where the policy had the word.
+            if self.mode(charge, error) == OnStoreFailure::Local {
+                self.local.decide(now, &Charge { limit: &limit, op, ..*charge });
+            }
             if let Op::Return(units) = op {
                 self.owed.give_back(now, charge, units);
             }
@@ -210,6 +225,11 @@ impl<S: Store> Inner<S> {
         self.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
         Basis::Fallback(mode)
     }
+}
+
+/// Whether the store may have carried out what it gave no answer to.
+const fn may_have_arrived(error: &StoreError) -> bool {
+    !matches!(error, StoreError::Away { .. } | StoreError::Overloaded)
 }
 
 fn share<'a>((charge, word): (&Charge<'a>, &'a Word)) -> Option<Charge<'a>> {

@@ -15,7 +15,7 @@ use foldhash::quality::RandomState;
 use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
 
 use crate::key::{Key, Scope};
-use crate::store::{Charge, Terms};
+use crate::store::{Charge, StoreError, Terms};
 
 /// The most keys.
 pub(super) const MAX_KEYS: usize = 1 << 16;
@@ -52,6 +52,8 @@ struct Account {
     terms: Terms,
     /// By the numbers of its [`twin`].
     state: State,
+    /// The store refused to book it the last time.
+    is_refused: bool,
 }
 
 /// What one key owes, on its way to the store.
@@ -61,6 +63,7 @@ pub(super) struct Debit {
     limit: Limit,
     terms: Terms,
     pub(super) units: u64,
+    is_refused: bool,
 }
 
 impl Name {
@@ -73,6 +76,11 @@ impl Debit {
     /// What books it: never denied, and never more than there is.
     pub(super) fn charge(&self) -> Charge<'_> {
         Charge::new(self.name.key(), &self.limit, Op::Force(self.units)).on(self.terms)
+    }
+
+    /// The same, after this came of it.
+    pub(super) fn refused_by(self, error: &StoreError) -> Self {
+        Self { is_refused: !error.is_outage(), ..self }
     }
 }
 
@@ -130,9 +138,11 @@ impl Owed {
             let Some(name) = owed.queue.pop_front() else { break };
             let Some(account) = owed.keys.get_mut(&name) else { continue };
             let units = units(account, now);
-            let Account { limit, terms, .. } = *account;
-            let debit = Debit { name, limit, terms, units };
-            if units > 0 && !is_back(&debit.charge()) {
+            let Account { limit, terms, is_refused, .. } = *account;
+            let debit = Debit { name, limit, terms, units, is_refused };
+            // What was refused is tried with nobody beside it.
+            let is_beside = is_refused && !due.is_empty();
+            if units > 0 && (is_beside || !is_back(&debit.charge())) {
                 owed.queue.push_back(debit.name);
                 continue;
             }
@@ -141,6 +151,9 @@ impl Owed {
             if units > 0 {
                 due.push(debit);
             }
+            if units > 0 && is_refused {
+                break;
+            }
         }
         due
     }
@@ -148,8 +161,11 @@ impl Owed {
     /// What could not be booked is owed again.
     pub(super) fn owe_again(&self, now: Timestamp, debits: Vec<Debit>) {
         let mut owed = self.lock();
-        for Debit { name, limit, terms, units } in debits {
-            owed.book(now, name, (limit, terms), units);
+        for Debit { name, limit, terms, units, is_refused } in debits {
+            owed.book(now, Arc::clone(&name), (limit, terms), units);
+            if let Some(account) = owed.keys.get_mut(&name).filter(|_| is_refused) {
+                account.is_refused = true;
+            }
         }
     }
 
@@ -178,7 +194,7 @@ impl Accounts {
             self.forgotten = self.forgotten.saturating_add(units);
             return;
         }
-        let mut account = Account { limit, terms, state: State::default() };
+        let mut account = Account { limit, terms, state: State::default(), is_refused: false };
         twin(&limit).decide(&mut account.state, now, op);
         self.bytes += bytes(&name);
         self.queue.push_back(Arc::clone(&name));

@@ -105,3 +105,17 @@ fn a_booking_goes_where_the_charge_would_have_gone() {
     owed.owe_again(NOW, debits);
     assert_eq!(owed.due(NOW, 1, |charge| charge.terms == terms).len(), 1);
 }
+
+/// One key that the store refuses would have every other booked again that is tried with it.
+#[test]
+fn what_was_refused_is_tried_with_nobody_beside_it() {
+    let (owed, limit) = (Owed::default(), bucket());
+    owed.owe(NOW, &charge(&limit, b"poisoned"), 5);
+    let refused = StoreError::Protocol("a string where a hash should be".into());
+    let debits = owed.due(NOW, usize::MAX, |_| true);
+    owed.owe_again(NOW, debits.into_iter().map(|it| it.refused_by(&refused)).collect());
+    owed.owe(NOW, &charge(&limit, b"bob"), 3);
+    owed.owe(NOW, &charge(&limit, b"eve"), 4);
+    assert_eq!(due(&owed, NOW), [5]);
+    assert_eq!(due(&owed, NOW), [3, 4]);
+}

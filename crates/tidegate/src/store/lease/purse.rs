@@ -2,7 +2,7 @@
 
 use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
-use super::{DRIFT_PARTS, LEASE, PATIENCE, PIECES, QUANTUM, TURN};
+use super::{DRIFT_PARTS, LEASE, PIECES, QUANTUM, TURN};
 
 /// Units that are here to be spent, and when to ask for more. In this order, so that what every request
 /// needs lies together.
@@ -20,13 +20,11 @@ pub(super) struct Purse {
     rest: u64,
     idle_at: Timestamp,
     pub(super) tally: Tally,
-    /// Counts grants, so that what was spent of one is not given back to another.
-    grant: u32,
+    /// The number of the last grant, so that what was spent of one is not given back to another; 0 if what
+    /// it held is void.
+    grant: u64,
     /// Somebody asks for more at the moment.
     is_filling: bool,
-    /// Units that others wait for meanwhile, and that were not there for those who waited the last time.
-    waiting: u64,
-    pending: u64,
     /// The store had less than was asked for: until then it is not asked again.
     dry_until: Timestamp,
     /// What it had instead; none if it has had all since.
@@ -43,6 +41,7 @@ pub(super) struct Tally {
     /// Requests answered from here, be it that they were denied.
     pub(super) answered: u64,
     pub(super) granted: u64,
+    pub(super) unspent: u64,
     pub(super) returned: u64,
     pub(super) expired: u64,
 }
@@ -51,6 +50,7 @@ impl Tally {
     pub(super) const fn add(&mut self, other: &Self) {
         self.granted += other.granted;
         self.spent += other.spent;
+        self.unspent += other.unspent;
         self.returned += other.returned;
         self.expired += other.expired;
         self.answered += other.answered;
@@ -61,7 +61,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// This is the answer. Units of this grant were spent on it.
-    Answer(Decision, u32),
+    Answer(Decision, u64),
     /// The store is to be asked for just this request: the key is not in demand.
     Ask,
     /// The store is to be asked for more.
@@ -81,8 +81,13 @@ pub(super) struct Order {
 
 impl Order {
     const fn new(total: u64, least: u64) -> Self {
-        let units = max(total.div_ceil(PIECES), least);
-        Self { units, times: max(total / units, 1), least }
+        Self::of(max(total.div_ceil(PIECES), least), total, least)
+    }
+
+    /// In pieces of so many units.
+    const fn of(units: u64, total: u64, least: u64) -> Self {
+        let times = max(total / units, 1);
+        Self { units, times: if times > PIECES { PIECES } else { times }, least }
     }
 
     /// In smaller pieces, if the store has enough left for the request after all.
@@ -95,11 +100,14 @@ impl Order {
 /// What came of asking the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
+    /// No other has it.
+    pub(super) number: u64,
     /// Before it was asked.
     pub(super) sent: Timestamp,
     pub(super) units: u64,
-    /// What it said last.
+    /// What it said last, and of what it granted that which ends first.
     pub(super) last: Decision,
+    pub(super) first: Decision,
     /// Whether that was all it was asked for.
     pub(super) is_all: bool,
 }
@@ -118,8 +126,6 @@ impl Purse {
             ends: none,
             grant: 0,
             is_filling: false,
-            waiting: 0,
-            pending: 0,
             dry_until: none,
             scarce: None,
             retry_at: none,
@@ -135,8 +141,7 @@ impl Purse {
         self.limit == *limit
     }
 
-    /// Whether it may be taken from whoever has it: nobody is about to fill it, and it is the emptier the
-    /// better.
+    /// Whether nobody is about to fill it, so that it may be another key's.
     pub(super) const fn is_free(&self) -> bool {
         !self.is_filling
     }
@@ -157,7 +162,7 @@ impl Purse {
     /// What it holds is worth nothing any more.
     pub(super) const fn void(&mut self) {
         self.tally.expired += self.units;
-        self.units = 0;
+        (self.units, self.grant) = (0, 0);
     }
 
     /// Takes out everything, to be given back.
@@ -179,15 +184,14 @@ impl Purse {
         Some(if is_here { self.spend(now, cost) } else { self.denial(now) })
     }
 
-    /// A request asks for units, having waited so often. Who has waited [`PATIENCE`] times asks the store.
+    /// A request asks for units. Whoever has waited once waits for nobody else.
     #[inline]
-    pub(super) fn take(&mut self, now: Timestamp, cost: u64, waited: u8) -> Step {
+    pub(super) fn take(&mut self, now: Timestamp, cost: u64, has_waited: bool) -> Step {
         if cost > self.most {
             return Step::Ask;
         }
-        match waited {
-            0 => self.demand.note(now, cost),
-            _ => self.pending = self.pending.saturating_sub(cost),
+        if !has_waited {
+            self.demand.note(now, cost);
         }
         if self.units(now) >= cost {
             return Step::Answer(self.spend(now, cost), self.grant);
@@ -195,24 +199,25 @@ impl Purse {
         if now < self.dry_until {
             return Step::Answer(self.denial(now), self.grant);
         }
-        if waited == PATIENCE {
+        if has_waited {
             return Step::Ask;
         }
         if self.is_filling {
-            self.waiting = self.waiting.saturating_add(cost);
             return Step::Wait;
         }
         let least = cost - self.units;
-        let wanted = max(self.demand.each_turn, self.pending.saturating_add(least));
-        let total = wanted.min(self.most);
+        let total = self.demand.each_turn.min(self.most);
         if total <= least && self.units == 0 {
             return Step::Ask;
         }
-        (self.is_filling, self.pending) = (true, 0);
-        Step::Fill(match self.scarce {
-            None => Order::new(max(total, least), least),
-            // About as much as there was the last time, in pieces that are small enough for less.
-            Some(had) => Order { units: max(had / (PIECES / 2), least), times: PIECES, least },
+        self.is_filling = true;
+        let total = max(total, least);
+        // What it had is soon out of date.
+        let scarce = self.scarce.filter(|_| now < self.dry_until + TURN);
+        Step::Fill(match scarce {
+            None => Order::new(total, least),
+            // In pieces that are small enough for about as much as there was the last time.
+            Some(had) => Order::of(max(had / (PIECES / 2), least), total, least),
         })
     }
 
@@ -250,14 +255,14 @@ impl Purse {
 
     /// The store has granted something, or nothing.
     pub(super) fn fill(&mut self, now: Timestamp, grant: &Grant) {
-        let Grant { sent, units, last, is_all } = grant;
+        let Grant { number, sent, units, last, first, is_all } = grant;
         if *units > 0 {
-            let ends = *sent + self.lasts(last);
+            let ends = *sent + self.lasts(first);
             // What is left of an earlier grant ends with it or earlier, and so does all of it.
             let ends = if self.units(now) > 0 { ends.min(self.ends) } else { ends };
             (self.units, self.ends) = (self.units + units, ends);
             self.tally.granted += units;
-            self.grant = self.grant.wrapping_add(1);
+            self.grant = *number;
             self.idle_at = now + last.reset_after;
             self.rest = last.remaining;
         }
@@ -270,37 +275,37 @@ impl Purse {
 
     /// Nobody asks for more any longer.
     pub(super) const fn filled(&mut self) {
-        (self.is_filling, self.pending, self.waiting) = (false, self.waiting, 0);
+        self.is_filling = false;
     }
 
-    /// Spends on a request what was asked for on its behalf; a denial if there is not enough.
-    pub(super) fn settle(&mut self, now: Timestamp, cost: u64) -> (Decision, u32) {
+    /// Spends on a request what was asked for on its behalf; a denial if the store had not enough. `None` if
+    /// it had, and what it granted has ended on its way or others have spent what was here before.
+    pub(super) fn settle(&mut self, now: Timestamp, cost: u64) -> Option<(Decision, u64)> {
         let decision = match self.units(now) >= cost {
             true => self.spend(now, cost),
-            false => self.denial(now),
+            false if now < self.dry_until => self.denial(now),
+            false => return None,
         };
-        (decision, self.grant)
+        Some((decision, self.grant))
     }
 
-    /// A request was not let in after all, and gives back what was spent on it.
-    pub(super) fn unspend(&mut self, now: Timestamp, cost: u64, grant: u32) {
-        self.tally.spent -= cost;
+    /// A request was not let in after all, and gives back what was spent on it, unless that has ended.
+    pub(super) fn unspend(&mut self, now: Timestamp, cost: u64, grant: u64) {
         if grant == self.grant && now < self.ends {
             self.units += cost;
-        } else {
-            self.tally.expired += cost;
+            self.tally.unspent += cost;
         }
     }
 
     /// For how long from when it was asked for a grant may be spent, by a clock that differs from the
     /// store's by [`DRIFT_PARTS`] at most.
-    fn lasts(&self, last: &Decision) -> Span {
+    fn lasts(&self, granted: &Decision) -> Span {
         let span = match &self.limit {
             // Its window is the first of the two that a unit counts in.
             Limit::SlidingWindow(window) => {
-                last.reset_after.as_micros().saturating_sub(window.length().as_micros())
+                granted.reset_after.as_micros().saturating_sub(window.length().as_micros())
             }
-            Limit::FixedWindow(_) => last.reset_after.as_micros(),
+            Limit::FixedWindow(_) => granted.reset_after.as_micros(),
             _ => LEASE.as_micros(),
         };
         Span::from_micros(span - span.div_ceil(DRIFT_PARTS))

@@ -22,7 +22,7 @@ fn purse(limit: &Limit) -> Purse {
 fn wanted(limit: &Limit) -> Purse {
     let mut purse = purse(limit);
     for millis in 0..TURN.as_micros() / 1_000 {
-        assert_eq!(purse.take(at(millis), 1, 0), Step::Ask, "after {millis} ms");
+        assert_eq!(purse.take(at(millis), 1, false), Step::Ask, "after {millis} ms");
     }
     purse
 }
@@ -33,7 +33,7 @@ fn allowed(remaining: u64) -> Decision {
 }
 
 fn grant(sent: Timestamp, units: u64, last: Decision) -> Grant {
-    Grant { sent, units, last, is_all: last.is_allowed() }
+    Grant { number: 1, sent, units, last, first: last, is_all: last.is_allowed() }
 }
 
 fn denied(retry_millis: u64) -> Decision {
@@ -45,21 +45,25 @@ fn is_allowed(step: Step) -> bool {
     matches!(step, Step::Answer(decision, _) if decision.is_allowed())
 }
 
+fn is_settled(purse: &mut Purse, now: Timestamp, cost: u64) -> bool {
+    purse.settle(now, cost).is_some_and(|(decision, _)| decision.is_allowed())
+}
+
 #[test]
 fn a_key_in_demand_is_filled_with_what_a_turn_takes() {
     let limit = bucket();
     let mut purse = wanted(&limit);
-    let Step::Fill(order) = purse.take(at(50), 1, 0) else { panic!("{purse:?}") };
+    let Step::Fill(order) = purse.take(at(50), 1, false) else { panic!("{purse:?}") };
     // Fifty in a turn: four at a time, as pieces are at most sixteen.
     assert_eq!(order, Order { units: 4, times: 12, least: 1 });
-    assert_eq!(purse.take(at(50), 1, 0), Step::Wait, "one fills, others wait");
+    assert_eq!(purse.take(at(50), 1, false), Step::Wait, "one fills, others wait");
     purse.fill(at(51), &grant(at(50), 48, allowed(100)));
     purse.filled();
-    assert!(purse.settle(at(51), 1).0.is_allowed());
+    assert!(is_settled(&mut purse, at(51), 1));
     for unit in 0..47 {
-        assert!(is_allowed(purse.take(at(52), 1, 0)), "unit {unit}");
+        assert!(is_allowed(purse.take(at(52), 1, false)), "unit {unit}");
     }
-    assert!(matches!(purse.take(at(52), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(52), 1, false), Step::Fill(_)));
     assert_eq!(purse.tally.granted, purse.tally.spent);
 }
 
@@ -68,20 +72,20 @@ fn a_key_that_few_ask_for_is_decided_in_the_store() {
     let limit = bucket();
     let mut purse = purse(&limit);
     for second in 0..100 {
-        assert_eq!(purse.take(START + Span::from_secs(second), 1, 0), Step::Ask);
+        assert_eq!(purse.take(START + Span::from_secs(second), 1, false), Step::Ask);
     }
 }
 
 #[test]
 fn a_grant_ends_counted_from_before_it_was_asked_for() {
     let mut purse = wanted(&bucket());
-    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
     // It was 30 ms on its way.
     purse.fill(at(80), &grant(at(50), 10, allowed(0)));
     purse.filled();
     let last = at(50) + Span::from_micros(LEASE.as_micros() * 999 / 1_000 - 1);
-    assert!(is_allowed(purse.take(last, 1, 0)), "to the last microsecond");
-    assert!(!is_allowed(purse.take(last + Span::from_micros(1), 1, 0)), "and not one more");
+    assert!(is_allowed(purse.take(last, 1, false)), "to the last microsecond");
+    assert!(!is_allowed(purse.take(last + Span::from_micros(1), 1, false)), "and not one more");
     let Tally { granted, spent, expired, .. } = purse.tally;
     assert_eq!((granted, spent, expired), (10, 1, 9));
 }
@@ -89,49 +93,65 @@ fn a_grant_ends_counted_from_before_it_was_asked_for() {
 #[test]
 fn a_grant_that_comes_too_late_is_worth_nothing() {
     let mut purse = wanted(&bucket());
-    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
     purse.fill(at(150), &grant(at(50), 10, allowed(0)));
     purse.filled();
-    assert!(!purse.settle(at(150), 1).0.is_allowed());
+    assert_eq!(purse.settle(at(150), 1), None, "the store has to say");
     assert_eq!(purse.tally.expired, 10);
 }
 
 #[test]
 fn what_is_left_of_an_earlier_grant_lives_no_longer() {
     let mut purse = wanted(&bucket());
-    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
     purse.fill(at(50), &grant(at(50), 3, allowed(0)));
     purse.filled();
     // More than is left: the rest is asked for.
-    let Step::Fill(order) = purse.take(at(100), 5, 0) else { panic!("{purse:?}") };
+    let Step::Fill(order) = purse.take(at(100), 5, false) else { panic!("{purse:?}") };
     assert_eq!(order.least, 2);
     purse.fill(at(101), &grant(at(100), 10, allowed(0)));
     purse.filled();
-    assert!(purse.settle(at(101), 5).0.is_allowed());
-    assert!(!is_allowed(purse.take(at(150), 1, 0)), "all ends with the oldest unit");
+    assert!(is_settled(&mut purse, at(101), 5));
+    assert!(!is_allowed(purse.take(at(150), 1, false)), "all ends with the oldest unit");
+}
+
+/// The store had what was asked for, so it is not for the purse to deny.
+#[test]
+fn what_others_spent_meanwhile_is_asked_for_again() {
+    let mut purse = wanted(&bucket());
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
+    purse.fill(at(50), &grant(at(50), 3, allowed(0)));
+    purse.filled();
+    let Step::Fill(order) = purse.take(at(60), 5, false) else { panic!("{purse:?}") };
+    assert_eq!(order.least, 2);
+    assert!(is_allowed(purse.take(at(60), 3, false)), "somebody else is quicker");
+    purse.fill(at(61), &grant(at(60), 2, allowed(90)));
+    purse.filled();
+    assert_eq!(purse.settle(at(61), 5), None);
+    assert_eq!(purse.units(at(61)), 2, "for others");
 }
 
 #[test]
 fn a_store_that_had_less_is_left_alone_for_a_while() {
     let mut purse = wanted(&bucket());
-    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
     purse.fill(at(50), &grant(at(50), 4, denied(3)));
     purse.filled();
     for _ in 0..4 {
-        assert!(is_allowed(purse.take(at(51), 1, 0)));
+        assert!(is_allowed(purse.take(at(51), 1, false)));
     }
-    let Step::Answer(decision, _) = purse.take(at(55), 1, 0) else { panic!("{purse:?}") };
+    let Step::Answer(decision, _) = purse.take(at(55), 1, false) else { panic!("{purse:?}") };
     assert_eq!(decision.retry_after(), Some(Span::from_millis(15)), "when it is asked again");
-    assert!(matches!(purse.take(at(70), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(70), 1, false), Step::Fill(_)));
 }
 
 #[test]
 fn a_wait_that_is_longer_than_the_pause_is_told() {
     let mut purse = wanted(&bucket());
-    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
     purse.fill(at(50), &grant(at(50), 0, denied(300)));
     purse.filled();
-    let Step::Answer(decision, _) = purse.take(at(60), 1, 0) else { panic!("{purse:?}") };
+    let Step::Answer(decision, _) = purse.take(at(60), 1, false) else { panic!("{purse:?}") };
     assert_eq!(decision.retry_after(), Some(Span::from_millis(290)));
 }
 
@@ -143,36 +163,70 @@ fn a_window_takes_its_grants_with_it() {
     // The window ends 200 ms after the store was asked; a unit of a sliding one counts in the next too.
     for (limit, reset_millis) in [(fixed, 200), (sliding, 1_200)] {
         let mut purse = wanted(&limit);
-        assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+        assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
         let last = Decision { reset_after: Span::from_millis(reset_millis), ..allowed(0) };
         purse.fill(at(50), &grant(at(50), 10, last));
         purse.filled();
-        assert!(is_allowed(purse.take(at(160), 1, 0)), "longer than a bucket's: {limit:?}");
-        assert!(!is_allowed(purse.take(at(250), 1, 0)), "{limit:?}");
+        assert!(is_allowed(purse.take(at(160), 1, false)), "longer than a bucket's: {limit:?}");
+        assert!(!is_allowed(purse.take(at(250), 1, false)), "{limit:?}");
     }
 }
 
 #[test]
 fn what_was_spent_for_nothing_is_spent_again_unless_it_has_ended() {
     let mut purse = wanted(&bucket());
-    assert!(matches!(purse.take(at(50), 1, 0), Step::Fill(_)));
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
     purse.fill(at(50), &grant(at(50), 3, allowed(0)));
     purse.filled();
-    let (_, number) = purse.settle(at(50), 2);
+    let (_, number) = purse.settle(at(50), 2).unwrap();
     purse.unspend(at(51), 2, number);
     assert_eq!(purse.units(at(51)), 3);
-    let (_, number) = purse.settle(at(51), 2);
+    let (_, number) = purse.settle(at(51), 2).unwrap();
     purse.unspend(at(151), 2, number);
     assert_eq!(purse.units(at(151)), 0, "its time is over");
-    assert_eq!((purse.tally.spent, purse.tally.expired), (0, 3));
+    let Tally { spent, unspent, expired, .. } = purse.tally;
+    assert_eq!((spent, unspent, expired), (4, 2, 1));
 }
 
 #[test]
 fn large_costs_are_for_the_store() {
     let limit = bucket();
     let mut purse = wanted(&limit);
-    assert_eq!(purse.take(at(50), 51, 0), Step::Ask, "more than a turn takes");
+    assert_eq!(purse.take(at(50), 51, false), Step::Ask, "more than a turn takes");
     let smaller = Order { units: 8, times: 2, least: 3 };
     assert_eq!(smaller.smaller(2), None, "less than the request lacks");
     assert_eq!(smaller.smaller(7), Some(Order { units: 3, times: 2, least: 3 }));
+}
+
+/// However scarce units were, no more is asked for than demand and cost call for.
+#[test]
+fn scarcity_makes_pieces_smaller_and_orders_no_larger() {
+    let mut purse = wanted(&bucket());
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
+    purse.fill(at(50), &grant(at(50), 48, denied(3)));
+    purse.filled();
+    purse.void();
+    let Step::Fill(order) = purse.take(at(75), 20, false) else { panic!("{purse:?}") };
+    assert_eq!((order.units, order.times), (20, 2));
+    purse.filled();
+    // Long after, it is as if it had never been.
+    let fill = |millis: u64| match purse.take(at(1_000 + millis), 1, false) {
+        Step::Fill(order) => Some(order),
+        _ => None,
+    };
+    assert_eq!((0..200).find_map(fill), Some(Order { units: 4, times: 12, least: 1 }));
+}
+
+/// What a window granted ends with that window, though other pieces of the order came in the next.
+#[test]
+fn a_grant_ends_with_its_first_piece() {
+    let window = Limit::fixed_window(Rate::per_second(1_000)).build().unwrap();
+    let mut purse = wanted(&window);
+    assert!(matches!(purse.take(at(50), 1, false), Step::Fill(_)));
+    let of = |millis| Decision { reset_after: Span::from_millis(millis), ..allowed(0) };
+    let two = Grant { first: of(5), ..grant(at(50), 10, of(1_000)) };
+    purse.fill(at(51), &two);
+    purse.filled();
+    assert!(is_allowed(purse.take(at(52), 1, false)));
+    assert!(!is_allowed(purse.take(at(55), 1, false)));
 }

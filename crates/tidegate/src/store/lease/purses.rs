@@ -72,12 +72,13 @@ impl Owner {
 }
 
 impl Slot {
-    /// Lets go on whoever waits.
-    pub(super) fn wake(&mut self, failed: Option<StoreError>) {
+    /// Nobody fills it any more. Whoever waits is to be woken, once nobody holds a lock.
+    #[must_use]
+    pub(super) fn filled(&mut self, failed: Option<StoreError>) -> Vec<Waker> {
         self.purse.filled();
         self.fillings = self.fillings.wrapping_add(1);
         self.failed = failed;
-        self.waiting.drain(..).for_each(Waker::wake);
+        std::mem::take(&mut self.waiting)
     }
 
     /// What came of the filling of this number; `None` if it is not over, and whom to wake then.
@@ -86,8 +87,10 @@ impl Slot {
         filling: u32,
         waker: &Waker,
     ) -> Option<Result<(), StoreError>> {
-        if self.fillings == filling {
-            self.waiting.push(waker.clone());
+        if self.fillings == filling && !self.purse.is_free() {
+            if !self.waiting.iter().any(|known| known.will_wake(waker)) {
+                self.waiting.push(waker.clone());
+            }
             return None;
         }
         // Of one that has long been over nobody knows any more; it is not asked about twice.
@@ -145,7 +148,7 @@ impl Purses {
         set.slots.get_mut(way).map(work)
     }
 
-    /// Takes away all that nobody fills.
+    /// Takes away what all of them hold.
     pub(super) fn void(&self) {
         for set in &self.sets {
             let mut set = lock(&set.0);
@@ -230,6 +233,8 @@ impl Set {
         let mut old = std::mem::replace(&mut self.slots[way], slot);
         old.purse.void();
         self.gone.get_or_insert_default().add(&old.purse.tally);
+        // Nobody fills it, so nobody has to wait.
+        old.waiting.drain(..).for_each(Waker::wake);
         Some(way)
     }
 }

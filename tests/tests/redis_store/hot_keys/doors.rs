@@ -1,0 +1,113 @@
+//! The switch that demotes a key, through the admin port of a daemon.
+
+use serde_json::{Value, json};
+use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_tests::http;
+
+use super::*;
+
+struct Daemon {
+    server: Server,
+    _gate: Gate,
+}
+
+impl Daemon {
+    fn start(redis: &RedisServer, nodes: u32) -> Self {
+        let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
+        let nodes = nodes.try_into().expect("at least one");
+        let fallback = FallbackConfig { nodes, ..FallbackConfig::default() };
+        let gate = Gate::connect_with(config, fallback).unwrap_or_else(|error| panic!("{error}"));
+        gate.replace(policy());
+        let any = || Some(([127, 0, 0, 1], 0).into());
+        let settings = Settings { http: any(), admin: any(), ..Settings::default() };
+        let server = serve(&settings, &gate).expect("it starts");
+        Self { server, _gate: gate }
+    }
+
+    fn ask(&self, door: std::net::SocketAddr, line: &str, body: &Value) -> (u16, String) {
+        let body = body.to_string();
+        let head = format!(
+            "{line} HTTP/1.1\r\nhost: {door}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = http::send(door, head + &body);
+        (answer.status, answer.body)
+    }
+
+    fn admin(&self, line: &str, body: &Value) -> (u16, Value) {
+        let (status, body) = self.ask(self.server.admin().expect("open"), line, body);
+        (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+    }
+
+    fn passing(&self, requests: usize, value: &str) -> usize {
+        let body = json!({ "domain": "platform", "descriptors": [{ "plain": value }] });
+        let door = self.server.http().expect("open");
+        (0..requests).filter(|_| self.ask(door, "POST /v1/check", &body).0 == 200).count()
+    }
+
+    fn metric(&self, line: &str) -> u64 {
+        let page = http::get(self.server.admin().expect("open"), "/metrics", "").body;
+        let value = page.lines().find_map(|it| it.strip_prefix(line)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("no {line} in {page}"))
+    }
+}
+
+/// HK-04: one switch, and a whale costs the store nothing; everybody else is decided as ever.
+#[test]
+fn a_whale_is_demoted_to_this_node_and_back() {
+    let redis = RedisServer::start();
+    let daemon = Daemon::start(&redis, 5);
+    let key = json!({ "domain": "platform", "descriptor": [["plain", "whale"]] });
+    let mut wish = key.clone();
+    wish["seconds"] = 600.into();
+    wish["reason"] = "incident 7".into();
+    let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
+    assert_eq!((status, &told["demotions"][0]["reason"]), (200, &json!("incident 7")), "{told}");
+    assert_eq!(told["demotions"][0]["descriptor"], json!([["plain", "whale"]]));
+    assert_eq!(told["demotions"][0]["nodes"], 5);
+
+    // 100 times 1.5 for five nodes.
+    assert_eq!(daemon.passing(60, "whale"), 30);
+    let keys: Vec<String> = from_redis_value(redis.command(&["KEYS", "tg:*"])).expect("names");
+    assert!(!keys.iter().any(|key| key.contains("whale")), "{keys:?}");
+    assert_eq!(daemon.passing(110, "other"), 100);
+    assert_eq!(daemon.metric("tidegate_demoted_keys"), 1);
+    assert_eq!(daemon.metric("tidegate_local_charges_total{outcome=\"denied\"}"), 30);
+    let (_, policy) = daemon.admin("GET /v1/policy", &Value::Null);
+    assert_eq!(policy["demotions"].as_array().map(Vec::len), Some(1), "{policy}");
+
+    let (_, ended) = daemon.admin("DELETE /v1/demotions", &key);
+    assert_eq!(ended, json!({ "ended": true }));
+    assert_eq!(daemon.passing(110, "whale"), 100, "the store knows nothing of it");
+    let (_, told) = daemon.admin("GET /v1/demotions", &Value::Null);
+    assert_eq!(told, json!({ "demotions": [] }));
+}
+
+#[test]
+fn a_demotion_names_somebody_and_ends_in_time() {
+    let redis = RedisServer::start();
+    let daemon = Daemon::start(&redis, 2);
+    for (wish, why) in [
+        (json!({ "domain": "nobody", "descriptor": [["plain", "whale"]] }), "no such domain"),
+        (json!({ "domain": "platform", "descriptor": [] }), "at least one entry"),
+        (
+            json!({ "domain": "platform", "descriptor": [["a", "b"]], "seconds": 0 }),
+            "not before now",
+        ),
+        (json!({ "domain": "platform" }), "descriptor"),
+        (json!({ "domain": "platform", "descriptor": [["a", "b"]], "nodes": 3 }), "unknown field"),
+    ] {
+        let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
+        let error = told["error"].as_str().unwrap_or_default();
+        assert!(status == 400 && error.contains(why), "{wish}: {told}");
+    }
+    assert_eq!(daemon.admin("POST /v1/demotions", &json!({})).0, 405);
+    // In memory there is nothing to spare.
+    let gate = Gate::new().expect("a store");
+    let settings = Settings { admin: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+    let daemon = Daemon { server: serve(&settings, &gate).expect("it starts"), _gate: gate };
+    let wish = json!({ "domain": "platform", "descriptor": [["a", "b"]] });
+    let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
+    assert!(status == 400 && told["error"].as_str().unwrap_or_default().contains("this process"));
+}
