@@ -432,6 +432,20 @@ impl<S: Store> Store for Lease<S> {
         Ok(basis)
     }
 
+    #[inline]
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        match (charge.op, is_leased(charge)) {
+            (Op::Take(cost @ 1..), true) => {
+                self.purses.with(self.purses.print(charge.key), |slot| {
+                    let purse = &mut slot.purse;
+                    if purse.is_of(charge.limit) { purse.answer(now, cost) } else { None }
+                })?
+            }
+            (_, true) => None,
+            (_, false) => self.store.at_hand(now, charge),
+        }
+    }
+
     async fn explain(
         &self,
         now: Timestamp,
