@@ -33,13 +33,13 @@ mod purses;
 
 use std::future::poll_fn;
 use std::slice;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
 use self::purse::{Grant, Order, Step};
-use self::purses::{Owner, Purses};
+use self::purses::{Filling, Owner, Purses};
 use super::{Basis, Charge, Store, StoreError, Tier};
 use crate::clock::Clock;
 use crate::scaling::with_capacity;
@@ -394,21 +394,6 @@ const fn is_leased(charge: &Charge<'_>) -> bool {
             Limit::SlidingWindow(_) => true,
             _ => false,
         }
-}
-
-/// Somebody fills a purse; whatever becomes of it, those who wait go on.
-struct Filling<'a> {
-    purses: &'a Purses,
-    print: u64,
-    failed: Option<StoreError>,
-}
-
-impl Drop for Filling<'_> {
-    fn drop(&mut self) {
-        let failed = self.failed.take();
-        let waiting = self.purses.with(self.print, |slot| slot.filled(failed));
-        waiting.into_iter().flatten().for_each(Waker::wake);
-    }
 }
 
 impl<S: Store> Store for Lease<S> {

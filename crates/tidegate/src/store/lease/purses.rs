@@ -190,6 +190,21 @@ impl Purses {
     }
 }
 
+/// Somebody fills a purse; whatever becomes of it, those who wait go on.
+pub(super) struct Filling<'a> {
+    pub(super) purses: &'a Purses,
+    pub(super) print: u64,
+    pub(super) failed: Option<StoreError>,
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        let failed = self.failed.take();
+        let waiting = self.purses.with(self.print, |slot| slot.filled(failed));
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
 impl Set {
     /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
     fn place(
