@@ -3,6 +3,7 @@
 //! eight nodes that share one key.
 
 mod cold;
+mod excess;
 mod near;
 mod nodes;
 mod stack;

@@ -14,6 +14,7 @@ use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};
 use tokio::task::LocalSet;
 
+use super::excess;
 use super::stack::{self, Stack};
 use crate::redis::contender::Trouble;
 use crate::redis::server::Control;
@@ -88,27 +89,31 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Row, Trou
         nodes.push(Rc::new(stack::whole(url, &clock).await?));
     }
     let traffic = Rc::new(Traffic::new(clock, cell.tier)?);
-    let length = slice * SLICES;
-    // The burst first, twice as fast as it could come back.
-    traffic.offer(&nodes, RATE * cell.times.max(3), length.min(Duration::from_secs(1))).await;
-    let before = control.account()?.calls(COMMANDS);
-    let (start, first) = (traffic.clock.now(), traffic.log.borrow().offered);
-    traffic.offer(&nodes, RATE * cell.times, length).await;
-    let (end, log) = (traffic.clock.now(), traffic.log.borrow());
-    let commands = control.account()?.calls(COMMANDS) - before;
+    let (length, tasks) = (slice * SLICES, LocalSet::new());
+    let offering = tasks.run_until(async {
+        // The burst first, more than twice as fast as it could come back.
+        let burst = length.min(Duration::from_secs(1));
+        traffic.offer(&nodes, RATE * cell.times.max(3), burst).await;
+        let (start, before) = (traffic.clock.now(), control.account()?.calls(COMMANDS));
+        let offered = traffic.offer(&nodes, RATE * cell.times, length).await;
+        Ok((start, before, offered as f64))
+    });
+    let (start, before, offered) = offering.await?;
+    // Those who wait still are answered, too.
+    tasks.await;
+    let (commands, log) = (control.account()?.calls(COMMANDS) - before, traffic.log.borrow());
     if let Some(error) = &log.failed {
         return Err(Trouble(error.clone()));
     }
-    let (offered, seconds) =
-        ((log.offered - first) as f64, end.since(start).as_micros() as f64 / 1e6);
-    let admitted = log.admitted.iter().filter(|at| **at >= start).count() as f64;
+    let seconds = length.as_secs_f64();
+    let admitted = log.admitted.iter().filter(|(asked, _)| *asked >= start).count() as f64;
     Ok(Row {
         cell,
         offered_per_s: offered / seconds,
         commands_per_s: commands / seconds,
         commands_per_decision: commands / offered,
         admitted_share: admitted / (f64::from(RATE) * seconds),
-        excess: excess(&log.admitted),
+        excess: excess::of(&log.admitted, RATE),
     })
 }
 
@@ -123,9 +128,8 @@ struct Traffic {
 
 #[derive(Default)]
 struct Log {
-    offered: u64,
-    /// When those came that were let in.
-    admitted: Vec<Timestamp>,
+    /// When those came that were let in, and when they were told.
+    admitted: Vec<(Timestamp, Timestamp)>,
     failed: Option<String>,
 }
 
@@ -142,25 +146,23 @@ impl Traffic {
         Ok(Self { clock, scope, limit, terms, log: RefCell::default() })
     }
 
-    /// So many requests a second, by turns to each node.
-    async fn offer(self: &Rc<Self>, nodes: &[Rc<Stack>], rate: u32, length: Duration) {
-        let tasks = LocalSet::new();
-        let offering = async {
-            let (start, mut sent) = (Instant::now(), 0_u64);
-            let mut ticks = tokio::time::interval(TICK);
-            while start.elapsed() < length {
-                ticks.tick().await;
-                let due = (start.elapsed().min(length).as_secs_f64() * f64::from(rate)) as u64;
-                for number in sent..due {
-                    let node = Rc::clone(&nodes[number as usize % nodes.len()]);
-                    tokio::task::spawn_local(Rc::clone(self).ask(node));
-                }
-                sent = due;
+    /// So many requests a second, by turns to each node; how many that were. Nobody waits for answers.
+    async fn offer(self: &Rc<Self>, nodes: &[Rc<Stack>], rate: u32, length: Duration) -> u64 {
+        let (start, mut sent) = (Instant::now(), 0);
+        let mut ticks = tokio::time::interval(TICK);
+        loop {
+            ticks.tick().await;
+            let passed = start.elapsed().min(length);
+            let due = (passed.as_secs_f64() * f64::from(rate)) as u64;
+            for number in sent..due {
+                let node = Rc::clone(&nodes[number as usize % nodes.len()]);
+                tokio::task::spawn_local(Rc::clone(self).ask(node));
             }
-        };
-        tasks.run_until(offering).await;
-        // Those who wait still are answered, too.
-        tasks.await;
+            sent = due;
+            if passed == length {
+                return sent;
+            }
+        }
     }
 
     async fn ask(self: Rc<Self>, node: Rc<Stack>) {
@@ -169,40 +171,13 @@ impl Traffic {
         let charge = charge.on(self.terms);
         let mut decisions = Vec::with_capacity(1);
         let asked = node.decide(now, slice::from_ref(&charge), &mut decisions).await;
-        let mut log = self.log.borrow_mut();
-        log.offered += 1;
+        let (mut log, answered) = (self.log.borrow_mut(), self.clock.now());
         match asked {
-            Ok(_) if decisions.first().is_some_and(Decision::is_allowed) => log.admitted.push(now),
+            Ok(_) if decisions.first().is_some_and(Decision::is_allowed) => {
+                log.admitted.push((now, answered));
+            }
             Ok(_) => {}
             Err(error) => log.failed = Some(error.to_string()),
         }
-    }
-}
-
-/// How far a bucket of the limit would have run over.
-fn excess(admitted: &[Timestamp]) -> f64 {
-    let mut admitted = admitted.to_vec();
-    admitted.sort_unstable();
-    let (mut level, mut last, mut most) = (0.0_f64, None, 0.0_f64);
-    for at in admitted {
-        let passed = last.map_or(0, |last| at.since(last).as_micros());
-        level = (level - passed as f64 * f64::from(RATE) / 1e6).max(0.0) + 1.0;
-        (last, most) = (Some(at), most.max(level));
-    }
-    (most - f64::from(RATE)).max(0.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_admits_its_burst_and_what_the_rate_gives() {
-        let (start, unit) = (Timestamp::from_secs(1), 1_000_000 / u64::from(RATE));
-        let burst = vec![start; RATE as usize];
-        assert_eq!(excess(&burst), 0.0);
-        let at = |micros| Timestamp::from_micros(start.as_micros() + micros);
-        assert_eq!(excess(&[burst.clone(), vec![at(unit)]].concat()), 0.0);
-        assert_eq!(excess(&[burst, vec![at(unit); 3]].concat()), 2.0);
     }
 }

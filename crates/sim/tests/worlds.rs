@@ -5,17 +5,25 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use tidegate::store::OnStoreFailure;
 use tidegate_sim::Seed;
-use tidegate_sim::world::{Fault, WorldReport, WorldSetup, simulate_as_set_up};
+use tidegate_sim::world::{Fault, Stack, WorldReport, WorldSetup, simulate_as_set_up};
 
 fn world(seed: u64) -> WorldReport {
     simulate_as_set_up(&WorldSetup::drawn(Seed(seed))).unwrap()
 }
 
 /// Says how to see it again.
-fn complain(seed: u64, report: &WorldReport) {
+fn complain(setup: &WorldSetup, report: &WorldReport) {
     if let Some(broken) = &report.broken {
-        panic!("{broken}; see it again: cargo run -- simulate cluster --seed {seed}");
+        let tier = if setup.stack == Stack::Leased { " --tier leased" } else { "" };
+        let mode = setup.on_store_failure.as_str();
+        let faults: String = setup.faults.iter().map(|it| format!(" --fault {it}")).collect();
+        panic!(
+            "{broken}; see it again: cargo run -- simulate cluster --seed {}{tier} \
+             --on-store-failure {mode}{faults}",
+            setup.seed.0
+        );
     }
 }
 
@@ -30,11 +38,11 @@ struct Sum {
     faults: BTreeSet<Fault>,
 }
 
-fn worlds(seeds: Range<u64>) -> Sum {
+fn worlds(setups: impl Iterator<Item = WorldSetup>) -> Sum {
     let mut sum = Sum::default();
-    for seed in seeds {
-        let report = world(seed);
-        complain(seed, &report);
+    for setup in setups {
+        let report = simulate_as_set_up(&setup).unwrap();
+        complain(&setup, &report);
         sum.admitted += report.admitted;
         sum.failed += report.failed;
         sum.denied += report.denied;
@@ -45,18 +53,48 @@ fn worlds(seeds: Range<u64>) -> Sum {
     sum
 }
 
-/// Ten thousand worlds, in two halves for two threads.
+fn drawn(seeds: Range<u64>) -> impl Iterator<Item = WorldSetup> {
+    seeds.map(|seed| WorldSetup::drawn(Seed(seed)))
+}
+
+/// Units are taken ahead in all of them. Every other one is strict: nothing is let in without the store, and
+/// neither its clock nor its memory goes back, so that nothing whatever may be above the limit.
+fn leased(seeds: Range<u64>) -> impl Iterator<Item = WorldSetup> {
+    drawn(seeds).map(|mut setup| {
+        setup.make_leased();
+        if setup.seed.0 % 2 == 0 {
+            setup.on_store_failure = OnStoreFailure::Deny;
+            setup.faults.retain(|it| !matches!(it, Fault::StoreClock | Fault::Failover));
+        }
+        setup
+    })
+}
+
+/// In two halves for two threads, as the next.
 #[test]
 fn nodes_keep_their_promises() {
-    let sum = worlds(0..5_000);
+    let sum = worlds(drawn(0..2_000));
     let seen = [sum.admitted, sum.failed, sum.denied, sum.fallback, 100 * sum.dropped];
-    assert!(seen.iter().all(|figure| *figure > 5_000), "{sum:?}");
+    assert!(seen.iter().all(|figure| *figure > 2_000), "{sum:?}");
     assert_eq!(sum.faults.len(), Fault::ALL.len(), "{sum:?}");
 }
 
 #[test]
 fn other_nodes_keep_theirs() {
-    worlds(5_000..10_000);
+    worlds(drawn(2_000..4_000));
+}
+
+/// Done-when 2: ten thousand worlds of leases, half of them strict.
+#[test]
+fn leases_never_exceed_the_limit() {
+    let sum = worlds(leased(0..5_000));
+    assert_eq!(sum.faults.len(), Fault::ALL.len(), "{sum:?}");
+    assert!(sum.admitted > 1_000_000 && sum.dropped > 0, "{sum:?}");
+}
+
+#[test]
+fn nor_do_others() {
+    worlds(leased(5_000..10_000));
 }
 
 #[test]
@@ -79,7 +117,7 @@ fn without_faults_the_store_answers_everybody() {
         let setup =
             WorldSetup { faults: Vec::new(), in_flight: false, ..WorldSetup::drawn(Seed(seed)) };
         let report = simulate_as_set_up(&setup).unwrap();
-        complain(seed, &report);
+        complain(&setup, &report);
         assert_eq!((report.failed, report.dropped, report.fallback), (0, 0, 0), "seed {seed}");
         // What was denied is not asked for again.
         assert!(report.store_calls <= report.requests, "seed {seed}");

@@ -103,6 +103,17 @@ pub trait Store: Send + Sync {
         decisions: &mut Vec<Decision>,
     ) -> impl Future<Output = Result<Basis, StoreError>> + Send;
 
+    /// Decides a charge of one request, if that takes neither waiting nor asking anybody: it has all the
+    /// units that it wants here, or is denied for certain. `None` if somebody has to be asked; then
+    /// nothing has been charged.
+    ///
+    /// [`Store::decide`] says the same. This is for who stands before, so that what is answered here does
+    /// not pass through every layer's wait.
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        let _ = (now, charge);
+        None
+    }
+
     /// Decides charges each alone, in order, and appends one decision each; nothing is appended on
     /// an error, though some may have been charged by then.
     ///

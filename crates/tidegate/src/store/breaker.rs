@@ -67,6 +67,30 @@ pub struct CircuitReport {
     pub trips: u64,
 }
 
+/// The endpoints that a request was let in to, each once. Nearly always it is one, which takes no memory
+/// of its own.
+#[derive(Debug, Default)]
+struct Entered {
+    first: Option<(usize, Ticket)>,
+    others: Vec<(usize, Ticket)>,
+}
+
+impl Entered {
+    fn iter(&self) -> impl Iterator<Item = &(usize, Ticket)> {
+        self.first.iter().chain(&self.others)
+    }
+
+    fn add(&mut self, endpoint: usize, ticket: Ticket) {
+        if self.iter().any(|(known, _)| *known == endpoint) {
+            return;
+        }
+        match self.first {
+            None => self.first = Some((endpoint, ticket)),
+            Some(_) => self.others.push((endpoint, ticket)),
+        }
+    }
+}
+
 /// A key that an endpoint decides on, to ask it whether it is back.
 #[derive(Debug)]
 struct Example {
@@ -157,19 +181,15 @@ impl<S: Store> Inner<S> {
     }
 
     /// Lets charges in to every endpoint that they go to, or to none.
-    fn enter(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-    ) -> Result<Vec<(usize, Ticket)>, StoreError> {
-        let mut entered: Vec<(usize, Ticket)> = Vec::with_capacity(1);
+    fn enter(&self, now: Timestamp, charges: &[Charge<'_>]) -> Result<Entered, StoreError> {
+        let mut entered = Entered::default();
         for charge in charges {
             let endpoint = self.store.endpoint(charge) % MAX_ENDPOINTS;
-            let ticket = self.place(endpoint).with(|it| it.enter(now, charge.key.number()));
-            let ticket = ticket.map_err(away)?;
-            if entered.iter().all(|(known, _)| *known != endpoint) {
-                entered.push((endpoint, ticket));
-            }
+            let ticket = self.place(endpoint).with(|circuit| match circuit.enter_closed() {
+                Some(ticket) => Ok(ticket),
+                None => circuit.enter(now, charge.key.number()),
+            });
+            entered.add(endpoint, ticket.map_err(away)?);
         }
         Ok(entered)
     }
@@ -179,13 +199,13 @@ impl<S: Store + 'static> Inner<S> {
     /// Takes note of what came of it.
     fn leave<T>(
         self: &Arc<Self>,
-        entered: &[(usize, Ticket)],
+        entered: &Entered,
         charges: &[Charge<'_>],
         outcome: &Result<T, StoreError>,
     ) {
         let Some(heard) = heard(outcome) else { return };
         let now = self.clock.now();
-        for (endpoint, ticket) in entered {
+        for (endpoint, ticket) in entered.iter() {
             let pause = pause(self.background.chance());
             let place = self.place(*endpoint);
             if place.with(|circuit| circuit.leave(now, *ticket, heard, pause)) {

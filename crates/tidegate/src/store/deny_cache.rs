@@ -92,6 +92,8 @@ struct Denial {
     cost: u64,
     /// What the denial left, and when.
     left: Sight,
+    /// For how long from then on this cost is denied.
+    wait: Span,
     /// Our clock before the store was asked.
     sent: Timestamp,
 }
@@ -106,17 +108,22 @@ struct Place<'a> {
 
 impl Denial {
     /// What the store would say to this cost, if that is for certain a denial.
-    fn repeat(&self, now: Timestamp, cost: u64) -> Option<Decision> {
+    fn repeat(&mut self, now: Timestamp, cost: u64) -> Option<Decision> {
         // The log may be a short one, made for one cost.
         if matches!(self.limit, Limit::SlidingLog(_)) && cost != self.cost {
             return None;
         }
         let since = now.since(self.sent);
         let drift = Span::from_micros((since.as_micros() * DRIFT_PPM).div_ceil(1_000_000) + 1);
-        let read = |at| self.limit.decide(&mut self.left.state.clone(), at, Op::Read(cost));
+        // Reading changes nothing, so the state need not be copied.
+        let Sight { state, at } = &mut self.left;
+        let mut read = |at| self.limit.decide(state, at, Op::Read(cost));
         // What never fits does so without a cache, and may have to be counted.
-        let is_certain = read(self.left.at + since + drift).retry_after().is_some();
-        is_certain.then(|| read(self.left.at + since))
+        let is_certain = match cost == self.cost {
+            true => since + drift < self.wait,
+            false => read(*at + since + drift).retry_after().is_some(),
+        };
+        is_certain.then(|| read(*at + since))
     }
 }
 
@@ -131,9 +138,14 @@ impl Set {
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Denial>) -> T) -> T {
         let mut denials = lock(&self.denials);
         let value = change(&mut denials);
+        self.tag(&denials);
+        value
+    }
+
+    /// Lets others know whose denials these are.
+    fn tag(&self, denials: &[Denial]) {
         let tags = denials.iter().fold(0, |tags, it| tags << 16 | u64::from(tag(it.print)));
         self.tags.store(tags, Ordering::Release);
-        value
     }
 
     /// Nothing that was decided before this is remembered after it.
@@ -226,19 +238,19 @@ impl<S: Store> DenyCache<S> {
     #[inline(never)]
     fn look(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
         let (Op::Take(cost), longest) = (charge.op, self.staleness(charge)) else { return None };
-        let decision = place.set.change(|denials| {
-            let way = denials.iter().position(|denial| denial.print == place.print)?;
-            let denial = &denials[way];
-            let is_new = denial.sent <= now && now.since(denial.sent) < longest;
-            let holds = is_new && denial.limit == *charge.limit;
-            let decision = denial.repeat(now, cost).filter(|_| holds);
+        let mut denials = lock(&place.set.denials);
+        let way = denials.iter().position(|denial| denial.print == place.print)?;
+        let denial = &mut denials[way];
+        let is_new = denial.sent <= now && now.since(denial.sent) < longest;
+        let holds = is_new && denial.limit == *charge.limit;
+        let decision = if holds { denial.repeat(now, cost) } else { None };
+        if decision.is_some() {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        } else {
             // Whoever asks the store now may take what the next denial must not count as free.
-            if decision.is_none() {
-                denials.swap_remove(way);
-            }
-            decision
-        });
-        self.hits.fetch_add(u64::from(decision.is_some()), Ordering::Relaxed);
+            denials.swap_remove(way);
+            place.set.tag(&denials);
+        }
         decision
     }
 
@@ -250,10 +262,9 @@ impl<S: Store> DenyCache<S> {
         if is_long || limit.is_ahead(&sight.state, sight.at) {
             return;
         }
-        if limit.decide(&mut sight.state, sight.at, charge.op).retry_after().is_none() {
-            return;
-        }
-        let denial = Denial { print: place.print, limit, cost, left: sight, sent };
+        let told = limit.decide(&mut sight.state, sight.at, charge.op);
+        let Some(wait) = told.retry_after() else { return };
+        let denial = Denial { print: place.print, limit, cost, left: sight, wait, sent };
         place.set.change(|denials| {
             if place.set.epoch.load(Ordering::Acquire) != place.epoch {
                 return;
@@ -407,6 +418,11 @@ impl<S: Store> Store for DenyCache<S> {
         let mut fresh = fresh.into_iter();
         decisions.extend(denials.into_iter().filter_map(|denial| denial.or_else(|| fresh.next())));
         Ok(basis)
+    }
+
+    #[inline]
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        self.denial(now, charge, self.place(charge)?)
     }
 
     async fn explain(

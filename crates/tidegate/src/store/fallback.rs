@@ -328,8 +328,15 @@ impl<S: Store + 'static> Store for Fallback<S> {
     ) -> Result<Basis, StoreError> {
         let inner = &self.0;
         // One charge cannot be divided: whoever knows that its server is away says so when asked.
-        let is_whole = matches!(charges, [charge] if !is_local(charge));
-        let away = if is_whole { None } else { inner.away(now, charges) };
+        let whole = match charges {
+            [charge] if !is_local(charge) => Some(charge),
+            _ => None,
+        };
+        if let Some(decision) = whole.and_then(|charge| inner.store.at_hand(now, charge)) {
+            decisions.push(decision);
+            return Ok(Basis::Store);
+        }
+        let away = if whole.is_some() { None } else { inner.away(now, charges) };
         let Some(away) = away else {
             let answered = inner.store.decide(now, charges, decisions).await;
             return match answered {
@@ -391,6 +398,10 @@ impl<S: Store + 'static> Store for Fallback<S> {
         }
         decisions.append(&mut all);
         Ok(basis)
+    }
+
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        if is_local(charge) { None } else { self.0.store.at_hand(now, charge) }
     }
 
     async fn explain(

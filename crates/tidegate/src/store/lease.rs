@@ -28,23 +28,24 @@
 //! # Bound
 //! [`MAX_PURSES`] keys; what finds no room is decided in the store.
 
+mod leasable;
 mod purse;
 mod purses;
 
 use std::future::poll_fn;
 use std::slice;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
-use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
+use self::leasable::is_leased;
 use self::purse::{Grant, Order, Step};
-use self::purses::{Filling, Owner, Purses};
-use super::{Basis, Charge, Store, StoreError, Tier};
+use self::purses::{Owner, Purses};
+use super::{Basis, Charge, Store, StoreError};
 use crate::clock::Clock;
-use crate::scaling::with_capacity;
 use crate::sync::{AtomicU64, Ordering};
 
+pub use self::leasable::leased;
 pub use self::purses::MAX_PURSES;
 
 /// How long a grant of a bucket may be spent.
@@ -59,27 +60,6 @@ pub const PIECES: u64 = 16;
 const DRIFT_PARTS: u64 = 1_000;
 /// Keys that are given back at once.
 const AT_ONCE: usize = 64;
-
-/// What a limit of `tier: leased` is at the store: a bucket gives up what nodes may hold unspent. `None` if
-/// it cannot be leased, or its burst is less than four times what the rate gives in a lease time.
-pub fn leased(limit: &Limit) -> Option<Limit> {
-    match limit {
-        Limit::Bucket(bucket) if bucket.burst() == bucket.capacity() => {
-            let one = bucket.time_of(1)?;
-            let denominator = u128::from(bucket.denominator());
-            let time = u128::from(one.ticks) * denominator + u128::from(one.part);
-            let ticks = u128::from(LEASE.as_micros()) * denominator;
-            let held = u64::try_from(ticks.div_ceil(time.max(1))).ok()?;
-            // In fractions: four times what the rate gives, and not what that is rounded up to.
-            let is_large = u128::from(bucket.capacity()) * time >= 4 * ticks;
-            let left = bucket.capacity().checked_sub(held).filter(|left| *left > 0)?;
-            if is_large { with_capacity(limit, left) } else { None }
-        }
-        Limit::FixedWindow(window) if window.denied() == Denied::Ignored => Some(*limit),
-        Limit::SlidingWindow(_) => Some(*limit),
-        _ => None,
-    }
-}
 
 /// What has become of the units that a node took ahead.
 ///
@@ -384,16 +364,19 @@ fn merge(ways: &[Way], others: Vec<Decision>, decisions: &mut Vec<Decision>) {
     }));
 }
 
-/// Whether a charge is of a limit whose units may be taken ahead.
-const fn is_leased(charge: &Charge<'_>) -> bool {
-    let is_leased = matches!(charge.terms.tier, Tier::Leased);
-    is_leased
-        && match charge.limit {
-            Limit::Bucket(bucket) => bucket.burst() == bucket.capacity(),
-            Limit::FixedWindow(window) => matches!(window.denied(), Denied::Ignored),
-            Limit::SlidingWindow(_) => true,
-            _ => false,
-        }
+/// Somebody fills a purse; whatever becomes of it, those who wait go on.
+struct Filling<'a> {
+    purses: &'a Purses,
+    print: u64,
+    failed: Option<StoreError>,
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        let failed = self.failed.take();
+        let waiting = self.purses.with(self.print, |slot| slot.filled(failed));
+        waiting.into_iter().flatten().for_each(Waker::wake);
+    }
 }
 
 impl<S: Store> Store for Lease<S> {
@@ -447,6 +430,20 @@ impl<S: Store> Store for Lease<S> {
         let (basis, others) = self.rest(now, charges, &mut ways, false).await?;
         merge(&ways, others, decisions);
         Ok(basis)
+    }
+
+    #[inline]
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        match (charge.op, is_leased(charge)) {
+            (Op::Take(cost @ 1..), true) => {
+                self.purses.with(self.purses.print(charge.key), |slot| {
+                    let purse = &mut slot.purse;
+                    if purse.is_of(charge.limit) { purse.answer(now, cost) } else { None }
+                })?
+            }
+            (_, true) => None,
+            (_, false) => self.store.at_hand(now, charge),
+        }
     }
 
     async fn explain(

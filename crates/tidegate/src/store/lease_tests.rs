@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
-use crate::store::Terms;
 use crate::store::memory::MemoryStore;
+use crate::store::{Terms, Tier};
 
 const START: Timestamp = Timestamp::from_secs(1_000_000_000);
 

@@ -186,6 +186,10 @@ impl<S: Store> Store for Local<S> {
         Ok(basis)
     }
 
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        if is_here(charge) { None } else { self.store.at_hand(now, charge) }
+    }
+
     async fn explain(
         &self,
         now: Timestamp,

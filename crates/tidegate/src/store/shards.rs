@@ -385,6 +385,11 @@ impl<S: Store> Store for Shards<S> {
         Ok(basis)
     }
 
+    #[inline]
+    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        if is_whole(slice::from_ref(charge)) { self.store.at_hand(now, charge) } else { None }
+    }
+
     async fn explain(
         &self,
         now: Timestamp,

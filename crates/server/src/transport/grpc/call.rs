@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -25,8 +25,8 @@ pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Answers a call: at once if it has come as a whole and nothing keeps its answer waiting. Or else here
-/// is what will.
+/// Answers a call: at once if it has come as a whole and nothing keeps its answer waiting, as in memory or
+/// from units that were taken ahead. Or else here is what will.
 pub(super) fn begin(
     visit: &Arc<Visit>,
     (request, respond): Call,
@@ -34,19 +34,45 @@ pub(super) fn begin(
 ) -> Option<BoxFuture<'static, ()>> {
     let (head, body) = request.into_parts();
     let mut messages = Messages::new(body);
-    let is_plain = head.uri.path() == SHOULD_RATE_LIMIT && visit.gate.is_local();
-    if is_plain
-        && status::not_grpc(&head).is_none()
-        && let Some(message) = messages.try_only(context)
-    {
-        let answer = at_once(answer(visit, &message));
-        let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
-        // Whoever has gone need not be told.
-        let _ = send_one(respond, answer);
-        return None;
+    let is_plain = head.uri.path() == SHOULD_RATE_LIMIT && status::not_grpc(&head).is_none();
+    let message = if is_plain { messages.try_only(context) } else { None };
+    let mut call = match message {
+        Some(message) if visit.gate.is_local() => {
+            let answer = at_once(answer(visit, &message));
+            let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
+            // Whoever has gone need not be told.
+            let _ = send_one(respond, answer);
+            return None;
+        }
+        Some(message) => {
+            let deadline = deadline(&head.headers).unwrap_or(Duration::MAX);
+            attend_to(Arc::clone(visit), message, deadline, respond).boxed()
+        }
+        None => {
+            let request = Request::from_parts(head, messages);
+            attend(Arc::clone(visit), request, respond).boxed()
+        }
+    };
+    match call.as_mut().poll(context) {
+        Poll::Ready(()) => None,
+        Poll::Pending => Some(call),
     }
-    let request = Request::from_parts(head, messages);
-    Some(attend(Arc::clone(visit), request, respond).boxed())
+}
+
+/// Answers a message that has come as a whole.
+async fn attend_to(
+    visit: Arc<Visit>,
+    message: Bytes,
+    deadline: Duration,
+    mut respond: SendResponse<Bytes>,
+) {
+    let answer = tokio::select! {
+        biased;
+        answer = within(deadline, answer(&visit, &message)) => answer,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return,
+    };
+    // Whoever has gone need not be told.
+    let _ = send_one(respond, answer.unwrap_or_else(|| Err(Status::too_late())));
 }
 
 /// Answers in its own time, until the peer has lost interest.

@@ -4,8 +4,10 @@ use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
 use super::{DRIFT_PARTS, LEASE, PIECES, QUANTUM, TURN};
 
-/// Units that are here to be spent, and when to ask for more.
+/// Units that are here to be spent, and when to ask for more. In this order, so that what every request
+/// needs lies together.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Purse {
     limit: Limit,
     /// The most units that are asked for at once.
@@ -13,6 +15,11 @@ pub(super) struct Purse {
     units: u64,
     /// From then on they are void.
     ends: Timestamp,
+    demand: Demand,
+    /// What the store had left besides when it granted last, and when it would be as never used.
+    rest: u64,
+    idle_at: Timestamp,
+    pub(super) tally: Tally,
     /// The number of the last grant, so that what was spent of one is not given back to another; 0 if what
     /// it held is void.
     grant: u64,
@@ -24,23 +31,19 @@ pub(super) struct Purse {
     scarce: Option<u64>,
     /// When it would have had what it denied last.
     retry_at: Timestamp,
-    /// What it had left besides when it granted last, and when it would be as never used.
-    rest: u64,
-    idle_at: Timestamp,
-    demand: Demand,
-    pub(super) tally: Tally,
 }
 
 /// What became of units, in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub(super) struct Tally {
-    pub(super) granted: u64,
     pub(super) spent: u64,
+    /// Requests answered from here, be it that they were denied.
+    pub(super) answered: u64,
+    pub(super) granted: u64,
     pub(super) unspent: u64,
     pub(super) returned: u64,
     pub(super) expired: u64,
-    /// Requests answered from here, be it that they were denied.
-    pub(super) answered: u64,
 }
 
 impl Tally {
@@ -168,6 +171,17 @@ impl Purse {
         self.tally.returned += units;
         self.units = 0;
         units
+    }
+
+    /// Answers a request that has not waited, if nobody need be asked for that.
+    #[inline]
+    pub(super) fn answer(&mut self, now: Timestamp, cost: u64) -> Option<Decision> {
+        let is_here = self.units(now) >= cost;
+        if cost > self.most || !(is_here || now < self.dry_until) {
+            return None;
+        }
+        self.demand.note(now, cost);
+        Some(if is_here { self.spend(now, cost) } else { self.denial(now) })
     }
 
     /// A request asks for units. Whoever has waited once waits for nobody else.

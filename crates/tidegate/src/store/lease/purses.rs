@@ -21,18 +21,25 @@ const WAYS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Purses {
     secret: Secret,
-    sets: Box<[Mutex<Set>]>,
+    sets: Box<[Line]>,
 }
+
+/// A set, in a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(Mutex<Set>);
 
 #[derive(Debug, Default)]
 struct Set {
     slots: Vec<Slot>,
-    /// What became of the units of purses that are gone.
-    gone: Tally,
+    /// What became of the units of purses that are gone, if there are any.
+    gone: Option<Box<Tally>>,
 }
 
-/// A purse, whose it is, and who waits for it to be filled.
+/// A purse, whose it is, and who waits for it to be filled. In this order, so that what every request
+/// needs lies together.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Slot {
     print: u64,
     pub(super) purse: Purse,
@@ -103,7 +110,7 @@ impl Purses {
     }
 
     fn of_size(secret: Secret, sets: usize) -> Self {
-        Self { secret, sets: (0..sets).map(|_| Mutex::default()).collect() }
+        Self { secret, sets: (0..sets).map(|_| Line::default()).collect() }
     }
 
     #[inline]
@@ -112,7 +119,7 @@ impl Purses {
     }
 
     fn set(&self, print: u64) -> &Mutex<Set> {
-        &self.sets[print as usize & (self.sets.len() - 1)]
+        &self.sets[print as usize & (self.sets.len() - 1)].0
     }
 
     /// Does something with the purse of a key, if there is one.
@@ -144,7 +151,7 @@ impl Purses {
     /// Takes away what all of them hold.
     pub(super) fn void(&self) {
         for set in &self.sets {
-            let mut set = lock(set);
+            let mut set = lock(&set.0);
             for slot in &mut set.slots {
                 slot.purse.void();
             }
@@ -155,7 +162,7 @@ impl Purses {
     pub(super) fn empty(&self, now: Timestamp, most: usize) -> Vec<(Box<Owner>, u64)> {
         let mut emptied = Vec::new();
         for set in &self.sets {
-            let mut set = lock(set);
+            let mut set = lock(&set.0);
             for slot in &mut set.slots {
                 if emptied.len() == most {
                     return emptied;
@@ -179,29 +186,14 @@ impl Purses {
     pub(super) fn tally(&self, now: Timestamp) -> (Tally, u64) {
         let (mut tally, mut outstanding) = (Tally::default(), 0);
         for set in &self.sets {
-            let mut set = lock(set);
-            tally.add(&set.gone);
+            let mut set = lock(&set.0);
+            tally.add(set.gone.as_deref().unwrap_or(&Tally::default()));
             for slot in &mut set.slots {
                 outstanding += slot.purse.units(now);
                 tally.add(&slot.purse.tally);
             }
         }
         (tally, outstanding)
-    }
-}
-
-/// Somebody fills a purse; whatever becomes of it, those who wait go on.
-pub(super) struct Filling<'a> {
-    pub(super) purses: &'a Purses,
-    pub(super) print: u64,
-    pub(super) failed: Option<StoreError>,
-}
-
-impl Drop for Filling<'_> {
-    fn drop(&mut self) {
-        let failed = self.failed.take();
-        let waiting = self.purses.with(self.print, |slot| slot.filled(failed));
-        waiting.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
@@ -240,7 +232,7 @@ impl Set {
         };
         let mut old = std::mem::replace(&mut self.slots[way], slot);
         old.purse.void();
-        self.gone.add(&old.purse.tally);
+        self.gone.get_or_insert_default().add(&old.purse.tally);
         // Nobody fills it, so nobody has to wait.
         old.waiting.drain(..).for_each(Waker::wake);
         Some(way)

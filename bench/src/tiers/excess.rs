@@ -1,0 +1,103 @@
+//! Whether more was let in than a limit allows.
+//!
+//! A request was let in at some instant between being asked and being told. So only those count in an
+//! interval that were both asked and told within it: whoever is on the way across its ends may have been
+//! let in before or after.
+
+use ::tidegate::Timestamp;
+
+/// The most that any interval admitted above `rate + rate x time`, for a bucket that holds what its rate
+/// gives in a second; nought if none did.
+pub fn of(admitted: &[(Timestamp, Timestamp)], rate: u32) -> f64 {
+    let units = |at: Timestamp| at.as_micros() as f64 * f64::from(rate) / 1e6;
+    let mut starts: Vec<Timestamp> = admitted.iter().map(|(asked, _)| *asked).collect();
+    starts.sort_unstable();
+    let first = starts.first().map_or(0.0, |at| units(*at));
+    // For each start, what came since, and what the rate had given by then.
+    let mut since = Most::new(starts.iter().map(|at| units(*at) - first));
+    let mut told = admitted.to_vec();
+    told.sort_unstable_by_key(|(_, told)| *told);
+    let over = told.iter().map(|(asked, told)| {
+        since.add_up_to(starts.partition_point(|start| start <= asked));
+        since.most() - (units(*told) - first) - f64::from(rate)
+    });
+    over.fold(0.0, f64::max)
+}
+
+/// Values in a row of which the first so many grow by one, and the largest of all: a tree in which each
+/// node has the largest below it, and what all below it have grown by.
+struct Most {
+    leaves: usize,
+    largest: Vec<f64>,
+    grown: Vec<f64>,
+}
+
+impl Most {
+    fn new(values: impl ExactSizeIterator<Item = f64>) -> Self {
+        let leaves = values.len().next_power_of_two();
+        let mut largest = vec![f64::MIN; 2 * leaves];
+        for (place, value) in largest[leaves..].iter_mut().zip(values) {
+            *place = value;
+        }
+        for node in (1..leaves).rev() {
+            largest[node] = largest[2 * node].max(largest[2 * node + 1]);
+        }
+        Self { leaves, largest, grown: vec![0.0; 2 * leaves] }
+    }
+
+    fn most(&self) -> f64 {
+        self.largest[1]
+    }
+
+    /// Adds one to the first `count` values.
+    fn add_up_to(&mut self, count: usize) {
+        // From the first leaf that does not grow upwards: whatever is left of the way grows.
+        let mut node = self.leaves + count;
+        if count == self.leaves {
+            self.grow(1);
+            return;
+        }
+        while node > 1 {
+            if node % 2 == 1 {
+                self.grow(node - 1);
+            }
+            node /= 2;
+            self.largest[node] =
+                self.largest[2 * node].max(self.largest[2 * node + 1]) + self.grown[node];
+        }
+    }
+
+    fn grow(&mut self, node: usize) {
+        self.largest[node] += 1.0;
+        self.grown[node] += 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: u32 = 100;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::from_micros(1_000_000 + millis * 1_000)
+    }
+
+    #[test]
+    fn an_interval_admits_its_burst_and_what_the_rate_gives() {
+        let burst = vec![(at(0), at(0)); RATE as usize];
+        assert_eq!(of(&burst, RATE), 0.0);
+        assert_eq!(of(&[burst.clone(), vec![(at(10), at(10))]].concat(), RATE), 0.0);
+        assert_eq!(of(&[burst.clone(), vec![(at(10), at(10)); 3]].concat(), RATE), 2.0);
+        // A second later and without the first burst, as much again.
+        assert_eq!(of(&[burst, vec![(at(1_000), at(1_000)); 103]].concat(), RATE), 3.0);
+    }
+
+    #[test]
+    fn who_was_on_the_way_counts_in_no_shorter_interval() {
+        let waited = vec![(at(0), at(1_000)); 200];
+        assert_eq!(of(&waited, RATE), 0.0);
+        assert_eq!(of(&[waited, vec![(at(500), at(500)); 104]].concat(), RATE), 104.0);
+        assert_eq!(of(&[], RATE), 0.0);
+    }
+}
