@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use tidegate_core::{Limit, Timestamp};
 
+use super::TURN;
 use super::purse::{Purse, Tally};
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::store::StoreError;
@@ -34,6 +35,17 @@ struct Set {
     slots: Vec<Slot>,
     /// What became of the units of purses that are gone, if there are any.
     gone: Option<Box<Tally>>,
+    /// 16 bits of the print of each slot, so that none of another key is looked at.
+    tags: [u16; WAYS],
+    /// Who was asked for lately, and has no slot yet.
+    lately: [Visit; WAYS],
+}
+
+/// A key that was asked for: 16 bits of its print, and in which turn, counted round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Visit {
+    tag: u16,
+    turn: u16,
 }
 
 /// A purse, whose it is, and who waits for it to be filled. In this order, so that what every request
@@ -126,11 +138,12 @@ impl Purses {
     #[inline]
     pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut set = lock(self.set(print));
-        set.slots.iter_mut().find(|slot| slot.print == print).map(work)
+        let way = set.find(print)?;
+        set.slots.get_mut(way).map(work)
     }
 
-    /// Does something with the purse that a key has by these numbers; it gets one if there is room.
-    /// `None` if there is none, or somebody fills the one of other numbers.
+    /// Does something with the purse that a key has by these numbers; it gets one if it
+    /// was asked for lately and there is room. `None` if not, or somebody fills the one of other numbers.
     #[inline]
     pub(super) fn of<T>(
         &self,
@@ -140,8 +153,7 @@ impl Purses {
         work: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let mut set = lock(self.set(print));
-        let known = set.slots.iter().position(|slot| slot.print == print);
-        let way = match known {
+        let way = match set.find(print) {
             Some(way) if set.slots[way].purse.is_of(limit) => way,
             other => set.place(other, print, limit, now)?,
         };
@@ -198,7 +210,26 @@ impl Purses {
 }
 
 impl Set {
+    #[inline]
+    fn find(&self, print: u64) -> Option<usize> {
+        let mut tagged = self.slots.iter().zip(&self.tags);
+        tagged.position(|(slot, it)| *it == tag(print) && slot.print == print)
+    }
+
+    /// Whether a key was asked for in this turn or the one before already.
+    fn is_back(&mut self, print: u64, now: Timestamp) -> bool {
+        let turn = (now.as_micros() / TURN.as_micros()) as u16;
+        let is_it = |it: &Visit| it.tag == tag(print) && turn.wrapping_sub(it.turn) <= 1;
+        let is_back = self.lately.iter().any(is_it);
+        if !is_back {
+            self.lately.rotate_right(1);
+            self.lately[0] = Visit { tag: tag(print), turn };
+        }
+        is_back
+    }
+
     /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
+    /// None for one that was not asked for lately.
     fn place(
         &mut self,
         own: Option<usize>,
@@ -206,6 +237,10 @@ impl Set {
         limit: &Limit,
         now: Timestamp,
     ) -> Option<usize> {
+        // Whoever is asked for less often is decided in the store, with a purse or without.
+        if own.is_none() && !self.is_back(print, now) {
+            return None;
+        }
         let slot = Slot {
             print,
             purse: Purse::new(limit, now),
@@ -215,6 +250,7 @@ impl Set {
             failed: None,
         };
         if own.is_none() && self.slots.len() < WAYS {
+            self.tags[self.slots.len()] = tag(print);
             self.slots.push(slot);
             return Some(self.slots.len() - 1);
         }
@@ -230,6 +266,7 @@ impl Set {
                 free.into_iter().min_by_key(|way| self.slots[*way].purse.since())?
             }
         };
+        self.tags[way] = tag(print);
         let mut old = std::mem::replace(&mut self.slots[way], slot);
         old.purse.void();
         self.gone.get_or_insert_default().add(&old.purse.tally);
@@ -237,4 +274,10 @@ impl Set {
         old.waiting.drain(..).for_each(Waker::wake);
         Some(way)
     }
+}
+
+/// Never nought, which stands for nobody.
+#[inline(always)]
+const fn tag(print: u64) -> u16 {
+    (print >> 48) as u16 | 1
 }
