@@ -7,6 +7,7 @@
 mod chance;
 mod checker;
 mod circuit;
+mod evidence;
 mod executor;
 mod fault;
 mod lease_watch;
@@ -24,10 +25,11 @@ mod setup;
 mod sim_store;
 mod stack;
 
-pub use checker::Broken;
+pub use evidence::Broken;
 pub use fault::{Fault, UnknownFault};
 pub use report::{Trace, WorldReport};
 pub use run::{simulate, simulate_as_set_up};
+pub use runtime::Idle;
 pub use setup::{InvalidWorld, Stack, UnknownStack, WorldSetup};
 pub use sim_store::SimStore;
 pub use stack::{Guarded, Leased, NodeParts, NodeStack, answered_for, guarded, leased};

@@ -7,11 +7,10 @@ mod elsewhen;
 #[path = "planted/layer.rs"]
 mod layer;
 
-use std::future::pending;
 use std::io;
 
 use tidegate::store::OnStoreFailure;
-use tidegate::store::background::{Background, Runtime, Work};
+use tidegate::store::background::Background;
 use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::lease::Lease;
@@ -19,8 +18,8 @@ use tidegate::{Clock, ManualClock};
 use tidegate_core::{AlgorithmName, Rate, Span, Timestamp};
 use tidegate_sim::Seed;
 use tidegate_sim::world::{
-    Fault, NodeParts, NodeStack, SimStore, Stack, WorldSetup, answered_for, guarded, simulate,
-    simulate_as_set_up,
+    Fault, Idle, NodeParts, NodeStack, SimStore, Stack, WorldSetup, answered_for, guarded,
+    simulate, simulate_as_set_up,
 };
 
 use elsewhen::Elsewhen;
@@ -103,21 +102,6 @@ fn a_user_request_is_the_probe() {
         let layer = Layer::new(breaker, store, Wrong::AsksWhileAway);
         answered_for(setup, DenyCache::repeatable(layer), clock, &background)
     });
-}
-
-/// Does nothing.
-struct Idle;
-
-impl Runtime for Idle {
-    fn spawn(&self, _work: Work) {}
-
-    fn sleep(&self, _span: Span) -> Work {
-        Box::pin(pending())
-    }
-
-    fn chance(&self) -> u64 {
-        0
-    }
 }
 
 #[test]
@@ -283,7 +267,7 @@ fn a_lease_is_given_back_twice() {
 
 #[test]
 fn a_grant_is_presumed_when_no_answer_comes() {
-    found("grant presumed after a timeout", "", with_leases, |setup, parts| {
+    found("grant presumed after a timeout", "were granted", with_leases, |setup, parts| {
         let NodeParts { store, clock, background, .. } = parts;
         let store = below(store, &clock, &background, Wrong::Presumes);
         let leases = Lease::repeatable(store, clock.clone());

@@ -235,9 +235,13 @@ pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let admitted = outcome.admitted() / offered.max(1.0);
     vec![
         Figure::none("let in beyond capacity + rate × time, in any interval", outcome.excess()),
-        Figure::percent("let in, of rate × time or what is offered", admitted, 99.0)
-            .at_least()
-            .roughly(),
+        Figure::percent(
+            "let in, the first burst too, of rate × time or what is offered",
+            admitted,
+            99.0,
+        )
+        .at_least()
+        .roughly(),
         outcome.asking(5.0).when_idle(),
     ]
 }

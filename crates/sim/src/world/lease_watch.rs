@@ -115,8 +115,8 @@ impl LeaseWatch {
 
     /// A request was answered: how many units were spent on it, or what is wrong with the books.
     pub(crate) fn answered(&mut self, says: &LeaseStats) -> Result<u64, String> {
-        let LeaseStats { granted, spent, returned, expired, outstanding, .. } = *says;
-        if granted != spent + returned + expired + outstanding {
+        let LeaseStats { granted, spent, unspent, returned, expired, outstanding, .. } = *says;
+        if granted + unspent != spent + returned + expired + outstanding {
             return Err(format!("{says:?} does not add up"));
         }
         if granted + self.direct > self.charged {

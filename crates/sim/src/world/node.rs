@@ -10,7 +10,7 @@ use tidegate::{Clock, ManualClock};
 use tidegate_core::Timestamp;
 
 use super::chance::Chance;
-use super::checker::When;
+use super::evidence::When;
 use super::network::Network;
 use super::runtime::{NodeRuntime, Spawned};
 use super::server::DriftingClock;

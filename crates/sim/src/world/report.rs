@@ -3,7 +3,7 @@
 use tidegate::store::{Basis, StoreError};
 use tidegate_core::AlgorithmName;
 
-use super::checker::{Broken, Verdict};
+use super::evidence::{Broken, Verdict};
 use super::fault::Fault;
 use super::network::Event;
 use super::setup::WorldSetup;

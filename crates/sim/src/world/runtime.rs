@@ -2,7 +2,7 @@
 //! as it lives.
 
 use std::fmt;
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::sync::{Arc, Mutex};
 
 use tidegate::store::background::{Runtime, Work};
@@ -11,6 +11,22 @@ use tidegate_core::Span;
 use super::chance::Chance;
 use super::executor::lock;
 use super::network::Network;
+
+/// A runtime that does nothing: what becomes of layers whose work is never done?
+#[derive(Clone, Copy, Debug)]
+pub struct Idle;
+
+impl Runtime for Idle {
+    fn spawn(&self, _work: Work) {}
+
+    fn sleep(&self, _span: Span) -> Work {
+        Box::pin(pending())
+    }
+
+    fn chance(&self) -> u64 {
+        0
+    }
+}
 
 /// Work that somebody has asked for and nobody has begun.
 #[derive(Default)]

@@ -29,6 +29,7 @@
 //! [`MAX_PURSES`] keys; what finds no room is decided in the store. A key takes up room only when it is asked for
 //! a second time within about a turn, so that keys of little demand cost little and drive out nobody.
 
+mod leasable;
 mod purse;
 mod purses;
 
@@ -36,16 +37,16 @@ use std::future::poll_fn;
 use std::slice;
 use std::task::{Poll, Waker};
 
-use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
+use self::leasable::is_leased;
 use self::purse::{Grant, Order, Step};
 use self::purses::{Owner, Purses};
-use super::{Basis, Charge, Store, StoreError, Tier};
+use super::{Basis, Charge, Store, StoreError};
 use crate::clock::Clock;
-use crate::scaling::with_capacity;
 use crate::sync::{AtomicU64, Ordering};
 
+pub use self::leasable::leased;
 pub use self::purses::MAX_PURSES;
 
 /// How long a grant of a bucket may be spent.
@@ -60,27 +61,6 @@ pub const PIECES: u64 = 16;
 const DRIFT_PARTS: u64 = 1_000;
 /// Keys that are given back at once.
 const AT_ONCE: usize = 64;
-
-/// What a limit of `tier: leased` is at the store: a bucket gives up what nodes may hold unspent. `None` if
-/// it cannot be leased, or its burst is less than four times what the rate gives in a lease time.
-pub fn leased(limit: &Limit) -> Option<Limit> {
-    match limit {
-        Limit::Bucket(bucket) if bucket.burst() == bucket.capacity() => {
-            let one = bucket.time_of(1)?;
-            let denominator = u128::from(bucket.denominator());
-            let time = u128::from(one.ticks) * denominator + u128::from(one.part);
-            let ticks = u128::from(LEASE.as_micros()) * denominator;
-            let held = u64::try_from(ticks.div_ceil(time.max(1))).ok()?;
-            // In fractions: four times what the rate gives, and not what that is rounded up to.
-            let is_large = u128::from(bucket.capacity()) * time >= 4 * ticks;
-            let left = bucket.capacity().checked_sub(held).filter(|left| *left > 0)?;
-            if is_large { with_capacity(limit, left) } else { None }
-        }
-        Limit::FixedWindow(window) if window.denied() == Denied::Ignored => Some(*limit),
-        Limit::SlidingWindow(_) => Some(*limit),
-        _ => None,
-    }
-}
 
 /// What has become of the units that a node took ahead.
 ///
@@ -326,10 +306,6 @@ impl<S: Store> Lease<S> {
     ) -> Result<Vec<Way>, StoreError> {
         let (mut ways, mut now) = (Vec::with_capacity(charges.len()), now);
         for charge in charges {
-            if !ways.is_empty() {
-                // The ones before may have waited for the store: what has ended meanwhile is not spent.
-                now = self.clock.now().max(now);
-            }
             match self.way(now, charge).await {
                 Ok(way) => ways.push(way),
                 Err(error) => {
@@ -340,6 +316,8 @@ impl<S: Store> Lease<S> {
             if together && ways.last().is_some_and(Way::is_denied) {
                 break;
             }
+            // It may have waited for the store: what has ended meanwhile is not spent on the next.
+            now = self.clock.now().max(now);
         }
         Ok(ways)
     }
@@ -385,18 +363,6 @@ fn merge(ways: &[Way], others: Vec<Decision>, decisions: &mut Vec<Decision>) {
         Way::Spent(decision, _) | Way::Said(decision) => Some(*decision),
         Way::There => others.next(),
     }));
-}
-
-/// Whether a charge is of a limit whose units may be taken ahead.
-const fn is_leased(charge: &Charge<'_>) -> bool {
-    let is_leased = matches!(charge.terms.tier, Tier::Leased);
-    is_leased
-        && match charge.limit {
-            Limit::Bucket(bucket) => bucket.burst() == bucket.capacity(),
-            Limit::FixedWindow(window) => matches!(window.denied(), Denied::Ignored),
-            Limit::SlidingWindow(_) => true,
-            _ => false,
-        }
 }
 
 /// Somebody fills a purse; whatever becomes of it, those who wait go on.

@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
-use crate::store::Terms;
 use crate::store::memory::MemoryStore;
+use crate::store::{Terms, Tier};
 
 const START: Timestamp = Timestamp::from_secs(1_000_000_000);
 
@@ -417,6 +417,40 @@ async fn one_asks_and_the_others_wait_for_it() {
     tokio::task::yield_now().await;
     fleet.store.0.turnstile.add_permits(2);
     assert!(second.await.unwrap().unwrap().is_allowed());
+    assert!(conserves(&fleet.stats()));
+}
+
+/// Of two charges the first waits for the store; what is held for the second ends meanwhile.
+#[test]
+fn what_ended_while_another_charge_waited_is_not_spent() {
+    let fleet = Fleet::new(1, &per_second(1_000));
+    for _ in 0..60 {
+        for text in [&b"shark"[..], b"whale"] {
+            fleet.decide(0, &fleet.charge(text, Op::Take(1)));
+        }
+        fleet.pass(Span::from_millis(1));
+    }
+    // One has to ask before long, while the other still holds units.
+    let (mut context, turnstile) = (Context::from_waker(Waker::noop()), &fleet.store.0.turnstile);
+    let permits = turnstile.available_permits();
+    let both = [b"shark", b"whale"].map(|text| fleet.charge(text, Op::Take(1)));
+    loop {
+        turnstile.forget_permits(permits);
+        let (mut decisions, before) = (Vec::new(), fleet.store.calls());
+        let deciding = fleet.nodes[0].decide(fleet.clock.now(), &both, &mut decisions);
+        let mut deciding = pin!(deciding);
+        let is_pending = deciding.as_mut().poll(&mut context).is_pending();
+        turnstile.add_permits(permits);
+        if is_pending {
+            assert!(fleet.stats().outstanding > 0, "of the other");
+            fleet.pass(LEASE);
+            assert!(deciding.poll(&mut context).is_ready());
+            // Units for each, and the first once more, whose units have come too late.
+            assert_eq!(fleet.store.calls() - before, 3);
+            break;
+        }
+        fleet.decide(0, &both[0]);
+    }
     assert!(conserves(&fleet.stats()));
 }
 

@@ -1,0 +1,129 @@
+//! Judges answers.
+
+use tidegate::store::{Basis, OnStoreFailure};
+use tidegate_core::Op;
+
+use super::{Checker, MOST_CALLS, Request};
+use crate::world::evidence::{Question, Verdict, When};
+use crate::world::ledger::{Entry, Fate};
+use crate::world::network::DEADLINE;
+use crate::world::setup::Stack;
+
+impl Checker {
+    /// A request is answered. Nodes that stood still may be late.
+    pub(crate) fn answered(
+        &mut self,
+        when: When,
+        request: usize,
+        verdict: &Verdict,
+        may_be_late: bool,
+    ) {
+        let Some(it) = self.requests.get_mut(request) else { return };
+        let (question, asked, is_charged) = (it.question, it.asked, it.is_charged);
+        let is_on_store = verdict.basis == Ok(Basis::Store);
+        let (key, now, cost) = (question.key, when.now, question.cost());
+        let leases = &mut self.nodes[question.node].leases;
+        let spent = leases.answered(&verdict.leases);
+        let is_spent = spent == Ok(cost) && cost > 0;
+        it.fate = match verdict.is_allowed && is_on_store && !is_spent {
+            true => Fate::Admitted,
+            false => Fate::Out,
+        };
+        if it.fate == Fate::Admitted && matches!(question.op, Op::Take(_)) {
+            leases.let_in(key, request, cost);
+        }
+        if let Err(what) = spent {
+            self.blame(now, || format!("on node {}: {what}", question.node));
+        }
+        let calls = if self.stack == Stack::Leased { MOST_CALLS } else { 1 };
+        if now > asked + calls * DEADLINE && !may_be_late {
+            self.blame(now, || format!("request {request} waited {} us", now - asked));
+        }
+        if !is_on_store && asked >= self.calm_from {
+            let basis = &verdict.basis;
+            self.blame(now, || format!("request {request} was answered by {basis:?} in calm"));
+        }
+        match &verdict.basis {
+            Ok(Basis::Store) if verdict.is_allowed && is_spent => {
+                let (at, revision) = (when.at_store, question.revision);
+                self.ledgers[key].note(Entry::Spent { request, units: cost, at, revision });
+                let (node, term) = (question.node, self.term(when, revision));
+                if !self.nodes[node].leases.spend(key, cost, term) {
+                    self.blame(now, || {
+                        format!("node {node} spent {cost} of key {key} that had ended")
+                    });
+                }
+            }
+            Ok(Basis::Store) if verdict.is_allowed => {
+                if !is_charged && matches!(question.op, Op::Take(_)) {
+                    self.blame(now, || {
+                        format!("request {request} on key {key} was let in for nothing")
+                    });
+                }
+            }
+            Ok(Basis::Store) => self.denied(when, request),
+            Ok(Basis::Fallback(mode)) => self.fell_back(when, request, *mode, verdict.is_allowed),
+            Err(error) if self.stack != Stack::Bare => {
+                self.blame(now, || format!("request {request} for {cost} was told: {error}"));
+            }
+            Err(_) => {}
+        }
+        self.settle(now, key);
+    }
+
+    /// A request was denied on the store's word, which it may have given earlier.
+    fn denied(&mut self, when: When, request: usize) {
+        let Request { question, is_denied, .. } = &self.requests[request];
+        let Question { key, revision, .. } = *question;
+        let (ledger, cost) = (&self.ledgers[key], question.cost());
+        let is_free = ledger.must_admit(&self.tables.store[revision], when.at_store, cost);
+        let leases = &mut self.nodes[question.node].leases;
+        let is_dry = self.stack == Stack::Leased && leases.is_dry(when.now, key);
+        if !is_free {
+            leases.ran_dry(when.now, key);
+        }
+        let may_be_stale =
+            is_dry || ledger.freed_at.is_some_and(|at| when.now < at + self.staleness);
+        if *is_denied || may_be_stale {
+            return;
+        }
+        if is_free {
+            self.blame(when.now, || {
+                format!("key {key} was denied {cost} that were free, without asking")
+            });
+        }
+    }
+
+    /// A request was answered without the store.
+    fn fell_back(&mut self, when: When, request: usize, mode: OnStoreFailure, is_allowed: bool) {
+        let question = self.requests[request].question;
+        let Question { node, key, revision, .. } = question;
+        let (place, cost, at) = ((key, revision), question.cost(), when.supposed);
+        if mode != self.mode {
+            let expected = self.mode;
+            self.blame(when.now, || {
+                format!("request {request} was answered by {mode:?} instead of {expected:?}")
+            });
+        }
+        let owing = &mut self.nodes[node].owing;
+        if let Op::Return(units) = question.op {
+            return owing.returned(&self.tables, place, at, units);
+        }
+        let admitted = is_allowed.then_some(cost);
+        let fits = match mode {
+            OnStoreFailure::Local => owing.shared(&self.tables, place, at, admitted),
+            OnStoreFailure::Allow => true,
+            OnStoreFailure::Deny => !is_allowed,
+        };
+        if is_allowed {
+            owing.let_in(&self.tables, place, at, cost);
+        }
+        if !fits {
+            self.blame(when.now, || {
+                format!(
+                    "request {request} took {cost} of key {key} above what node {node} may let in"
+                )
+            });
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Which limits can be leased, and what is left of them at the store.
+
+use tidegate_core::Limit;
+use tidegate_core::algorithm::fixed_window::Denied;
+
+use super::LEASE;
+use crate::scaling::with_capacity;
+use crate::store::{Charge, Tier};
+
+/// What a limit of `tier: leased` is at the store: a bucket gives up what nodes may hold unspent. `None` if
+/// it cannot be leased, or its burst is less than four times what the rate gives in a lease time.
+pub fn leased(limit: &Limit) -> Option<Limit> {
+    match limit {
+        Limit::Bucket(bucket) if bucket.burst() == bucket.capacity() => {
+            let one = bucket.time_of(1)?;
+            let denominator = u128::from(bucket.denominator());
+            let time = u128::from(one.ticks) * denominator + u128::from(one.part);
+            let ticks = u128::from(LEASE.as_micros()) * denominator;
+            let held = u64::try_from(ticks.div_ceil(time.max(1))).ok()?;
+            // In fractions: four times what the rate gives, and not what that is rounded up to.
+            let is_large = u128::from(bucket.capacity()) * time >= 4 * ticks;
+            let left = bucket.capacity().checked_sub(held).filter(|left| *left > 0)?;
+            if is_large { with_capacity(limit, left) } else { None }
+        }
+        Limit::FixedWindow(window) if window.denied() == Denied::Ignored => Some(*limit),
+        Limit::SlidingWindow(_) => Some(*limit),
+        _ => None,
+    }
+}
+
+/// Whether a charge is of a limit whose units may be taken ahead.
+pub(super) const fn is_leased(charge: &Charge<'_>) -> bool {
+    let is_leased = matches!(charge.terms.tier, Tier::Leased);
+    is_leased
+        && match charge.limit {
+            Limit::Bucket(bucket) => bucket.burst() == bucket.capacity(),
+            Limit::FixedWindow(window) => matches!(window.denied(), Denied::Ignored),
+            Limit::SlidingWindow(_) => true,
+            _ => false,
+        }
+}
