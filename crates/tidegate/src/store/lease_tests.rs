@@ -540,16 +540,19 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
 }
 
 #[test]
-fn a_key_takes_up_room_only_when_it_is_asked_for_again() {
+fn a_key_takes_up_room_only_while_it_is_in_demand() {
     let (purses, limit) = (Purses::repeatable(), per_second(1_000));
     // All in one set.
     let gets_one = |key: u64, millis: u64| {
         let now = START + Span::from_millis(millis);
         purses.of(key << 49, &limit, now, |_| ()).is_some()
     };
-    assert!((1..=4).all(|key| !gets_one(key, 0)), "once is not often");
-    assert!((1..=4).all(|key| gets_one(key, 50)), "there is room");
-    assert!(!gets_one(5, 0) && !gets_one(5, 100), "not twice within a turn");
-    assert!(gets_one(5, 110), "twice");
-    assert!((2..=5).all(|key| gets_one(key, 120)), "the oldest is gone");
+    for key in 1..=4 {
+        assert!(!gets_one(key, 0) && !gets_one(key, 20) && gets_one(key, 40 + key), "{key}");
+    }
+    assert!(!gets_one(5, 0) && !gets_one(5, 100) && !gets_one(5, 120), "three times, but not soon");
+    assert!(gets_one(5, 149), "three times within two turns");
+    assert!(!gets_one(1, 150), "who was there longest has made room");
+    assert!((2..=5).all(|key| gets_one(key, 160)), "and nobody else");
+    assert!(!gets_one(5, 400), "nobody has asked for long");
 }

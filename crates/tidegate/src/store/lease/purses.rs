@@ -17,6 +17,8 @@ const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 3;
 const WAYS: usize = 4;
+/// A key that is asked for so many times within two turns gets a purse.
+const OFTEN: u8 = 3;
 
 /// A purse for each key that is asked for, four to a set that the hash of the key chooses.
 #[derive(Debug)]
@@ -41,11 +43,13 @@ struct Set {
     lately: [Visit; WAYS],
 }
 
-/// A key that was asked for: 16 bits of its print, and in which turn, counted round.
+/// A key that was asked for: 16 bits of its print, in which turn the first time, counted round, and how
+/// often since.
 #[derive(Clone, Copy, Debug, Default)]
 struct Visit {
     tag: u16,
-    turn: u16,
+    turn: u8,
+    times: u8,
 }
 
 /// A purse, whose it is, and who waits for it to be filled. In this order, so that what every request
@@ -143,7 +147,7 @@ impl Purses {
     }
 
     /// Does something with the purse that a key has by these numbers; it gets one if it
-    /// was asked for lately and there is room. `None` if not, or somebody fills the one of other numbers.
+    /// is in demand and there is room, and loses it when it no longer is. `None` if not, or somebody fills the one of other numbers.
     #[inline]
     pub(super) fn of<T>(
         &self,
@@ -153,7 +157,12 @@ impl Purses {
         work: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let mut set = lock(self.set(print));
-        let way = match set.find(print) {
+        let mut known = set.find(print);
+        if let Some(way) = known.filter(|way| set.slots[*way].purse.is_idle(now)) {
+            set.remove(way);
+            known = None;
+        }
+        let way = match known {
             Some(way) if set.slots[way].purse.is_of(limit) => way,
             other => set.place(other, print, limit, now)?,
         };
@@ -216,20 +225,35 @@ impl Set {
         tagged.position(|(slot, it)| *it == tag(print) && slot.print == print)
     }
 
-    /// Whether a key was asked for in this turn or the one before already.
-    fn is_back(&mut self, print: u64, now: Timestamp) -> bool {
-        let turn = (now.as_micros() / TURN.as_micros()) as u16;
-        let is_it = |it: &Visit| it.tag == tag(print) && turn.wrapping_sub(it.turn) <= 1;
-        let is_back = self.lately.iter().any(is_it);
-        if !is_back {
-            self.lately.rotate_right(1);
-            self.lately[0] = Visit { tag: tag(print), turn };
+    /// Whether a key that has no slot is asked for [`OFTEN`] within two turns.
+    fn is_in_demand(&mut self, print: u64, now: Timestamp) -> bool {
+        let turn = (now.as_micros() / TURN.as_micros()) as u8;
+        let is_it = |it: &&mut Visit| it.tag == tag(print) && turn.wrapping_sub(it.turn) <= 1;
+        if let Some(visit) = self.lately.iter_mut().find(is_it) {
+            visit.times = visit.times.saturating_add(1);
+            return visit.times >= OFTEN;
         }
-        is_back
+        self.lately.rotate_right(1);
+        self.lately[0] = Visit { tag: tag(print), turn, times: 1 };
+        false
+    }
+
+    /// Takes a purse away, whose units are void.
+    fn remove(&mut self, way: usize) {
+        let old = self.slots.swap_remove(way);
+        self.tags[way] = self.tags[self.slots.len()];
+        self.bury(old);
+    }
+
+    fn bury(&mut self, mut old: Slot) {
+        old.purse.void();
+        self.gone.get_or_insert_default().add(&old.purse.tally);
+        // Nobody fills it, so nobody has to wait.
+        old.waiting.drain(..).for_each(Waker::wake);
     }
 
     /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
-    /// None for one that was not asked for lately.
+    /// None for one that is not in demand.
     fn place(
         &mut self,
         own: Option<usize>,
@@ -238,7 +262,7 @@ impl Set {
         now: Timestamp,
     ) -> Option<usize> {
         // Whoever is asked for less often is decided in the store, with a purse or without.
-        if own.is_none() && !self.is_back(print, now) {
+        if own.is_none() && !self.is_in_demand(print, now) {
             return None;
         }
         let slot = Slot {
@@ -267,11 +291,8 @@ impl Set {
             }
         };
         self.tags[way] = tag(print);
-        let mut old = std::mem::replace(&mut self.slots[way], slot);
-        old.purse.void();
-        self.gone.get_or_insert_default().add(&old.purse.tally);
-        // Nobody fills it, so nobody has to wait.
-        old.waiting.drain(..).for_each(Waker::wake);
+        let old = std::mem::replace(&mut self.slots[way], slot);
+        self.bury(old);
         Some(way)
     }
 }
