@@ -11,7 +11,7 @@ use tidegate_tests::servers::{RedisServer, wait_until};
 use tokio::task;
 
 /// Long enough for a machine that builds at the same time.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const HOUR: i64 = 3_600;
 
 /// Whether so many units are taken from each of these limits.
