@@ -18,14 +18,15 @@ pub fn of(admitted: &[(Timestamp, Timestamp)], rate: u32) -> f64 {
     let mut told = admitted.to_vec();
     told.sort_unstable_by_key(|(_, told)| *told);
     let over = told.iter().map(|(asked, told)| {
-        since.add_up_to(starts.partition_point(|start| start <= asked));
-        since.most() - (units(*told) - first) - f64::from(rate)
+        since.grow(starts.partition_point(|start| start <= asked));
+        let most = since.most(starts.partition_point(|start| start <= told));
+        most - (units(*told) - first) - f64::from(rate)
     });
     over.fold(0.0, f64::max)
 }
 
-/// Values in a row of which the first so many grow by one, and the largest of all: a tree in which each
-/// node has the largest below it, and what all below it have grown by.
+/// Values in a row of which the first so many grow by one, and the largest of the first so many: a tree
+/// in which each node has the largest below it, and what all below it have grown by.
 struct Most {
     leaves: usize,
     largest: Vec<f64>,
@@ -45,29 +46,40 @@ impl Most {
         Self { leaves, largest, grown: vec![0.0; 2 * leaves] }
     }
 
-    fn most(&self) -> f64 {
-        self.largest[1]
-    }
-
-    /// Adds one to the first `count` values.
-    fn add_up_to(&mut self, count: usize) {
-        // From the first leaf that does not grow upwards: whatever is left of the way grows.
-        let mut node = self.leaves + count;
+    /// The largest of the first `count` values.
+    fn most(&self, count: usize) -> f64 {
+        // From the first leaf that does not count upwards: whatever is left of the way counts.
+        let (mut node, mut most) = (self.leaves + count, f64::MIN);
         if count == self.leaves {
-            self.grow(1);
-            return;
+            return self.largest[1];
         }
         while node > 1 {
             if node % 2 == 1 {
-                self.grow(node - 1);
+                most = most.max(self.largest[node - 1]);
             }
             node /= 2;
-            self.largest[node] =
-                self.largest[2 * node].max(self.largest[2 * node + 1]) + self.grown[node];
+            most += self.grown[node];
+        }
+        most
+    }
+
+    /// Adds one to the first `count` values.
+    fn grow(&mut self, count: usize) {
+        let mut node = self.leaves + count;
+        if count == self.leaves {
+            return self.grow_below(1);
+        }
+        while node > 1 {
+            if node % 2 == 1 {
+                self.grow_below(node - 1);
+            }
+            node /= 2;
+            let below = self.largest[2 * node].max(self.largest[2 * node + 1]);
+            self.largest[node] = below + self.grown[node];
         }
     }
 
-    fn grow(&mut self, node: usize) {
+    fn grow_below(&mut self, node: usize) {
         self.largest[node] += 1.0;
         self.grown[node] += 1.0;
     }

@@ -178,6 +178,9 @@ impl<S: Store> Bench<S> {
         let wanted = self.answer == Answer::Allow;
         // What was held before has ended by then, and is filled by what was asked for in between.
         self.time.advance(LEASE);
+        // Who is asked for less than three times is not leased.
+        self.ask_all(1).await?;
+        self.ask_all(1).await?;
         self.ask_all(if wanted { 2 * self.held } else { 1 }).await?;
         if wanted {
             self.time.advance(LEASE);

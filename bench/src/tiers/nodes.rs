@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ::tidegate::store::lease::leased;
 use ::tidegate::store::{Charge, Store, Terms, Tier};
-use ::tidegate::{Clock, Decision, Limit, Op, Rate, Timestamp};
+use ::tidegate::{Clock, Decision, Limit, Op, Rate, Span, Timestamp};
 use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};
 use tokio::task::LocalSet;
@@ -106,7 +106,9 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Row, Trou
         return Err(Trouble(error.clone()));
     }
     let seconds = length.as_secs_f64();
-    let admitted = log.admitted.iter().filter(|(asked, _)| *asked >= start).count() as f64;
+    let end = start + Span::from_micros(length.as_micros() as u64);
+    let admitted = log.admitted.iter().filter(|(_, told)| (start..end).contains(told));
+    let admitted = admitted.count() as f64;
     Ok(Row {
         cell,
         offered_per_s: offered / seconds,

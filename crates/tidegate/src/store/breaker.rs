@@ -16,7 +16,7 @@
 mod circuit;
 
 use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
@@ -51,8 +51,9 @@ struct Inner<S> {
 /// What is known of one endpoint.
 #[derive(Debug, Default)]
 struct Place {
-    /// Nothing is wrong there, so that nobody has to wait for the lock to learn it.
-    is_closed: AtomicBool,
+    /// What lets a request ask while nothing is wrong there, so that nobody has to wait for the lock to
+    /// learn it; 0 if something is.
+    closed: AtomicU64,
     circuit: Mutex<Circuit>,
 }
 
@@ -118,11 +119,22 @@ impl Place {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes note of whether the circuit is closed, for those who do not lock it.
+    fn note(&self, circuit: &Circuit) {
+        let closed = circuit.enter_closed().map_or(0, |ticket| ticket.number() + 1);
+        self.closed.store(closed, Ordering::Relaxed);
+    }
+
+    /// Lets any key ask, if everybody may.
+    fn enter_closed(&self) -> Option<Ticket> {
+        self.closed.load(Ordering::Relaxed).checked_sub(1).map(Ticket::of)
+    }
+
     /// Does something to the circuit, and takes note of whether it is closed.
     fn with<T>(&self, work: impl FnOnce(&mut Circuit) -> T) -> T {
         let mut circuit = self.lock();
         let value = work(&mut circuit);
-        self.is_closed.store(circuit.is_closed(), Ordering::Relaxed);
+        self.note(&circuit);
         value
     }
 }
@@ -143,7 +155,7 @@ impl<S: Store + 'static> Breaker<S> {
         let background = background.clone();
         let places = std::array::from_fn(|_| Place::default());
         for place in &places {
-            place.is_closed.store(true, Ordering::Relaxed);
+            place.note(&place.lock());
         }
         Self(Arc::new(Inner { store, clock, background, places }))
     }
@@ -173,7 +185,7 @@ impl<S: Store> Inner<S> {
     /// Whether a charge may be sent, without sending it.
     fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
         let place = self.place(self.store.endpoint(charge));
-        if place.is_closed.load(Ordering::Relaxed) {
+        if place.enter_closed().is_some() {
             return Ok(());
         }
         let entered = place.with(|circuit| circuit.enter(now, charge.key.number()));
@@ -185,10 +197,11 @@ impl<S: Store> Inner<S> {
         let mut entered = Entered::default();
         for charge in charges {
             let endpoint = self.store.endpoint(charge) % MAX_ENDPOINTS;
-            let ticket = self.place(endpoint).with(|circuit| match circuit.enter_closed() {
+            let place = self.place(endpoint);
+            let ticket = match place.enter_closed() {
                 Some(ticket) => Ok(ticket),
-                None => circuit.enter(now, charge.key.number()),
-            });
+                None => place.with(|circuit| circuit.enter(now, charge.key.number())),
+            };
             entered.add(endpoint, ticket.map_err(away)?);
         }
         Ok(entered)

@@ -26,7 +26,8 @@
 //! the store whatever their tier. Costs above what is taken ahead at once are, too.
 //!
 //! # Bound
-//! [`MAX_PURSES`] keys; what finds no room is decided in the store.
+//! [`MAX_PURSES`] keys; what finds no room is decided in the store. A key takes up room only while it is
+//! asked for some dozens of times a second, so that keys of little demand cost little and drive out nobody.
 
 mod leasable;
 mod purse;

@@ -520,3 +520,39 @@ fn units_that_are_held_need_no_store() {
     let answered = at_once(fleet.nodes[0].decide(fleet.clock.now(), &[charge], &mut decisions));
     assert_eq!((answered, decisions), (Err(StoreError::Timeout), vec![]));
 }
+
+#[test]
+fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
+    let (asked, looked) = (Fleet::new(1, &per_second(1_000)), Fleet::new(1, &per_second(1_000)));
+    for fleet in [&asked, &looked] {
+        fleet.warm();
+    }
+    let at_hand =
+        |text| looked.nodes[0].at_hand(looked.clock.now(), &looked.charge(text, Op::Take(1)));
+    let held = looked.stats().outstanding;
+    for _ in 0..held {
+        assert_eq!(at_hand(b"whale"), Some(asked.decide(0, &asked.charge(b"whale", Op::Take(1)))));
+    }
+    let before = (looked.stats(), looked.store.calls());
+    assert_eq!((at_hand(b"whale"), at_hand(b"minnow")), (None, None), "somebody has to be asked");
+    assert_eq!((looked.stats(), looked.store.calls()), before);
+    assert_eq!(looked.stats().spent, asked.stats().spent);
+}
+
+#[test]
+fn a_key_takes_up_room_only_while_it_is_in_demand() {
+    let (purses, limit) = (Purses::repeatable(), per_second(1_000));
+    // All in one set.
+    let gets_one = |key: u64, millis: u64| {
+        let now = START + Span::from_millis(millis);
+        purses.of(key << 49, &limit, now, |_| ()).is_some()
+    };
+    for key in 1..=4 {
+        assert!(!gets_one(key, 0) && !gets_one(key, 20) && gets_one(key, 40 + key), "{key}");
+    }
+    assert!(!gets_one(5, 0) && !gets_one(5, 100) && !gets_one(5, 120), "three times, but not soon");
+    assert!(gets_one(5, 149), "three times within two turns");
+    assert!(!gets_one(1, 150), "who was there longest has made room");
+    assert!((2..=5).all(|key| gets_one(key, 160)), "and nobody else");
+    assert!(!gets_one(5, 400), "nobody has asked for long");
+}

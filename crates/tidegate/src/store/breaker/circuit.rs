@@ -42,6 +42,16 @@ pub(super) enum Heard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
+impl Ticket {
+    pub(super) const fn of(number: u64) -> Self {
+        Self(number)
+    }
+
+    pub(super) const fn number(self) -> u64 {
+        self.0
+    }
+}
+
 /// Whether a server may be asked.
 #[derive(Debug)]
 pub(super) struct Circuit {

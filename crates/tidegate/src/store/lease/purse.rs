@@ -4,6 +4,9 @@ use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
 use super::{DRIFT_PARTS, LEASE, PIECES, QUANTUM, TURN};
 
+/// A key that was asked for at most so many units in so many turns is not in demand.
+const IDLE_TURNS: u64 = 4;
+
 /// Units that are here to be spent, and when to ask for more. In this order, so that what every request
 /// needs lies together.
 #[derive(Debug)]
@@ -144,6 +147,15 @@ impl Purse {
     /// Whether nobody is about to fill it, so that it may be another key's.
     pub(super) const fn is_free(&self) -> bool {
         !self.is_filling
+    }
+
+    /// Whether nothing is here, nobody is about to change that, and hardly anybody has asked for long.
+    pub(super) fn is_idle(&mut self, now: Timestamp) -> bool {
+        now.since(self.demand.since).as_micros() >= IDLE_TURNS * TURN.as_micros()
+            && self.demand.asked <= IDLE_TURNS
+            && !self.is_filling
+            && now >= self.dry_until
+            && self.units(now) == 0
     }
 
     /// Since when demand has been watched: an old purse is nobody's concern.

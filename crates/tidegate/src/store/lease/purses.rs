@@ -4,6 +4,7 @@ use std::task::Waker;
 
 use tidegate_core::{Limit, Timestamp};
 
+use super::TURN;
 use super::purse::{Purse, Tally};
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::store::StoreError;
@@ -16,6 +17,8 @@ const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 3;
 const WAYS: usize = 4;
+/// A key that is asked for so many times within two turns gets a purse.
+const OFTEN: u8 = 3;
 
 /// A purse for each key that is asked for, four to a set that the hash of the key chooses.
 #[derive(Debug)]
@@ -34,6 +37,19 @@ struct Set {
     slots: Vec<Slot>,
     /// What became of the units of purses that are gone, if there are any.
     gone: Option<Box<Tally>>,
+    /// 16 bits of the print of each slot, so that none of another key is looked at.
+    tags: [u16; WAYS],
+    /// Who was asked for lately, and has no slot yet.
+    lately: [Visit; WAYS],
+}
+
+/// A key that was asked for: 16 bits of its print, in which turn the first time, counted round, and how
+/// often since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Visit {
+    tag: u16,
+    turn: u8,
+    times: u8,
 }
 
 /// A purse, whose it is, and who waits for it to be filled. In this order, so that what every request
@@ -126,11 +142,13 @@ impl Purses {
     #[inline]
     pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let mut set = lock(self.set(print));
-        set.slots.iter_mut().find(|slot| slot.print == print).map(work)
+        let way = set.find(print)?;
+        set.slots.get_mut(way).map(work)
     }
 
-    /// Does something with the purse that a key has by these numbers; it gets one if there is room.
-    /// `None` if there is none, or somebody fills the one of other numbers.
+    /// Does something with the purse that a key has by these numbers; it gets one if it is in demand and
+    /// there is room, and loses it when it no longer is. `None` if it has none, or somebody fills the one
+    /// of other numbers.
     #[inline]
     pub(super) fn of<T>(
         &self,
@@ -140,7 +158,11 @@ impl Purses {
         work: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let mut set = lock(self.set(print));
-        let known = set.slots.iter().position(|slot| slot.print == print);
+        let mut known = set.find(print);
+        if let Some(way) = known.filter(|way| set.slots[*way].purse.is_idle(now)) {
+            set.remove(way);
+            known = None;
+        }
         let way = match known {
             Some(way) if set.slots[way].purse.is_of(limit) => way,
             other => set.place(other, print, limit, now)?,
@@ -198,7 +220,41 @@ impl Purses {
 }
 
 impl Set {
+    #[inline]
+    fn find(&self, print: u64) -> Option<usize> {
+        let mut tagged = self.slots.iter().zip(&self.tags);
+        tagged.position(|(slot, it)| *it == tag(print) && slot.print == print)
+    }
+
+    /// Whether a key that has no slot is asked for [`OFTEN`] within two turns.
+    fn is_in_demand(&mut self, print: u64, now: Timestamp) -> bool {
+        let turn = (now.as_micros() / TURN.as_micros()) as u8;
+        let is_it = |it: &&mut Visit| it.tag == tag(print) && turn.wrapping_sub(it.turn) <= 1;
+        if let Some(visit) = self.lately.iter_mut().find(is_it) {
+            visit.times = visit.times.saturating_add(1);
+            return visit.times >= OFTEN;
+        }
+        self.lately.rotate_right(1);
+        self.lately[0] = Visit { tag: tag(print), turn, times: 1 };
+        false
+    }
+
+    /// Takes a purse away, whose units are void.
+    fn remove(&mut self, way: usize) {
+        let old = self.slots.swap_remove(way);
+        self.tags[way] = self.tags[self.slots.len()];
+        self.bury(old);
+    }
+
+    fn bury(&mut self, mut old: Slot) {
+        old.purse.void();
+        self.gone.get_or_insert_default().add(&old.purse.tally);
+        // Nobody fills it, so nobody has to wait.
+        old.waiting.drain(..).for_each(Waker::wake);
+    }
+
     /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
+    /// None for one that is not in demand.
     fn place(
         &mut self,
         own: Option<usize>,
@@ -206,6 +262,10 @@ impl Set {
         limit: &Limit,
         now: Timestamp,
     ) -> Option<usize> {
+        // Whoever is asked for less often is decided in the store, with a purse or without.
+        if own.is_none() && !self.is_in_demand(print, now) {
+            return None;
+        }
         let slot = Slot {
             print,
             purse: Purse::new(limit, now),
@@ -215,6 +275,7 @@ impl Set {
             failed: None,
         };
         if own.is_none() && self.slots.len() < WAYS {
+            self.tags[self.slots.len()] = tag(print);
             self.slots.push(slot);
             return Some(self.slots.len() - 1);
         }
@@ -230,11 +291,15 @@ impl Set {
                 free.into_iter().min_by_key(|way| self.slots[*way].purse.since())?
             }
         };
-        let mut old = std::mem::replace(&mut self.slots[way], slot);
-        old.purse.void();
-        self.gone.get_or_insert_default().add(&old.purse.tally);
-        // Nobody fills it, so nobody has to wait.
-        old.waiting.drain(..).for_each(Waker::wake);
+        self.tags[way] = tag(print);
+        let old = std::mem::replace(&mut self.slots[way], slot);
+        self.bury(old);
         Some(way)
     }
+}
+
+/// Never nought, which stands for nobody.
+#[inline(always)]
+const fn tag(print: u64) -> u16 {
+    (print >> 48) as u16 | 1
 }
