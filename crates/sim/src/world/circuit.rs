@@ -28,7 +28,7 @@ pub(crate) struct CircuitWatch {
 enum State {
     Closed { in_a_row: u32 },
     Open,
-    Ramping { since: Timestamp },
+    Ramping { since: Timestamp, in_a_row: u32 },
 }
 
 impl Default for State {
@@ -45,7 +45,7 @@ impl CircuitWatch {
     }
 
     fn is_in_first_step(&self, now: Timestamp) -> bool {
-        matches!(self.state, State::Ramping { since } if now.since(since) < FIRST_STEP)
+        matches!(self.state, State::Ramping { since, .. } if now.since(since) < FIRST_STEP)
     }
 
     /// A request comes in for a key.
@@ -65,7 +65,7 @@ impl CircuitWatch {
         if self.state == State::Open && !is_probe {
             return Err("asked a store that was known to be away");
         }
-        if matches!(self.state, State::Ramping { since } if now.since(since) >= RAMP) {
+        if matches!(self.state, State::Ramping { since, .. } if now.since(since) >= RAMP) {
             self.change(State::default());
         }
         if self.is_in_first_step(now) {
@@ -84,23 +84,26 @@ impl CircuitWatch {
     ) -> Result<(), &'static str> {
         let all_at_once = self.asked.len() >= MANY && self.asked.is_subset(&self.sent);
         if is_probe {
-            self.change(if is_silent { State::Open } else { State::Ramping { since: now } });
+            self.change(if is_silent {
+                State::Open
+            } else {
+                State::Ramping { since: now, in_a_row: 0 }
+            });
             return Ok(());
         }
         if times != self.times {
             return Ok(());
         }
         match &mut self.state {
-            State::Closed { in_a_row } => {
+            // Of a ramp that is over nobody knows whether the node has noticed yet.
+            State::Ramping { since, .. } if now.since(*since) >= RAMP => {}
+            State::Closed { in_a_row } | State::Ramping { in_a_row, .. } => {
                 *in_a_row = if is_silent { *in_a_row + 1 } else { 0 };
                 if *in_a_row >= IN_A_ROW {
                     self.change(State::Open);
                 }
             }
-            State::Ramping { since } if is_silent && now.since(*since) < RAMP => {
-                self.change(State::Open);
-            }
-            State::Ramping { .. } | State::Open => {}
+            State::Open => {}
         }
         if all_at_once {
             Err("sent every key at once to a store that was just back")

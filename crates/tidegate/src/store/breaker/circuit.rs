@@ -3,11 +3,14 @@
 //! ```text
 //!            5 silences in a row, or half of 20 and more within a second
 //!   closed ───────────────────────────────────────────────────────────▶ open ◀──┐ silent probe
-//!     ▲                                                                │  └─────┘
-//!     │ 400 ms without a silence                                       │ a probe is answered
-//!     └──────────────────────── ramping ◀──────────────────────────────┘
-//!                                  └── one silence: open again
+//!     ▲                                                                │ ▲ └─────┘
+//!     │ 400 ms                                     a probe is answered │ │ the same silences
+//!     └──────────────────────── ramping ◀──────────────────────────────┘ │
+//!                                  └─────────────────────────────────────┘
 //! ```
+//!
+//! A ramp is not ended by a single silence: a server of which one answer in a thousand is late would be
+//! found gone in every ramp, and never be back.
 //!
 //! # Promise
 //! While it is open, nobody but the probe asks. While it is ramping, a key that may ask once may ask
@@ -64,19 +67,38 @@ pub(super) struct Circuit {
 /// As the picture above has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Closed {
-        in_a_row: u32,
-        /// Since when the following are counted.
-        since: Timestamp,
-        asked: u32,
-        silent: u32,
-    },
-    Open {
-        probe_at: Timestamp,
-    },
-    Ramping {
-        since: Timestamp,
-    },
+    Closed { tally: Tally },
+    Open { probe_at: Timestamp },
+    Ramping { since: Timestamp, tally: Tally },
+}
+
+/// What came of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tally {
+    in_a_row: u32,
+    /// Since when the following are counted.
+    since: Timestamp,
+    asked: u32,
+    silent: u32,
+}
+
+impl Tally {
+    const fn new(since: Timestamp) -> Self {
+        Self { in_a_row: 0, since, asked: 0, silent: 0 }
+    }
+
+    /// Takes note of one more; true if the server counts as gone by now.
+    fn add(&mut self, now: Timestamp, heard: Heard) -> bool {
+        if now.since(self.since) >= SECOND {
+            (self.since, self.asked, self.silent) = (now, 0, 0);
+        }
+        let is_silent = heard == Heard::Silence;
+        self.asked = self.asked.saturating_add(1);
+        self.silent = self.silent.saturating_add(u32::from(is_silent));
+        self.in_a_row = if is_silent { self.in_a_row.saturating_add(1) } else { 0 };
+        let is_half = self.asked >= ENOUGH && self.silent >= self.asked.div_ceil(2);
+        self.in_a_row >= IN_A_ROW || is_half
+    }
 }
 
 /// How a server is asked at the moment.
@@ -106,12 +128,9 @@ impl CircuitState {
 
 impl Default for Circuit {
     fn default() -> Self {
-        Self { state: closed(Timestamp::EPOCH), times: 0, trips: 0 }
+        let tally = Tally::new(Timestamp::EPOCH);
+        Self { state: State::Closed { tally }, times: 0, trips: 0 }
     }
-}
-
-const fn closed(since: Timestamp) -> State {
-    State::Closed { in_a_row: 0, since, asked: 0, silent: 0 }
 }
 
 impl Circuit {
@@ -125,14 +144,14 @@ impl Circuit {
         match self.state {
             State::Closed { .. } => {}
             State::Open { probe_at } => return Err(probe_at.since(now)),
-            State::Ramping { since } => {
+            State::Ramping { since, .. } => {
                 let quarter = quarter(key);
                 if quarter > now.since(since).as_micros() / STEP.as_micros() {
                     let turn = Span::from_micros(STEP.as_micros() * quarter);
                     return Err((since + turn).since(now));
                 }
                 if is_over(since, now) {
-                    self.change(closed(now));
+                    self.change(State::Closed { tally: Tally::new(now) });
                 }
             }
         }
@@ -151,18 +170,7 @@ impl Circuit {
             return false;
         }
         let opens = match &mut self.state {
-            State::Closed { in_a_row, since, asked, silent } => {
-                if now.since(*since) >= SECOND {
-                    (*since, *asked, *silent) = (now, 0, 0);
-                }
-                let is_silent = heard == Heard::Silence;
-                *asked = asked.saturating_add(1);
-                *silent = silent.saturating_add(u32::from(is_silent));
-                *in_a_row = if is_silent { in_a_row.saturating_add(1) } else { 0 };
-                let is_half = *asked >= ENOUGH && *silent >= asked.div_ceil(2);
-                *in_a_row >= IN_A_ROW || is_half
-            }
-            State::Ramping { .. } => heard == Heard::Silence,
+            State::Closed { tally } | State::Ramping { tally, .. } => tally.add(now, heard),
             State::Open { .. } => false,
         };
         if opens {
@@ -180,7 +188,7 @@ impl Circuit {
                 false
             }
             (State::Open { .. }, Heard::Answer) => {
-                self.change(State::Ramping { since: now });
+                self.change(State::Ramping { since: now, tally: Tally::new(now) });
                 true
             }
             _ => true,
@@ -201,7 +209,7 @@ impl Circuit {
         match self.state {
             State::Closed { .. } => CircuitState::Closed,
             State::Open { .. } => CircuitState::Open,
-            State::Ramping { since } if is_over(since, now) => CircuitState::Closed,
+            State::Ramping { since, .. } if is_over(since, now) => CircuitState::Closed,
             State::Ramping { .. } => CircuitState::Ramping,
         }
     }

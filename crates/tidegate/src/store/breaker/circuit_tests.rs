@@ -98,12 +98,27 @@ fn who_has_to_wait_is_told_how_long() {
 }
 
 #[test]
-fn a_silence_during_the_ramp_opens_it_again() {
+fn silences_during_the_ramp_open_it_again() {
     let mut circuit = opened(0);
     assert!(circuit.probed(at(1_000), Heard::Answer, PAUSE));
-    assert!(!ask(&mut circuit, 1_000, Heard::Answer));
+    for _ in 1..IN_A_ROW {
+        assert!(!ask(&mut circuit, 1_050, Heard::Silence));
+    }
     assert!(ask(&mut circuit, 1_050, Heard::Silence));
     assert_eq!((circuit.state(at(1_050)), circuit.trips()), (CircuitState::Open, 2));
+}
+
+/// Or one that is late at times would never be back.
+#[test]
+fn some_silences_during_the_ramp_do_not() {
+    let mut circuit = opened(0);
+    assert!(circuit.probed(at(1_000), Heard::Answer, PAUSE));
+    for millis in 1_000..1_400 {
+        let heard = if millis % 3 == 0 { Heard::Silence } else { Heard::Answer };
+        assert!(!ask(&mut circuit, millis, heard));
+    }
+    assert!(circuit.enter(at(1_400), u64::MAX).is_ok() && circuit.is_closed());
+    assert_eq!(circuit.trips(), 1);
 }
 
 /// F22: what times out late says nothing of what has happened since.
