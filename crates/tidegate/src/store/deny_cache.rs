@@ -70,19 +70,26 @@ pub struct DenyCache<S> {
     store: S,
     staleness: Span,
     secret: Secret,
-    sets: Box<[Set]>,
+    /// All that keys need that are not denied: close together, so that these hardly ever wait for memory.
+    fronts: Box<[Front]>,
+    denials: Box<[Mutex<Vec<Denial>>]>,
     hits: AtomicU64,
 }
 
-/// Four denials.
+/// What is known of a set without its lock.
 #[derive(Debug, Default)]
-#[repr(align(64))]
-struct Set {
-    /// 16 bits of the hash of each key in it, so that others pass by without the lock.
+struct Front {
+    /// 16 bits of the hash of each key in it, so that others pass by.
     tags: AtomicU64,
     /// How often units of some key in it were given back, before and after the store was asked to.
     epoch: AtomicU64,
-    denials: Mutex<Vec<Denial>>,
+}
+
+/// Four denials.
+#[derive(Clone, Copy)]
+struct Set<'a> {
+    front: &'a Front,
+    denials: &'a Mutex<Vec<Denial>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +108,7 @@ struct Denial {
 /// Where the denial of a key would be.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    set: &'a Set,
+    set: Set<'a>,
     print: u64,
     epoch: u64,
 }
@@ -127,16 +134,16 @@ impl Denial {
     }
 }
 
-impl Set {
+impl Set<'_> {
     #[inline(always)]
     fn may_hold(&self, print: u64) -> bool {
-        let tags = self.tags.load(Ordering::Acquire);
+        let tags = self.front.tags.load(Ordering::Acquire);
         tags != 0 && (0..WAYS).any(|way| (tags >> (16 * way)) as u16 == tag(print))
     }
 
     /// Changes the denials, and the tags with them.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Denial>) -> T) -> T {
-        let mut denials = lock(&self.denials);
+        let mut denials = lock(self.denials);
         let value = change(&mut denials);
         self.tag(&denials);
         value
@@ -145,13 +152,13 @@ impl Set {
     /// Lets others know whose denials these are.
     fn tag(&self, denials: &[Denial]) {
         let tags = denials.iter().fold(0, |tags, it| tags << 16 | u64::from(tag(it.print)));
-        self.tags.store(tags, Ordering::Release);
+        self.front.tags.store(tags, Ordering::Release);
     }
 
     /// Nothing that was decided before this is remembered after it.
     fn forget(&self, is_forgotten: impl Fn(&Denial) -> bool) {
         self.change(|denials| {
-            self.epoch.fetch_add(1, Ordering::AcqRel);
+            self.front.epoch.fetch_add(1, Ordering::AcqRel);
             denials.retain(|denial| !is_forgotten(denial));
         });
     }
@@ -179,8 +186,16 @@ impl<S: Store> DenyCache<S> {
     }
 
     fn with(store: S, secret: Secret, sets: usize) -> Self {
-        let sets = (0..sets).map(|_| Set::default()).collect();
-        Self { store, staleness: Self::REFUND_STALENESS, secret, sets, hits: AtomicU64::new(0) }
+        let (fronts, denials) =
+            (0..sets).map(|_| Default::default()).unzip::<_, _, Vec<_>, Vec<_>>();
+        Self {
+            store,
+            staleness: Self::REFUND_STALENESS,
+            secret,
+            fronts: fronts.into(),
+            denials: denials.into(),
+            hits: AtomicU64::new(0),
+        }
     }
 
     /// The same, repeating denials for at most so long where the limit does not say; nought for not at
@@ -202,7 +217,7 @@ impl<S: Store> DenyCache<S> {
 
     /// How many denials are remembered, those included that have ended and were not replaced yet.
     pub fn entries(&self) -> usize {
-        let tags = self.sets.iter().map(|set| set.tags.load(Ordering::Relaxed));
+        let tags = self.fronts.iter().map(|front| front.tags.load(Ordering::Relaxed));
         tags.map(|tags| (0..WAYS).filter(|way| (tags >> (16 * way)) as u16 != 0).count()).sum()
     }
 
@@ -219,14 +234,20 @@ impl<S: Store> DenyCache<S> {
         let may_be = matches!(charge.op, Op::Take(1..)) && !self.staleness(charge).is_zero();
         may_be.then(|| {
             let (set, print) = self.set(charge.key);
-            Place { set, print, epoch: set.epoch.load(Ordering::Acquire) }
+            Place { set, print, epoch: set.front.epoch.load(Ordering::Acquire) }
         })
     }
 
     #[inline(always)]
-    fn set(&self, key: Key<'_>) -> (&Set, u64) {
+    fn set(&self, key: Key<'_>) -> (Set<'_>, u64) {
         let print = self.secret.hash(key);
-        (&self.sets[print as usize & (self.sets.len() - 1)], print)
+        let number = print as usize & (self.fronts.len() - 1);
+        (Set { front: &self.fronts[number], denials: &self.denials[number] }, print)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = Set<'_>> {
+        let pairs = self.fronts.iter().zip(&self.denials);
+        pairs.map(|(front, denials)| Set { front, denials })
     }
 
     /// What a charge is told, if the store would deny it for certain.
@@ -238,7 +259,7 @@ impl<S: Store> DenyCache<S> {
     #[inline(never)]
     fn look(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
         let (Op::Take(cost), longest) = (charge.op, self.staleness(charge)) else { return None };
-        let mut denials = lock(&place.set.denials);
+        let mut denials = lock(place.set.denials);
         let way = denials.iter().position(|denial| denial.print == place.print)?;
         let denial = &mut denials[way];
         let is_new = denial.sent <= now && now.since(denial.sent) < longest;
@@ -266,7 +287,7 @@ impl<S: Store> DenyCache<S> {
         let Some(wait) = told.retry_after() else { return };
         let denial = Denial { print: place.print, limit, cost, left: sight, wait, sent };
         place.set.change(|denials| {
-            if place.set.epoch.load(Ordering::Acquire) != place.epoch {
+            if place.set.front.epoch.load(Ordering::Acquire) != place.epoch {
                 return;
             }
             let same = denials.iter().position(|known| known.print == denial.print);
@@ -443,7 +464,7 @@ impl<S: Store> Store for DenyCache<S> {
 
     fn limits_changed(&self) {
         self.store.limits_changed();
-        self.sets.iter().for_each(|set| set.forget(|_| true));
+        self.sets().for_each(|set| set.forget(|_| true));
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

@@ -545,7 +545,7 @@ fn a_key_takes_up_room_only_while_it_is_in_demand() {
     // All in one set.
     let gets_one = |key: u64, millis: u64| {
         let now = START + Span::from_millis(millis);
-        purses.of(key << 49, &limit, now, |_| ()).is_some()
+        purses.of(key << 56, &limit, now, |_| ()).is_some()
     };
     for key in 1..=4 {
         assert!(!gets_one(key, 0) && !gets_one(key, 20) && gets_one(key, 40 + key), "{key}");

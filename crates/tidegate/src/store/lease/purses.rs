@@ -8,7 +8,7 @@ use super::TURN;
 use super::purse::{Purse, Tally};
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::store::StoreError;
-use crate::sync::{Mutex, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The most keys that a node holds units of.
 pub const MAX_PURSES: usize = SETS * WAYS;
@@ -17,14 +17,27 @@ const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 3;
 const WAYS: usize = 4;
-/// A key that is asked for so many times within two turns gets a purse.
-const OFTEN: u8 = 3;
+/// A key that is asked for so many times within two turns gets a purse. No more than two bits can count.
+const OFTEN: u16 = 3;
 
-/// A purse for each key that is asked for, four to a set that the hash of the key chooses.
+/// A purse for each key that is in demand, four to a set that the hash of the key chooses.
 #[derive(Debug)]
 pub(super) struct Purses {
     secret: Secret,
+    /// All that keys without a purse need: close together, so that these hardly ever wait for memory.
+    fronts: Box<[Front]>,
     sets: Box<[Line]>,
+}
+
+/// What is known of a set without its lock.
+#[derive(Debug, Default)]
+struct Front {
+    /// 16 bits of the print of each slot. They change with the slots, under the lock: whoever knows of a
+    /// slot finds its tag.
+    tags: AtomicU64,
+    /// The last four keys that were asked for and have no slot. If two threads are here at once, one of
+    /// their visits may be lost.
+    lately: AtomicU64,
 }
 
 /// A set, in a cache line of its own.
@@ -37,20 +50,12 @@ struct Set {
     slots: Vec<Slot>,
     /// What became of the units of purses that are gone, if there are any.
     gone: Option<Box<Tally>>,
-    /// 16 bits of the print of each slot, so that none of another key is looked at.
-    tags: [u16; WAYS],
-    /// Who was asked for lately, and has no slot yet.
-    lately: [Visit; WAYS],
 }
 
-/// A key that was asked for: 16 bits of its print, in which turn the first time, counted round, and how
-/// often since.
-#[derive(Clone, Copy, Debug, Default)]
-struct Visit {
-    tag: u16,
-    turn: u8,
-    times: u8,
-}
+/// A key that was asked for, in 16 bits: 9 of its print, in which turn the first time, counted round in 5,
+/// and how often since. Of two keys that are taken for one, one gets a purse too early.
+#[derive(Clone, Copy, Debug)]
+struct Visit(u16);
 
 /// A purse, whose it is, and who waits for it to be filled. In this order, so that what every request
 /// needs lies together.
@@ -126,7 +131,8 @@ impl Purses {
     }
 
     fn of_size(secret: Secret, sets: usize) -> Self {
-        Self { secret, sets: (0..sets).map(|_| Line::default()).collect() }
+        let fronts = (0..sets).map(|_| Front::default()).collect();
+        Self { secret, fronts, sets: (0..sets).map(|_| Line::default()).collect() }
     }
 
     #[inline]
@@ -134,16 +140,20 @@ impl Purses {
         self.secret.hash(key)
     }
 
-    fn set(&self, print: u64) -> &Mutex<Set> {
-        &self.sets[print as usize & (self.sets.len() - 1)].0
+    #[inline]
+    fn set(&self, print: u64) -> (&Front, &Mutex<Set>) {
+        let number = print as usize & (self.sets.len() - 1);
+        (&self.fronts[number], &self.sets[number].0)
     }
 
     /// Does something with the purse of a key, if there is one.
     #[inline]
     pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
-        let mut set = lock(self.set(print));
-        let way = set.find(print)?;
-        set.slots.get_mut(way).map(work)
+        let (front, set) = self.set(print);
+        if !front.may_hold(print) {
+            return None;
+        }
+        lock(set).slots.iter_mut().find(|slot| slot.print == print).map(work)
     }
 
     /// Does something with the purse that a key has by these numbers; it gets one if it is in demand and
@@ -157,15 +167,29 @@ impl Purses {
         now: Timestamp,
         work: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
-        let mut set = lock(self.set(print));
-        let mut known = set.find(print);
+        let (front, set) = self.set(print);
+        // Whoever is asked for less often is decided in the store, with a purse or without.
+        let may_hold = front.may_hold(print);
+        if !may_hold && !front.is_in_demand(print, now) {
+            return None;
+        }
+        let mut set = lock(set);
+        let mut known = set.slots.iter().position(|slot| slot.print == print);
         if let Some(way) = known.filter(|way| set.slots[*way].purse.is_idle(now)) {
             set.remove(way);
+            front.tag(&set.slots);
             known = None;
+        }
+        if known.is_none() && may_hold && !front.is_in_demand(print, now) {
+            return None;
         }
         let way = match known {
             Some(way) if set.slots[way].purse.is_of(limit) => way,
-            other => set.place(other, print, limit, now)?,
+            other => {
+                let way = set.place(other, print, limit, now)?;
+                front.tag(&set.slots);
+                way
+            }
         };
         set.slots.get_mut(way).map(work)
     }
@@ -219,30 +243,61 @@ impl Purses {
     }
 }
 
-impl Set {
+impl Front {
     #[inline]
-    fn find(&self, print: u64) -> Option<usize> {
-        let mut tagged = self.slots.iter().zip(&self.tags);
-        tagged.position(|(slot, it)| *it == tag(print) && slot.print == print)
+    fn may_hold(&self, print: u64) -> bool {
+        let tags = self.tags.load(Ordering::Acquire);
+        tags != 0 && (0..WAYS).any(|way| (tags >> (16 * way)) as u16 == tag(print))
     }
 
-    /// Whether a key that has no slot is asked for [`OFTEN`] within two turns.
-    fn is_in_demand(&mut self, print: u64, now: Timestamp) -> bool {
-        let turn = (now.as_micros() / TURN.as_micros()) as u8;
-        let is_it = |it: &&mut Visit| it.tag == tag(print) && turn.wrapping_sub(it.turn) <= 1;
-        if let Some(visit) = self.lately.iter_mut().find(is_it) {
-            visit.times = visit.times.saturating_add(1);
-            return visit.times >= OFTEN;
-        }
-        self.lately.rotate_right(1);
-        self.lately[0] = Visit { tag: tag(print), turn, times: 1 };
-        false
+    fn tag(&self, slots: &[Slot]) {
+        let tags = slots.iter().fold(0, |tags, it| tags << 16 | u64::from(tag(it.print)));
+        self.tags.store(tags, Ordering::Release);
     }
 
+    /// Whether a key that has no slot is asked for [`OFTEN`] within two turns, this time included.
+    fn is_in_demand(&self, print: u64, now: Timestamp) -> bool {
+        let first = Visit::first(print, now);
+        let lately = self.lately.load(Ordering::Relaxed);
+        let visit = |way: usize| Visit((lately >> (16 * way)) as u16);
+        let (times, lately) = match (0..WAYS).find(|way| visit(*way).is_before(first)) {
+            Some(way) => {
+                let times = (visit(way).times() + 1).min(OFTEN);
+                let mask = u64::from(Visit::TIMES) << (16 * way);
+                (times, lately & !mask | u64::from(times) << (16 * way))
+            }
+            None => (first.times(), lately << 16 | u64::from(first.0)),
+        };
+        self.lately.store(lately, Ordering::Relaxed);
+        times >= OFTEN
+    }
+}
+
+impl Visit {
+    const TIMES: u16 = 0b11;
+    const TURNS: u16 = 0b1_1111;
+
+    /// That of a key that was never asked for.
+    const fn first(print: u64, now: Timestamp) -> Self {
+        let turn = (now.as_micros() / TURN.as_micros()) as u16 & Self::TURNS;
+        Self((print >> 55 << 7) as u16 | turn << 2 | 1)
+    }
+
+    const fn times(self) -> u16 {
+        self.0 & Self::TIMES
+    }
+
+    /// Whether this is the same key, in this turn or the one before; nobody has not been here at all.
+    const fn is_before(self, now: Self) -> bool {
+        let turns = (now.0 >> 2).wrapping_sub(self.0 >> 2) & Self::TURNS;
+        self.times() > 0 && self.0 >> 7 == now.0 >> 7 && turns <= 1
+    }
+}
+
+impl Set {
     /// Takes a purse away, whose units are void.
     fn remove(&mut self, way: usize) {
         let old = self.slots.swap_remove(way);
-        self.tags[way] = self.tags[self.slots.len()];
         self.bury(old);
     }
 
@@ -254,7 +309,6 @@ impl Set {
     }
 
     /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
-    /// None for one that is not in demand.
     fn place(
         &mut self,
         own: Option<usize>,
@@ -262,10 +316,6 @@ impl Set {
         limit: &Limit,
         now: Timestamp,
     ) -> Option<usize> {
-        // Whoever is asked for less often is decided in the store, with a purse or without.
-        if own.is_none() && !self.is_in_demand(print, now) {
-            return None;
-        }
         let slot = Slot {
             print,
             purse: Purse::new(limit, now),
@@ -275,7 +325,6 @@ impl Set {
             failed: None,
         };
         if own.is_none() && self.slots.len() < WAYS {
-            self.tags[self.slots.len()] = tag(print);
             self.slots.push(slot);
             return Some(self.slots.len() - 1);
         }
@@ -291,7 +340,6 @@ impl Set {
                 free.into_iter().min_by_key(|way| self.slots[*way].purse.since())?
             }
         };
-        self.tags[way] = tag(print);
         let old = std::mem::replace(&mut self.slots[way], slot);
         self.bury(old);
         Some(way)
