@@ -88,6 +88,7 @@ struct Draft<'d> {
     requests: RequestRules,
     /// Where the last of them were written.
     requests_node: Option<&'d Node>,
+    charge_node: Option<&'d Node>,
     rules: Vec<Rule>,
     level: Vec<Drafted<'d>>,
 }
@@ -112,6 +113,7 @@ impl<'d> Draft<'d> {
             plans: Plans::default(),
             requests: RequestRules::default(),
             requests_node: None,
+            charge_node: None,
             rules: Vec::new(),
             level: Vec::new(),
         }
@@ -126,6 +128,7 @@ impl<'d> Draft<'d> {
         self.plans.key = head.plans.key.or(self.plans.key.take());
         self.plans.members.extend(head.plans.members);
         self.requests_node = head.fields.node("requests").or(self.requests_node);
+        self.charge_node = head.fields.node("charge").or(self.charge_node);
         self.requests.extend(head.requests);
     }
 
@@ -135,6 +138,11 @@ impl<'d> Draft<'d> {
             && findings.errors() == 0
         {
             requests::check_crowd(&self.requests, node, findings);
+        }
+        if let Some(node) = self.charge_node
+            && findings.errors() == 0
+        {
+            hot::check_charge(&self.rules, self.charging, node, findings);
         }
         let Self { name, charging, tag, mode, plans, requests, rules, .. } = self;
         Domain { name: name.into(), charging, tag, mode, plans, requests, first, rules }

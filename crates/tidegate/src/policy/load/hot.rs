@@ -16,7 +16,7 @@ use crate::policy::document::Node;
 use crate::policy::finding::Findings;
 use crate::policy::language;
 use crate::policy::limit::{Form, PolicyLimit};
-use crate::policy::rule::Charging;
+use crate::policy::rule::{Charging, Rule};
 use crate::store::{MAX_TOGETHER, Tier};
 
 /// One core of Redis decides about so often a second on one key.
@@ -145,6 +145,26 @@ pub(super) fn check_local(
         _ => return,
     };
     findings.push(node.error(why).at(path));
+}
+
+/// What one file says of charging holds for the limits of all files that are merged with it.
+pub(super) fn check_charge(
+    rules: &[Rule],
+    charging: Charging,
+    node: &Node,
+    findings: &mut Findings,
+) {
+    let mut limits = rules.iter().flat_map(|rule| &rule.limits);
+    if charging == Charging::Each
+        && let Some(limit) = limits.find(|limit| limit.local.is_some())
+    {
+        let why = format!(
+            "`{}` of another file has a `local`, which goes with limits that are charged together, \
+             not each alone",
+            limit.id()
+        );
+        findings.push(node.error(why).at("charge"));
+    }
 }
 
 #[cfg(test)]

@@ -57,3 +57,15 @@ fn a_bucket_in_front_is_charged_together_with_its_limit() {
         assert!(found.contains("p.yaml:") && found.contains(why), "{lines}: {found}");
     }
 }
+
+#[test]
+fn what_another_file_says_of_charging_is_heard_too() {
+    let files = [
+        ("a.yaml", "domain: api\ndescriptors: [{key: a, rate: 9/s, local: {rate: 5/s}}]"),
+        ("b.yaml", "domain: api\ncharge: each\ndescriptors: [{key: b, rate: 1/s}]"),
+    ];
+    let loaded = Policy::load(&files, Merging::Allow);
+    let start = "b.yaml:2:9: `api/a#` of another file has a `local`";
+    assert!(loaded.findings.starts_with(start), "{}", loaded.findings);
+    assert!(loaded.policy.is_none());
+}

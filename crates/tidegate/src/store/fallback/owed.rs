@@ -212,8 +212,9 @@ fn units(account: &mut Account, now: Timestamp) -> u64 {
     read.limit.saturating_sub(read.remaining)
 }
 
-/// The numbers that an account is kept by: the limit's own. Only a log would take room for every request;
-/// its counter twin never says that more has passed out of the window than has.
+/// The numbers that an account is kept by: the limit's own. Only a log would take room for every request.
+/// The counter in its place takes them to be spread evenly over their window: of what came late in it, some
+/// is forgotten sooner than by the log, and never booked.
 fn twin(limit: &Limit) -> Limit {
     match limit {
         Limit::SlidingLog(log) => {
