@@ -136,16 +136,16 @@ impl Checker {
         if self.stack == Stack::Bare {
             return;
         }
+        let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
+        let watch = &mut self.nodes[node].leases;
         for charge in call.charges.iter().filter(|_| call.request.is_none()) {
-            let watch = &mut self.nodes[call.node].leases;
-            if let Op::Return(units) = charge.op
-                && !watch.returned(units, leases)
-            {
-                let node = call.node;
-                self.blame(when.now, || format!("node {node} gave back {units} that it had not"));
+            if let Op::Return(units) = charge.op {
+                watch.returns(units);
             }
         }
-        let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
+        if let Err(what) = watch.returned(leases) {
+            self.blame(when.now, || format!("node {node} {what}"));
+        }
         let sent = self.nodes[node].circuit.sent(when.at_node, key, call.is_probe());
         match sent {
             Ok(times) => call.times = times,
@@ -162,8 +162,8 @@ impl Checker {
         node.owing.supposes(when.supposed);
         let heard = node.circuit.heard(when.at_node, call.times, call.is_probe(), is_silent);
         let answer = call.reply.as_ref().filter(|_| !is_silent).and_then(|it| it.as_ref().ok());
-        let was_denied = call.request.and_then(|request| self.requests.get(request));
-        let was_denied = was_denied.is_some_and(|it| it.is_denied);
+        let request = call.request.and_then(|request| self.requests.get(request));
+        let was_denied = request.is_some_and(|it| it.is_denied);
         if let (Some(answer), Some(first)) = (answer, call.charges.first())
             && let (Op::Take(piece), Some(key)) = (first.op, first.number())
             // Not as many as were asked for, or the last of them.
@@ -172,6 +172,10 @@ impl Checker {
             }))
         {
             node.leases.ran_dry(when.now, key);
+        }
+        if let (Some(answer), Some(term), Some(it)) = (answer, call.term, request) {
+            let asked = (call.request.unwrap_or_default(), it.question.cost());
+            node.leases.heard(it.question.key, asked, call.granted(answer), term);
         }
         let mut excess = None;
         for (charge, revision) in call.charges.iter().zip(by) {
@@ -195,7 +199,16 @@ impl Checker {
     }
 
     /// The store has carried out a command.
-    pub(crate) fn carried_out(&mut self, when: When, call: &Call, answer: &Answer, by: &[usize]) {
+    pub(crate) fn carried_out(
+        &mut self,
+        when: When,
+        call: &mut Call,
+        answer: &Answer,
+        by: &[usize],
+    ) {
+        if call.granted(answer) > 0 {
+            call.term = by.first().map(|revision| self.term(when, *revision));
+        }
         for ((charge, decision), revision) in call.charges.iter().zip(&answer.decisions).zip(by) {
             let Some(key) = charge.number() else { continue };
             let (is_allowed, place) = (decision.is_allowed(), (key, *revision));
@@ -203,10 +216,6 @@ impl Checker {
                 (Op::Take(units), Some(request)) => {
                     // What is let in is written, on what was seen.
                     self.repaired(when, place, charge.repairs || is_allowed);
-                    if is_allowed {
-                        let term = self.term(when, *revision);
-                        self.nodes[call.node].leases.charged(key, request, units, term);
-                    }
                     self.taken(when, place, (request, units), is_allowed);
                 }
                 (Op::Force(units), _) => {
