@@ -263,6 +263,26 @@ fn a_leased_bucket_is_not_reduced() {
     );
 }
 
+/// Leases whose numbers change, and nothing else goes wrong.
+fn with_pushes(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { faults: vec![Fault::PolicyPush], load: 400, ..with_leases(drawn) }
+}
+
+#[test]
+fn old_numbers_stay_in_force() {
+    found("old numbers kept after a push", "decided by numbers", with_pushes, |setup, parts| {
+        above_leases(setup, parts, Wrong::Keeps)
+    });
+}
+
+/// The larger numbers of before do not hide it.
+#[test]
+fn a_leased_bucket_is_not_reduced_after_a_push() {
+    found("smaller bucket not reduced", "above the envelope", with_pushes, |setup, parts| {
+        above_leases(setup, parts, Wrong::Unreduces)
+    });
+}
+
 #[test]
 fn a_lease_is_given_back_twice() {
     found("lease returned twice", "gave back", with_leases, |setup, parts| {
@@ -317,7 +337,7 @@ fn books_are_not_what_happened() {
 #[test]
 fn the_right_layers_are_not_found() {
     for seed in 0..100 {
-        for worlds in [local, slow, in_flight, many_keys, with_leases] {
+        for worlds in [local, slow, in_flight, many_keys, with_leases, with_pushes] {
             let setup = worlds(WorldSetup::drawn(Seed(seed)));
             let report = simulate_as_set_up(&setup).unwrap();
             assert_eq!(report.broken, None, "seed {seed}");

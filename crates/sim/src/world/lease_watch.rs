@@ -48,7 +48,7 @@ pub(crate) enum Term {
 
 impl Term {
     /// Whether units of this term may be spent when others of that term are charged.
-    fn lasts(self, present: Self) -> bool {
+    pub(crate) fn lasts(self, present: Self) -> bool {
         match (self, present) {
             (Self::From(then), Self::From(now)) => now <= then + LEASE.as_micros(),
             (window, present) => window == present,

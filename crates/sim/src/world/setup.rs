@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tidegate::store::OnStoreFailure;
-use tidegate::store::lease::{LEASE, leased};
+use tidegate::store::lease::{LEASE, TURN, leased};
 use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span};
 
 use super::chance::Chance;
@@ -284,6 +284,17 @@ impl WorldSetup {
         let burst = u128::from(revision.burst);
         let is_leased = burst * per >= 4 * given && burst > held;
         if is_leased { u64::try_from(held).unwrap_or(0) } else { 0 }
+    }
+
+    /// The most units that a node takes ahead at once: of a window a small part, else what the rate gives in
+    /// a turn.
+    pub(crate) fn taken_ahead(&self, revision: &Revision) -> u64 {
+        let (count, per) = (u128::from(revision.count), u128::from(self.rate.per.as_micros()));
+        let given = match self.algorithm {
+            AlgorithmName::FixedWindow | AlgorithmName::SlidingWindow => count / 16,
+            _ => count * u128::from(TURN.as_micros()) / per.max(1),
+        };
+        u64::try_from(given).unwrap_or(u64::MAX).max(1)
     }
 
     /// From when on everything is exact again, in microseconds.

@@ -42,7 +42,9 @@ impl Checker {
         match &verdict.basis {
             Ok(Basis::Store) if verdict.is_allowed && is_spent => {
                 let (at, revision) = (when.at_store, question.revision);
-                self.ledgers[key].note(Entry::Spent { request, units: cost, at, revision });
+                let (present, ledger) = (self.term(when, revision), &mut self.ledgers[key]);
+                let by = ledger.judges(&self.tables, revision, present);
+                ledger.note(Entry::Spent { request, units: cost, at, by });
             }
             Ok(Basis::Store) if verdict.is_allowed => {
                 if !is_charged && matches!(question.op, Op::Take(_)) {
@@ -86,7 +88,8 @@ impl Checker {
         let Request { question, is_denied, .. } = &self.requests[request];
         let Question { key, revision, .. } = *question;
         let (ledger, cost) = (&self.ledgers[key], question.cost());
-        let is_free = ledger.must_admit(&self.tables.store[revision], when.at_store, cost);
+        let by = &self.tables.store[revision];
+        let is_free = ledger.booked.fits_surely(by, when.at_store, cost);
         let leases = &mut self.nodes[question.node].leases;
         let is_dry = self.stack == Stack::Leased && leases.is_dry(when.now, key);
         if !is_free {
