@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
+#[path = "planted/books.rs"]
+mod books;
 #[path = "planted/elsewhen.rs"]
 mod elsewhen;
 #[path = "planted/layer.rs"]
@@ -13,7 +15,7 @@ use tidegate::store::OnStoreFailure;
 use tidegate::store::background::Background;
 use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::lease::Lease;
+use tidegate::store::lease::{Lease, LeaseStats};
 use tidegate::{Clock, ManualClock};
 use tidegate_core::{AlgorithmName, Rate, Span, Timestamp};
 use tidegate_sim::Seed;
@@ -22,6 +24,7 @@ use tidegate_sim::world::{
     simulate, simulate_as_set_up,
 };
 
+use books::Books;
 use elsewhen::Elsewhen;
 use layer::{Layer, Wrong};
 
@@ -184,9 +187,14 @@ fn what_is_owed_is_booked_twice() {
     });
 }
 
+/// Limits that refill so slowly that what is owed does not settle itself.
+fn slow(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { rate: Rate::new(60, Span::from_secs(60)), burst: 20, load: 2_000, ..local(drawn) }
+}
+
 #[test]
 fn what_is_owed_is_never_booked() {
-    found("owed never booked", "never booked", local, |setup, parts| {
+    found("owed never booked", "never booked", slow, |setup, parts| {
         behind_fallback(setup, parts, Wrong::Forgets)
     });
 }
@@ -255,9 +263,29 @@ fn a_leased_bucket_is_not_reduced() {
     );
 }
 
+/// Leases whose numbers change, and nothing else goes wrong.
+fn with_pushes(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { faults: vec![Fault::PolicyPush], load: 400, ..with_leases(drawn) }
+}
+
+#[test]
+fn old_numbers_stay_in_force() {
+    found("old numbers kept after a push", "decided by numbers", with_pushes, |setup, parts| {
+        above_leases(setup, parts, Wrong::Keeps)
+    });
+}
+
+/// The larger numbers of before do not hide it.
+#[test]
+fn a_leased_bucket_is_not_reduced_after_a_push() {
+    found("smaller bucket not reduced", "above the envelope", with_pushes, |setup, parts| {
+        above_leases(setup, parts, Wrong::Unreduces)
+    });
+}
+
 #[test]
 fn a_lease_is_given_back_twice() {
-    found("lease returned twice", "that it had not", with_leases, |setup, parts| {
+    found("lease returned twice", "gave back", with_leases, |setup, parts| {
         let NodeParts { store, clock, background, .. } = parts;
         let store = below(store, &clock, &background, Wrong::Returns);
         let leases = Lease::repeatable(store, clock.clone());
@@ -267,7 +295,7 @@ fn a_lease_is_given_back_twice() {
 
 #[test]
 fn a_grant_is_presumed_when_no_answer_comes() {
-    found("grant presumed after a timeout", "were granted", with_leases, |setup, parts| {
+    found("grant presumed after a timeout", "heard of", with_leases, |setup, parts| {
         let NodeParts { store, clock, background, .. } = parts;
         let store = below(store, &clock, &background, Wrong::Presumes);
         let leases = Lease::repeatable(store, clock.clone());
@@ -275,11 +303,41 @@ fn a_grant_is_presumed_when_no_answer_comes() {
     });
 }
 
+/// Leases that are in order, and what the node says of them is not.
+fn misstated(bug: &str, complaint: &str, wrong: fn(&mut LeaseStats)) {
+    found(bug, complaint, with_leases, |setup, parts| {
+        let NodeParts { store, clock, background, .. } = parts;
+        let store = DenyCache::repeatable(Breaker::on(store, clock.clone(), &background));
+        let books = Books::new(Lease::repeatable(store, clock.clone()), wrong);
+        answered_for(setup, books, clock, &background)
+    });
+}
+
+/// They add up all the same, so only somebody who counts finds them.
+#[test]
+fn books_are_not_what_happened() {
+    misstated("grant booked that was none", "heard of", |says| {
+        says.granted += 3;
+        says.expired += 3;
+    });
+    misstated("spent units booked as expired", "let in on", |says| {
+        let units = says.spent.saturating_sub(100);
+        says.spent -= units;
+        says.expired += units;
+    });
+    misstated("expired units booked as given back", "gave back", |says| {
+        says.returned += std::mem::take(&mut says.expired);
+    });
+    misstated("expired units booked as held", "can hold", |says| {
+        says.outstanding += std::mem::take(&mut says.expired);
+    });
+}
+
 /// So that what the tests above find is theirs.
 #[test]
 fn the_right_layers_are_not_found() {
     for seed in 0..100 {
-        for worlds in [local, in_flight, many_keys, with_leases] {
+        for worlds in [local, slow, in_flight, many_keys, with_leases, with_pushes] {
             let setup = worlds(WorldSetup::drawn(Seed(seed)));
             let report = simulate_as_set_up(&setup).unwrap();
             assert_eq!(report.broken, None, "seed {seed}");

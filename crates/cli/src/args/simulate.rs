@@ -109,7 +109,7 @@ impl Cluster {
     pub(crate) fn setup(&self, seed: u64) -> Result<WorldSetup, clap::Error> {
         let mut setup = WorldSetup::drawn(Seed(seed));
         match self.tier {
-            Some(Stack::Leased) if setup.stack != Stack::Leased => setup.make_leased(),
+            Some(Stack::Leased) => setup.make_leased(),
             tier => setup.stack = tier.unwrap_or(setup.stack),
         }
         setup.nodes = self.nodes.unwrap_or(setup.nodes);

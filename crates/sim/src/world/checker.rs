@@ -5,8 +5,9 @@
 //! 1. No interval admits more than its envelope, by the store's clock. What a fault may add is added at
 //!    the instant of that fault, to that key: a failover gives back the units that it lost, at most what
 //!    has been used; a clock set back gives a window its count once more if it is set back further than
-//!    one window. New numbers judge what is charged by them: a debt is kept as time, and cut down to one
-//!    full refill by the first node that has had them for long enough. Nothing else gives anything.
+//!    one window. Everybody is decided by the numbers that the node knows, and judged by them; by the
+//!    larger of two only while units may be spent that were granted by those. A debt is kept as time: what
+//!    nodes that have had their numbers for long enough cut of it is forgiven. Nothing else gives anything.
 //! 2. Every admission on the store's word rests on a charge that it has carried out for that very
 //!    request, and no request is charged twice.
 //! 3. Nobody is denied whom the limit has to admit; without asking the store, for at most a second after
@@ -31,6 +32,7 @@ use tidegate_core::{Op, Timestamp};
 
 use super::circuit::CircuitWatch;
 use super::evidence::{Broken, Question, When};
+use super::fault::Fault;
 use super::lease_watch::{LeaseWatch, Term};
 use super::ledger::{Entry, Fate, Ledger};
 use super::network::{Answer, Call, Sent};
@@ -84,13 +86,14 @@ pub(crate) struct Checker {
     ledgers: Vec<Ledger>,
     nodes: Vec<Watch>,
     calm_from: u64,
-    was_set_back: bool,
+    /// The store may forget what it wrote last.
+    may_forget: bool,
     broken: Option<Broken>,
 }
 
 impl Checker {
     pub(crate) fn new(setup: &WorldSetup, tables: Tables) -> Self {
-        let ledgers = (0..setup.keys).map(|_| Ledger::new(&tables.policy[0])).collect();
+        let ledgers = (0..setup.keys).map(|_| Ledger::new(&tables.policy)).collect();
         let watch = |_| Watch::new(&tables, setup.keys);
         Self {
             stack: setup.stack,
@@ -100,7 +103,7 @@ impl Checker {
             ledgers,
             nodes: (0..setup.nodes).map(watch).collect(),
             calm_from: setup.calm_from(),
-            was_set_back: false,
+            may_forget: setup.faults.contains(&Fault::Failover),
             broken: None,
             tables,
         }
@@ -136,16 +139,16 @@ impl Checker {
         if self.stack == Stack::Bare {
             return;
         }
+        let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
+        let watch = &mut self.nodes[node].leases;
         for charge in call.charges.iter().filter(|_| call.request.is_none()) {
-            let watch = &mut self.nodes[call.node].leases;
-            if let Op::Return(units) = charge.op
-                && !watch.returned(units, leases)
-            {
-                let node = call.node;
-                self.blame(when.now, || format!("node {node} gave back {units} that it had not"));
+            if let Op::Return(units) = charge.op {
+                watch.returns(units);
             }
         }
-        let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
+        if let Err(what) = watch.returned(leases) {
+            self.blame(when.now, || format!("node {node} {what}"));
+        }
         let sent = self.nodes[node].circuit.sent(when.at_node, key, call.is_probe());
         match sent {
             Ok(times) => call.times = times,
@@ -162,16 +165,23 @@ impl Checker {
         node.owing.supposes(when.supposed);
         let heard = node.circuit.heard(when.at_node, call.times, call.is_probe(), is_silent);
         let answer = call.reply.as_ref().filter(|_| !is_silent).and_then(|it| it.as_ref().ok());
-        let was_denied = call.request.and_then(|request| self.requests.get(request));
-        let was_denied = was_denied.is_some_and(|it| it.is_denied);
+        let request = call.request.and_then(|request| self.requests.get(request));
+        let was_denied = request.is_some_and(|it| it.is_denied);
         if let (Some(answer), Some(first)) = (answer, call.charges.first())
             && let (Op::Take(piece), Some(key)) = (first.op, first.number())
-            // Not as many as were asked for, or the last of them.
+            // Not as many as were asked for, or the last of them. If it had less than a node may ask for, the
+            // node may have known that from a denial, and have asked for less.
+            && let ahead = self.tables.ahead[by[0]].saturating_sub(call.granted(answer))
             && (was_denied || answer.decisions.iter().any(|it| {
-                !it.is_allowed() || it.remaining < piece * call.charges.len() as u64
+                let few = ahead.max(piece * call.charges.len() as u64);
+                !it.is_allowed() || it.remaining < few
             }))
         {
             node.leases.ran_dry(when.now, key);
+        }
+        if let (Some(answer), Some(term), Some(it)) = (answer, call.term, request) {
+            let asked = (call.request.unwrap_or_default(), it.question.cost());
+            node.leases.heard(it.question.key, asked, call.granted(answer), term);
         }
         let mut excess = None;
         for (charge, revision) in call.charges.iter().zip(by) {
@@ -195,24 +205,36 @@ impl Checker {
     }
 
     /// The store has carried out a command.
-    pub(crate) fn carried_out(&mut self, when: When, call: &Call, answer: &Answer, by: &[usize]) {
+    pub(crate) fn carried_out(
+        &mut self,
+        when: When,
+        call: &mut Call,
+        answer: &Answer,
+        by: &[usize],
+    ) {
+        if call.granted(answer) > 0 {
+            call.term = by.first().map(|revision| self.term(when, *revision));
+        }
         for ((charge, decision), revision) in call.charges.iter().zip(&answer.decisions).zip(by) {
             let Some(key) = charge.number() else { continue };
             let (is_allowed, place) = (decision.is_allowed(), (key, *revision));
+            if self.may_forget {
+                self.ledgers[key].remember(when.now);
+            }
             match (charge.op, call.request) {
                 (Op::Take(units), Some(request)) => {
-                    // What is let in is written, on what was seen.
-                    self.repaired(when, place, charge.repairs || is_allowed);
-                    if is_allowed {
-                        let term = self.term(when, *revision);
-                        self.nodes[call.node].leases.charged(key, request, units, term);
+                    self.knows(when.now, request, *revision);
+                    // What is let in is written, on what was seen: there is room, so nothing is cut.
+                    match is_allowed {
+                        true => _ = self.repair(when, place),
+                        false => self.repaired(when, place, charge.repairs),
                     }
                     self.taken(when, place, (request, units), is_allowed);
                 }
                 (Op::Force(units), _) => {
                     self.repaired(when, place, true);
                     let by = &self.tables.store[*revision];
-                    self.ledgers[key].force(by, when.at_store, units);
+                    self.ledgers[key].booked.force(by, when.at_store, units);
                 }
                 (Op::Return(units), request) => {
                     self.repaired(when, place, true);
@@ -235,16 +257,25 @@ impl Checker {
 
     /// A decision by these numbers may have cut a debt down.
     fn repaired(&mut self, when: When, (key, revision): (usize, usize), repairs: bool) {
+        let time = if repairs { self.repair(when, (key, revision)) } else { 0 };
         let (ledger, at) = (&mut self.ledgers[key], when.at_store);
-        if !repairs {
-            return;
-        }
-        let by = &self.tables.store[revision];
-        let is_cut = ledger.booked.as_mut().is_none_or(|booked| booked.repair(by, at));
-        if is_cut && self.tables.policy.len() > 1 {
-            ledger.was_cut = true;
-            ledger.note(Entry::Repaired { at, revision });
+        if time > 0 && self.tables.policy.len() > 1 {
+            ledger.note(Entry::Repaired { at, revision, time });
             ledger.freed_at = Some(when.now);
+        }
+    }
+
+    fn repair(&mut self, when: When, (key, revision): (usize, usize)) -> u128 {
+        self.ledgers[key].booked.repair(&self.tables.store[revision], when.at_store)
+    }
+
+    /// A request is decided by these numbers, which its node has to know.
+    fn knows(&mut self, now: u64, request: usize, revision: usize) {
+        let known = self.requests.get(request).map_or(revision, |it| it.question.revision);
+        if self.tables.store[known] != self.tables.store[revision] {
+            self.blame(now, || {
+                format!("request {request} was decided by numbers {revision} instead of {known}")
+            });
         }
     }
 
@@ -255,24 +286,24 @@ impl Checker {
         (request, units): (usize, u64),
         is_allowed: bool,
     ) {
-        let (ledger, by, at) =
-            (&mut self.ledgers[key], &self.tables.store[revision], when.at_store);
+        let (term, at) = (self.term(when, revision), when.at_store);
+        let (ledger, by) = (&mut self.ledgers[key], &self.tables.store[revision]);
         let Some(it) = self.requests.get_mut(request) else { return };
         if !is_allowed {
             it.is_denied = true;
-            if ledger.must_admit(by, at, units) {
+            if ledger.booked.fits_surely(by, at, units) {
                 self.blame(when.now, || format!("key {key} was denied {units} that were free"));
             }
             return;
         }
-        if let Some(booked) = &mut ledger.booked {
-            booked.add(by, at, units, request);
-        }
+        ledger.booked.add(by, at, units, request);
+        ledger.grant(revision, term);
         // What is taken ahead counts when it is spent.
         if self.stack == Stack::Leased && it.question.cost() != units {
             return;
         }
-        ledger.note(Entry::Taken { request, units, at, revision });
+        let by = ledger.judges(&self.tables, revision, term);
+        ledger.note(Entry::Taken { request, units, at, by });
         if std::mem::replace(&mut it.is_charged, true) && self.stack != Stack::Leased {
             self.blame(when.now, || format!("request {request} on key {key} was charged twice"));
         }
@@ -286,9 +317,7 @@ impl Checker {
         units: u64,
     ) {
         let (ledger, at, lease) = (&mut self.ledgers[key], when.at_store, LEASE.as_micros());
-        if let Some(booked) = &mut ledger.booked {
-            booked.forgive(&self.tables.store[revision], at, units, 0);
-        }
+        ledger.booked.forgive(&self.tables.store[revision], at, units, 0);
         let it = request.and_then(|request| self.requests.get_mut(request));
         let is_asked_for = it.is_some_and(|it| {
             let is_first = !std::mem::replace(&mut it.is_charged, true);
@@ -310,9 +339,7 @@ impl Checker {
 
     fn released(&mut self, when: When, key: usize, request: usize) {
         let ledger = &mut self.ledgers[key];
-        if let Some(booked) = &mut ledger.booked {
-            booked.release(request);
-        }
+        ledger.booked.release(request);
         ledger.freed_at = Some(when.now);
         ledger.note(Entry::Released { request });
     }
@@ -334,14 +361,12 @@ impl Checker {
         self.nodes[node] = Watch::new(&self.tables, self.ledgers.len());
     }
 
-    /// The store has forgotten its last writes.
-    pub(crate) fn failed_over(&mut self) {
-        // A state from before it was cut down, or the clock set back, keeps more against somebody than
-        // what came after it.
+    /// The store has forgotten what it wrote since then.
+    pub(crate) fn failed_over(&mut self, when: When, since: u64) {
         for ledger in &mut self.ledgers {
-            if self.was_set_back || ledger.was_cut {
-                ledger.booked = None;
-            }
+            ledger.go_back(since);
+            ledger.booked.owe_again(&self.tables.store[0], when.at_store);
+            ledger.freed_at = Some(when.now);
         }
     }
 
@@ -350,31 +375,19 @@ impl Checker {
         let text = std::str::from_utf8(&lost.text).unwrap_or_default();
         let Ok(key) = text.parse::<usize>() else { return };
         let ledger = &mut self.ledgers[key];
-        if lost.returned > 0 {
-            ledger.booked = None;
-        }
         let (units, at) = (lost.units, when.at_store);
-        ledger.is_beyond = true;
         let lease = if self.stack == Stack::Leased { LEASE.as_micros() } else { 0 };
         let until = at.as_micros() + lease;
         ledger.note(Entry::Lost { units, at, revision, until });
-        ledger.freed_at = Some(when.now);
         self.settle(when.now, key);
     }
 
     /// The store's clock was set.
     pub(crate) fn clock_set(&mut self, when: When, before: Timestamp) {
         let after = when.at_store;
-        self.was_set_back |= after < before;
         for key in 0..self.ledgers.len() {
             let ledger = &mut self.ledgers[key];
-            // What another server still had of a time long past may be present again.
-            if ledger.is_beyond && after < before {
-                ledger.booked = None;
-            }
-            if let Some(booked) = &mut ledger.booked {
-                booked.owe_again(&self.tables.store[0], before, after);
-            }
+            ledger.booked.owe_again(&self.tables.store[0], after);
             ledger.freed_at = Some(when.now);
             ledger.note(Entry::Set { before, after });
             self.settle(when.now, key);

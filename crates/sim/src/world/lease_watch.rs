@@ -1,21 +1,23 @@
-//! What becomes of units that a node takes ahead: none is spent or given back that was not granted, none is
-//! granted that the store has not charged, and none is spent a lease time after it was, or in another window.
+//! What becomes of units that a node takes ahead, counted on the wire: what the store has granted and the
+//! node has heard of, what requests were let in on, what was sent back. What the node says of itself is held
+//! against that. None is spent a lease time after it was charged, or in another window.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use tidegate::store::lease::{LEASE, LeaseStats, QUANTUM};
 
 /// What one node has been granted, in one of its lives.
 #[derive(Debug)]
 pub(crate) struct LeaseWatch {
-    /// Units that the store has charged for it.
-    charged: u64,
-    /// Of them, units that a request was let in on at once.
-    direct: u64,
+    /// Units that the store has granted, and the node has heard of it.
+    granted: u64,
+    /// Units of them that requests were let in on.
+    spent: u64,
     /// Units that it has sent back.
     returned: u64,
-    /// What it said that it has spent when it was last asked.
-    spent: u64,
+    /// Requests whose last charge was granted and is as large as they are: it may be their own, and need not
+    /// be one that was taken ahead. That shows when they are answered.
+    own: BTreeMap<usize, u64>,
     keys: Vec<KeyWatch>,
 }
 
@@ -27,7 +29,7 @@ struct KeyWatch {
     grants: VecDeque<Granted>,
 }
 
-/// Units that the store has charged.
+/// Units that the store has granted.
 #[derive(Clone, Copy, Debug)]
 struct Granted {
     request: usize,
@@ -46,7 +48,7 @@ pub(crate) enum Term {
 
 impl Term {
     /// Whether units of this term may be spent when others of that term are charged.
-    fn lasts(self, present: Self) -> bool {
+    pub(crate) fn lasts(self, present: Self) -> bool {
         match (self, present) {
             (Self::From(then), Self::From(now)) => now <= then + LEASE.as_micros(),
             (window, present) => window == present,
@@ -57,20 +59,30 @@ impl Term {
 impl LeaseWatch {
     pub(crate) fn new(keys: usize) -> Self {
         let keys = vec![KeyWatch::default(); keys];
-        Self { charged: 0, direct: 0, returned: 0, spent: 0, keys }
+        Self { granted: 0, spent: 0, returned: 0, own: BTreeMap::new(), keys }
     }
 
-    /// The store has charged units for a request.
-    pub(crate) fn charged(&mut self, key: usize, request: usize, units: u64, term: Term) {
-        self.charged += units;
+    /// The node hears that units of a key were granted to a request, which asked for `cost`.
+    pub(crate) fn heard(
+        &mut self,
+        key: usize,
+        (request, cost): (usize, u64),
+        units: u64,
+        term: Term,
+    ) {
+        self.granted += units;
+        self.own.remove(&request);
+        if units == cost {
+            self.own.insert(request, units);
+        }
         if let Some(it) = self.keys.get_mut(key) {
             it.grants.push_back(Granted { request, units, term });
         }
     }
 
-    /// A request was let in on its own charge.
-    pub(crate) fn let_in(&mut self, key: usize, request: usize, units: u64) {
-        self.direct += units;
+    /// A request was let in on its own charge, which was none that was taken ahead.
+    fn let_in(&mut self, key: usize, request: usize, units: u64) {
+        self.granted -= units;
         let Some(it) = self.keys.get_mut(key) else { return };
         // Before that, units may have been taken ahead on its behalf.
         let own = |grant: &Granted| grant.request == request && grant.units == units;
@@ -80,7 +92,8 @@ impl LeaseWatch {
     }
 
     /// A request was let in on what was taken ahead; false if there is not so much that has not ended.
-    pub(crate) fn spend(&mut self, key: usize, units: u64, present: Term) -> bool {
+    fn spend(&mut self, key: usize, units: u64, present: Term) -> bool {
+        self.spent += units;
         let Some(it) = self.keys.get_mut(key) else { return false };
         it.grants.retain(|grant| grant.term.lasts(present));
         let mut rest = units;
@@ -107,25 +120,75 @@ impl LeaseWatch {
         self.keys.get(key).and_then(|it| it.dry_at).is_some_and(|at| now <= until(at))
     }
 
-    /// Sends units back; false if it has not got them.
-    pub(crate) fn returned(&mut self, units: u64, says: &LeaseStats) -> bool {
+    /// Sends units back.
+    pub(crate) fn returns(&mut self, units: u64) {
         self.returned += units;
-        self.returned <= says.returned
     }
 
-    /// A request was answered: how many units were spent on it, or what is wrong with the books.
-    pub(crate) fn answered(&mut self, says: &LeaseStats) -> Result<u64, String> {
+    /// What was sent back by now is what the node says; if not, why.
+    pub(crate) fn returned(&self, says: &LeaseStats) -> Result<(), String> {
+        match self.returned == says.returned {
+            true => Ok(()),
+            false => Err(format!("gave back {}, and says {}", self.returned, says.returned)),
+        }
+    }
+
+    /// A request for units of a key was answered, and let in on the store's word or not. Whether it was on
+    /// units taken ahead, or what is wrong with the books.
+    pub(crate) fn answered(
+        &mut self,
+        (key, request): (usize, usize),
+        admitted: Option<u64>,
+        present: Term,
+        says: &LeaseStats,
+    ) -> Result<bool, String> {
+        let spent = says.spent.checked_sub(says.unspent + self.spent);
+        let own = self.own.remove(&request);
+        let is_ahead = match (admitted, spent) {
+            (Some(cost), Some(0)) if own == Some(cost) => {
+                self.let_in(key, request, cost);
+                false
+            }
+            (Some(cost), Some(spent)) if cost == spent => {
+                if !self.spend(key, cost, present) {
+                    return Err(format!("spent {cost} of key {key} that had ended"));
+                }
+                true
+            }
+            (None, Some(0)) => false,
+            _ => {
+                let known = self.spent;
+                return Err(format!(
+                    "spent {known} units before request {request} was let in on {admitted:?}, and says {says:?}"
+                ));
+            }
+        };
+        self.agrees(present, says).map(|()| is_ahead)
+    }
+
+    /// Whether the node's books are those that were kept here.
+    fn agrees(&mut self, present: Term, says: &LeaseStats) -> Result<(), String> {
         let LeaseStats { granted, spent, unspent, returned, expired, outstanding, .. } = *says;
         if granted + unspent != spent + returned + expired + outstanding {
-            return Err(format!("{says:?} does not add up"));
+            return Err(format!("keeps books that do not add up: {says:?}"));
         }
-        if granted + self.direct > self.charged {
-            let (charged, direct) = (self.charged, self.direct);
+        if granted != self.granted {
+            return Err(format!("heard of {} units granted, and says {granted}", self.granted));
+        }
+        // What it takes out to give back may not get as far as the wire.
+        if self.returned > returned {
+            return Err(format!("gave back {}, and says {returned}", self.returned));
+        }
+        let mut held = 0;
+        for it in &mut self.keys {
+            it.grants.retain(|grant| grant.term.lasts(present));
+            held += it.grants.iter().map(|grant| grant.units).sum::<u64>();
+        }
+        if outstanding > held {
             return Err(format!(
-                "{granted} units were granted and {direct} let in of {charged} charged"
+                "can hold {held} units that have not ended, and says {outstanding}"
             ));
         }
-        let before = std::mem::replace(&mut self.spent, spent);
-        Ok(spent.saturating_sub(before))
+        Ok(())
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::VecDeque;
 
+use tidegate::store::lease::LEASE;
 use tidegate_core::Timestamp;
 
+use super::lease_watch::Term;
 use super::meter::Meter;
 use super::numbers::{Numbers, Tables};
 
@@ -20,32 +22,43 @@ pub(crate) enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     /// A charge of the store, which counts if its request is let in by it.
-    Taken { request: usize, units: u64, at: Timestamp, revision: usize },
+    Taken { request: usize, units: u64, at: Timestamp, by: Judges },
     /// Let in on units that were taken before.
-    Spent { request: usize, units: u64, at: Timestamp, revision: usize },
+    Spent { request: usize, units: u64, at: Timestamp, by: Judges },
     /// The store has forgotten units; what of it is not spent yet may be until then.
     Lost { units: u64, at: Timestamp, revision: usize, until: u64 },
     /// Units were given back, as above.
     Returned { units: u64, at: Timestamp, revision: usize, until: u64 },
     /// A place was given back.
     Released { request: usize },
-    /// A debt that new numbers do not allow was cut down to what they do.
-    Repaired { at: Timestamp, revision: usize },
+    /// The store cut a debt by so much time, down to what these numbers allow.
+    Repaired { at: Timestamp, revision: usize, time: u128 },
     /// The store's clock was set.
     Set { before: Timestamp, after: Timestamp },
 }
+
+/// Which revisions' numbers an admission is judged by: what a unit weighs by the one that it was taken by,
+/// what there is in all by the largest that anything was granted by that may still be spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judges {
+    pub(crate) own: usize,
+    pub(crate) largest: usize,
+}
+
+/// How far behind a server that takes over may be, in microseconds.
+const MAX_LAG: u64 = 1_000_000;
 
 /// The books of one key.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     /// What was let in.
-    pub(crate) admitted: Meter,
-    /// What was charged, be it that nobody learned of it; none if that cannot be told any more.
-    pub(crate) booked: Option<Meter>,
-    /// The store has forgotten something, and what was charged may be less than that by now.
-    pub(crate) is_beyond: bool,
-    /// A debt has been cut down to what new numbers allow.
-    pub(crate) was_cut: bool,
+    admitted: Meter,
+    /// What the store has charged, be it that nobody learned of it.
+    pub(crate) booked: Meter,
+    /// The same as it was before each of the last commands, and when that was.
+    earlier: VecDeque<(u64, Meter)>,
+    /// For each revision, until when what was granted by it may be spent.
+    granted: Vec<Option<Term>>,
     /// When something freed units last, in microseconds after the world began.
     pub(crate) freed_at: Option<u64>,
     /// What cannot be judged yet, because the fate of some request before it is open.
@@ -53,12 +66,12 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    pub(crate) fn new(numbers: &Numbers) -> Self {
+    pub(crate) fn new(numbers: &[Numbers]) -> Self {
         Self {
-            admitted: Meter::new(numbers),
-            booked: Some(Meter::new(numbers)),
-            is_beyond: false,
-            was_cut: false,
+            admitted: Meter::new(&numbers[0]),
+            booked: Meter::new(&numbers[0]),
+            earlier: VecDeque::new(),
+            granted: vec![None; numbers.len()],
             freed_at: None,
             pending: VecDeque::new(),
         }
@@ -68,19 +81,33 @@ impl Ledger {
         self.pending.push_back(entry);
     }
 
-    /// Units were booked by force, as far as there was room.
-    pub(crate) fn force(&mut self, by: &Numbers, at: Timestamp, units: u64) {
-        match &mut self.booked {
-            // There may be more room at the store than in this book.
-            Some(booked) if self.is_beyond => booked.add(by, at, units, 0),
-            Some(booked) => booked.force(by, at, units),
-            None => {}
+    /// The store is about to change what it has.
+    pub(crate) fn remember(&mut self, now: u64) {
+        while self.earlier.front().is_some_and(|(at, _)| at + MAX_LAG < now) {
+            self.earlier.pop_front();
+        }
+        self.earlier.push_back((now, self.booked.clone()));
+    }
+
+    /// The store has what it had then.
+    pub(crate) fn go_back(&mut self, since: u64) {
+        while let Some((_, booked)) = self.earlier.pop_back_if(|(at, _)| *at > since) {
+            self.booked = booked;
         }
     }
 
-    /// Whether the store has to let so many in.
-    pub(crate) fn must_admit(&self, by: &Numbers, at: Timestamp, cost: u64) -> bool {
-        self.booked.as_ref().is_some_and(|booked| booked.fits_surely(by, at, cost))
+    /// Units were granted by these numbers, to be spent within this term.
+    pub(crate) fn grant(&mut self, revision: usize, term: Term) {
+        self.granted[revision] = Some(term);
+    }
+
+    /// Who judges what is let in now by these numbers.
+    pub(crate) fn judges(&self, tables: &Tables, own: usize, present: Term) -> Judges {
+        let is_there = |it: &usize| self.granted[*it].is_some_and(|term| term.lasts(present));
+        let there = (0..self.granted.len()).filter(is_there);
+        let largest = there.max_by_key(|it| tables.policy[*it].size()).unwrap_or(own);
+        let is_larger = tables.policy[largest].size() > tables.policy[own].size();
+        Judges { own, largest: if is_larger { largest } else { own } }
     }
 
     /// Judges what can be judged by now: the first request that took more than there was, and how much.
@@ -95,20 +122,25 @@ impl Ledger {
             match *entry {
                 Entry::Taken { request, .. } if fate(request) == Fate::Open => break,
                 Entry::Taken { request, .. } if fate(request) == Fate::Out => {}
-                Entry::Taken { request, units, at, revision }
-                | Entry::Spent { request, units, at, revision } => {
-                    let by = &tables.policy[revision];
-                    let fits = it.fits(by, at, units);
+                Entry::Taken { request, units, at, by }
+                | Entry::Spent { request, units, at, by } => {
+                    let by = tables.policy[by.own].as_large_as(&tables.policy[by.largest]);
+                    let fits = it.fits(&by, at, units);
                     excess = excess.or((!fits).then_some((request, units)));
-                    it.add(by, at, units, request);
+                    it.add(&by, at, units, request);
                 }
                 Entry::Lost { units, at, revision, until }
                 | Entry::Returned { units, at, revision, until } => {
                     it.forgive(&tables.policy[revision], at, units, until);
                 }
                 Entry::Released { request } => it.release(request),
-                Entry::Repaired { at, revision } => {
-                    it.repair(&tables.cut[revision], at);
+                // Of what was taken ahead some is not spent yet: it is forgiven as well.
+                Entry::Repaired { at, revision, time } if tables.is_leased => {
+                    let until = at.as_micros() + LEASE.as_micros();
+                    it.forgive_time(&tables.policy[revision], at, time, until);
+                }
+                Entry::Repaired { at, revision, .. } => {
+                    it.repair(&tables.policy[revision], at);
                 }
                 Entry::Set { before, after } => it.set_clock(&tables.policy[0], before, after),
             }

@@ -182,15 +182,11 @@ impl Meter {
     /// others. Until `until` what nobody has used yet counts as well.
     pub(crate) fn forgive(&mut self, by: &Numbers, at: Timestamp, units: u64, until: u64) {
         let now = at.as_micros();
-        let (before, window) = (self.level(by, now), self.window(by, now));
+        let window = self.window(by, now);
         let is_lost = until >= now;
         match (self, *by) {
-            (Self::Bucket { level, credit, last }, Numbers::Bucket { unit, .. }) => {
-                let forgiven = u128::from(units) * unit;
-                (*level, *last) = (before.saturating_sub(forgiven), now.max(*last));
-                if until > now {
-                    *credit = (credit.0 + forgiven.saturating_sub(before), until);
-                }
+            (it @ Self::Bucket { .. }, Numbers::Bucket { unit, .. }) => {
+                it.forgive_time(by, at, u128::from(units) * unit, until);
             }
             (Self::Window { index, used, previous, credit }, Numbers::Window { length, .. }) => {
                 let newest = units.min(window.1);
@@ -217,6 +213,19 @@ impl Meter {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The same of a bucket, in the time that units take to be refilled.
+    pub(crate) fn forgive_time(&mut self, by: &Numbers, at: Timestamp, time: u128, until: u64) {
+        let now = at.as_micros();
+        let before = self.level(by, now);
+        if let Self::Bucket { level, credit, last } = self {
+            (*level, *last) = (before.saturating_sub(time), now);
+            if until > now {
+                let rest = if now <= credit.1 { credit.0 } else { 0 };
+                *credit = (rest + time.saturating_sub(before), until);
+            }
         }
     }
 
@@ -252,40 +261,35 @@ impl Meter {
         }
     }
 
-    /// The clock was set back: a limit may take what was refilled since for not refilled yet.
-    pub(crate) fn owe_again(&mut self, by: &Numbers, before: Timestamp, after: Timestamp) {
-        let back = before.since(after).as_micros();
-        if back == 0 {
-            return;
-        }
-        let now = self.level(by, before.as_micros());
+    /// The clock says less than it did: what was refilled meanwhile is owed again.
+    pub(crate) fn owe_again(&mut self, by: &Numbers, at: Timestamp) {
         if let (Self::Bucket { level, last, .. }, Numbers::Bucket { scale, .. }) = (self, by) {
-            (*level, *last) = (now + scale * u128::from(back), after.as_micros());
+            *level += scale * u128::from(last.saturating_sub(at.as_micros()));
+            *last = (*last).min(at.as_micros());
         }
     }
 
-    /// A decision was made: no limit keeps more against anybody than it holds, nor later than now. Says
-    /// whether it did.
-    pub(crate) fn repair(&mut self, by: &Numbers, at: Timestamp) -> bool {
+    /// A decision was made: no limit keeps more against anybody than it holds, nor later than now. Says how
+    /// much more a bucket did, as the time that it takes to be refilled.
+    pub(crate) fn repair(&mut self, by: &Numbers, at: Timestamp) -> u128 {
         let now = at.as_micros();
         let before = self.level(by, now);
         match (self, *by) {
             (Self::Bucket { level, last, .. }, Numbers::Bucket { capacity, .. }) => {
                 (*level, *last) = (before.min(capacity), now);
-                before > capacity
+                before.saturating_sub(capacity)
             }
             (Self::Window { index, used, previous, .. }, Numbers::Window { length, .. }) => {
-                let is_ahead = now / length + 1 < *index;
-                if is_ahead {
+                if now / length + 1 < *index {
                     (*index, *used, *previous) = (now / length, 0, 0);
                 }
-                is_ahead
+                0
             }
             (Self::Log(entries), _) => {
                 entries.iter_mut().for_each(|(entered, _)| *entered = (*entered).min(now));
-                false
+                0
             }
-            _ => false,
+            _ => 0,
         }
     }
 }

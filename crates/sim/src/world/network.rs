@@ -14,6 +14,7 @@ use tidegate_core::{Decision, Limit, Op, Timestamp};
 
 use super::chance::Chance;
 use super::fault::{Fault, Incident};
+use super::lease_watch::Term;
 
 /// How long a node waits for an answer, in microseconds.
 pub(crate) const DEADLINE: u64 = 5_000;
@@ -87,6 +88,8 @@ pub(crate) struct Call {
     /// Decided each alone, or all or nothing.
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
+    /// Until when units may be spent that it was granted.
+    pub(crate) term: Option<Term>,
     /// In which times of the node's circuit it was sent.
     pub(crate) times: u64,
     /// On its way back.
@@ -105,6 +108,16 @@ enum Heard {
 }
 
 impl Call {
+    /// Units that it has taken, for a request.
+    pub(crate) fn granted(&self, answer: &Answer) -> u64 {
+        let taken = self.charges.iter().zip(&answer.decisions);
+        let units = |(charge, decision): (&Sent, &Decision)| match charge.op {
+            Op::Take(units) if decision.is_allowed() && self.request.is_some() => units,
+            _ => 0,
+        };
+        taken.map(units).sum()
+    }
+
     /// Whether it changes nothing and nobody waits for it: a look at whether the store is there.
     pub(crate) fn is_probe(&self) -> bool {
         self.request.is_none() && self.charges.iter().all(|it| matches!(it.op, Op::Read(_)))
@@ -198,6 +211,7 @@ impl Network {
             charges: charges.iter().map(sent).collect(),
             is_each,
             is_carried_out: false,
+            term: None,
             times: 0,
             reply: None,
             heard: Heard::Nothing,

@@ -41,14 +41,16 @@ pub(crate) struct Revision {
 /// The numbers of all revisions of the limit of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
+    /// Units are taken ahead.
+    pub(crate) is_leased: bool,
     /// What the policy promises.
     pub(crate) policy: Vec<Numbers>,
-    /// What a debt is cut down to.
-    pub(crate) cut: Vec<Numbers>,
     /// What the store decides by.
     pub(crate) store: Vec<Numbers>,
     /// What a node lets in by itself.
     pub(crate) share: Vec<Numbers>,
+    /// The most units that a node takes ahead at once.
+    pub(crate) ahead: Vec<u64>,
     /// What that is kept by until it is booked: nobody keeps a second log.
     pub(crate) owed: Vec<Numbers>,
 }
@@ -99,29 +101,35 @@ impl Tables {
         let (policy, store) = (all((1, 1), false), all((1, 1), true));
         Self {
             owed: store.iter().map(owed).collect(),
-            cut: if setup.stack == Stack::Leased { store.clone() } else { policy.clone() },
-            policy: if setup.stack == Stack::Leased { largest(policy) } else { policy },
+            ahead: revisions.iter().map(|it| setup.taken_ahead(it)).collect(),
+            is_leased: setup.stack == Stack::Leased,
+            policy,
             store,
             share: all((MORE.0, MORE.1 * nodes), true),
         }
     }
 }
 
-/// What was granted by old numbers is spent among what is granted by new ones: as long as there are both,
-/// the larger of them judge.
-fn largest(mut all: Vec<Numbers>) -> Vec<Numbers> {
-    let size = |numbers: &Numbers| match *numbers {
-        Numbers::Bucket { capacity, .. } => capacity,
-        Numbers::Window { limit, .. } | Numbers::Log { limit, .. } => limit.into(),
-        Numbers::Places { limit, .. } => limit.into(),
-    };
-    let most = all.iter().map(size).max().unwrap_or(0);
-    for numbers in &mut all {
-        match numbers {
-            Numbers::Bucket { capacity, .. } => *capacity = most,
-            Numbers::Window { limit, .. } => *limit = u64::try_from(most).unwrap_or(u64::MAX),
-            Numbers::Log { .. } | Numbers::Places { .. } => {}
+impl Numbers {
+    /// What there is in all.
+    pub(crate) fn size(&self) -> u128 {
+        match *self {
+            Self::Bucket { capacity, .. } => capacity,
+            Self::Window { limit, .. } | Self::Log { limit, .. } => limit.into(),
+            Self::Places { limit, .. } => limit.into(),
         }
     }
-    all
+
+    /// These, with as much in all as others have. What was granted by old numbers is spent among what is
+    /// granted by new ones.
+    pub(crate) const fn as_large_as(mut self, other: &Self) -> Self {
+        match (&mut self, other) {
+            (Self::Bucket { capacity, .. }, Self::Bucket { capacity: most, .. }) => {
+                *capacity = *most
+            }
+            (Self::Window { limit, .. }, Self::Window { limit: most, .. }) => *limit = *most,
+            _ => {}
+        }
+        self
+    }
 }

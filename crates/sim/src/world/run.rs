@@ -84,13 +84,16 @@ struct Held {
 }
 
 /// Which numbers these are.
-fn revision(limits: &[Limit], limit: &Limit) -> usize {
-    limits.iter().rposition(|it| it == limit).unwrap_or(0)
+fn revision(limits: &[Limit], limit: &Limit) -> Option<usize> {
+    limits.iter().rposition(|it| it == limit)
 }
 
-/// By which numbers the charges of a command are decided.
-fn revisions(limits: &[Limit], call: &Call) -> Vec<usize> {
-    call.charges.iter().map(|charge| revision(limits, &charge.limit)).collect()
+/// By which numbers the charges of a command are decided; those that nobody has published are judged as if
+/// they were those of the request.
+fn revisions(limits: &[Limit], questions: &[Question], call: &Call) -> Vec<usize> {
+    let own = call.request.and_then(|it| questions.get(it)).map_or(0, |it| it.revision);
+    let known = |limit| revision(limits, limit).unwrap_or(own);
+    call.charges.iter().map(|charge| known(&charge.limit)).collect()
 }
 
 struct World<'a, S, F> {
@@ -432,7 +435,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         let answer = self.server.carry_out(now, &call.charges, call.is_each);
         let at_store = answer.at;
         let when = When { now, at_store, at_node: at_store, supposed: at_store };
-        let by = revisions(&self.limits, call);
+        let by = revisions(&self.limits, &self.questions, call);
         self.checker.carried_out(when, call, &answer, &by);
         call.reply = Some(Ok(answer));
         network.send(Event::AtNode(number));
@@ -463,7 +466,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             return;
         };
         let when = node.when(now, self.server.clock.at(now));
-        let by = revisions(&self.limits, call);
+        let by = revisions(&self.limits, &self.questions, call);
         self.checker.heard(when, call, is_silent, &by);
     }
 }

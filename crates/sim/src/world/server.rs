@@ -57,7 +57,6 @@ struct Write {
     place: usize,
     before: State,
     units: u64,
-    returned: u64,
     limit: Limit,
 }
 
@@ -67,8 +66,6 @@ pub(crate) struct Lost {
     pub(crate) text: Box<[u8]>,
     /// Units that were taken.
     pub(crate) units: u64,
-    /// Units that were given back.
-    pub(crate) returned: u64,
     /// By which numbers.
     pub(crate) limit: Limit,
 }
@@ -120,14 +117,13 @@ impl Server {
             }
             let is_seen = charge.is_watched && !is_allowed;
             sights.push(is_seen.then(|| Sight { state: before.clone(), at: time }));
+            // What was booked was let in by others: nobody is let in by the store on it.
             let units = match op {
                 Op::Take(cost) if is_allowed => cost,
-                Op::Force(cost) => cost,
                 _ => 0,
             };
-            let returned = if let Op::Return(units) = op { units } else { 0 };
             let (at, place, limit) = (now, *place, charge.limit);
-            self.journal.push_back(Write { at, place, before, units, returned, limit });
+            self.journal.push_back(Write { at, place, before, units, limit });
             decisions.push(decision);
         }
         while self.journal.front().is_some_and(|write| write.at + MAX_LAG < now) {
@@ -151,9 +147,9 @@ impl Server {
         while let Some(write) = self.journal.pop_back_if(|write| write.at > since) {
             let (text, state) = &mut self.states[write.place];
             *state = write.before;
-            if write.units + write.returned > 0 {
+            if write.units > 0 {
                 let (text, limit) = (text.clone(), write.limit);
-                lost.push(Lost { text, units: write.units, returned: write.returned, limit });
+                lost.push(Lost { text, units: write.units, limit });
             }
         }
         lost

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tidegate::store::OnStoreFailure;
-use tidegate::store::lease::{LEASE, leased};
+use tidegate::store::lease::{LEASE, TURN, leased};
 use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span};
 
 use super::chance::Chance;
@@ -146,26 +146,28 @@ impl WorldSetup {
             burst: chance.between(1, 60),
             load: chance.between(50, 400),
             faults: Fault::ALL.into_iter().filter(|_| chance.permille(500)).collect(),
-            stack: match chance.below(10) {
-                0 => Stack::Bare,
-                1..=5 => Stack::Guarded,
-                _ => Stack::Leased,
-            },
+            stack: Stack::Guarded,
             on_store_failure: OnStoreFailure::ALL[chance.index(OnStoreFailure::ALL.len())],
             refunds: if chance.permille(300) { 50 } else { 0 },
             in_flight: false,
         };
-        match setup.stack {
-            Stack::Leased => setup.make_leased(),
-            _ if chance.permille(60) => setup.make_in_flight(),
-            _ => {}
+        match chance.below(10) {
+            0 => setup.stack = Stack::Bare,
+            1..=5 => {}
+            _ => setup.make_leased(),
+        }
+        if setup.stack != Stack::Leased && chance.permille(60) {
+            setup.make_in_flight();
         }
         setup
     }
 
-    /// Turns it into a world where units are taken ahead: where it is worth while, for a few seconds.
+    /// Turns it into a world where units are taken ahead, if it is none: where it is worth while, for a few
+    /// seconds.
     pub fn make_leased(&mut self) {
-        self.stack = Stack::Leased;
+        if std::mem::replace(&mut self.stack, Stack::Leased) == Stack::Leased {
+            return;
+        }
         let count = 20 + 4 * self.rate.count;
         (self.rate, self.in_flight) = (Rate::per_second(count), false);
         self.burst = Self::least_burst(count, self.rate).max(count / 3 + 3 * self.burst);
@@ -282,6 +284,17 @@ impl WorldSetup {
         let burst = u128::from(revision.burst);
         let is_leased = burst * per >= 4 * given && burst > held;
         if is_leased { u64::try_from(held).unwrap_or(0) } else { 0 }
+    }
+
+    /// The most units that a node takes ahead at once: of a window a small part, else what the rate gives in
+    /// a turn.
+    pub(crate) fn taken_ahead(&self, revision: &Revision) -> u64 {
+        let (count, per) = (u128::from(revision.count), u128::from(self.rate.per.as_micros()));
+        let given = match self.algorithm {
+            AlgorithmName::FixedWindow | AlgorithmName::SlidingWindow => count / 16,
+            _ => count * u128::from(TURN.as_micros()) / per.max(1),
+        };
+        u64::try_from(given).unwrap_or(u64::MAX).max(1)
     }
 
     /// From when on everything is exact again, in microseconds.

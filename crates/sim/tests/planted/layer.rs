@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 
 use tidegate::Explanation;
-use tidegate::store::lease::LeaseStats;
+use tidegate::store::lease::{LEASE, LeaseStats};
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate_core::{Algorithm, Decision, Limit, Op, Span, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::{NodeStack, SimStore};
 
 /// What it does wrong.
@@ -37,6 +37,10 @@ pub(crate) enum Wrong {
     Dawdles,
     /// Decides by this limit instead of the one it is told.
     Enlarges(Limit),
+    /// Goes on with the first numbers that it was told.
+    Keeps,
+    /// Decides by all that a bucket may hold, once that has become less.
+    Unreduces,
     /// Gives back twice.
     Returns,
     /// Takes what timed out for granted.
@@ -49,11 +53,25 @@ pub(crate) struct Layer<S> {
     pub(crate) wire: SimStore,
     pub(crate) wrong: Wrong,
     pub(crate) denied: Mutex<HashMap<Vec<u8>, (Timestamp, Decision)>>,
+    first: OnceLock<Limit>,
 }
 
 impl<S> Layer<S> {
     pub(crate) fn new(store: S, wire: SimStore, wrong: Wrong) -> Self {
-        Self { store, wire, wrong, denied: Mutex::default() }
+        Self { store, wire, wrong, denied: Mutex::default(), first: OnceLock::new() }
+    }
+
+    /// What it decides by instead of this limit.
+    fn other_limit(&self, limit: &Limit) -> Option<Limit> {
+        let first = self.first.get_or_init(|| *limit);
+        let capacity =
+            |limit: &Limit| if let Limit::Bucket(it) = limit { it.capacity() } else { 0 };
+        match self.wrong {
+            Wrong::Enlarges(other) => Some(other),
+            Wrong::Keeps => Some(*first),
+            Wrong::Unreduces if capacity(limit) < capacity(first) => unreduced(limit),
+            _ => None,
+        }
     }
 
     fn time(&self, now: Timestamp) -> Timestamp {
@@ -63,6 +81,16 @@ impl<S> Layer<S> {
             _ => now,
         }
     }
+}
+
+/// A bucket with what leases take off it.
+fn unreduced(limit: &Limit) -> Option<Limit> {
+    let Limit::Bucket(bucket) = limit else { return None };
+    let (one, parts) = (bucket.time_of(1)?, bucket.denominator());
+    let time = one.ticks * parts + one.part;
+    let held = (LEASE.as_micros() * parts).div_ceil(time);
+    let rate = Rate::new(parts, Span::from_micros(time));
+    Limit::token_bucket(rate).burst(bucket.capacity() + held).build().ok()
 }
 
 impl<S: NodeStack> NodeStack for Layer<S> {
@@ -135,7 +163,7 @@ impl<S: Store> Store for Layer<S> {
         if let (Wrong::Denies(longest), Op::Take(_)) = (self.wrong, charges[0].op) {
             return self.decide_denied(now, charges, decisions, longest).await;
         }
-        if let Wrong::Enlarges(limit) = &self.wrong {
+        if let Some(limit) = &self.other_limit(charges[0].limit) {
             let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();
             return self.store.decide(now, &charges, decisions).await;
         }

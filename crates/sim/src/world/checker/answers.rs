@@ -1,5 +1,6 @@
 //! Judges answers.
 
+use tidegate::store::lease::LeaseStats;
 use tidegate::store::{Basis, OnStoreFailure};
 use tidegate_core::Op;
 
@@ -18,23 +19,18 @@ impl Checker {
         verdict: &Verdict,
         may_be_late: bool,
     ) {
-        let Some(it) = self.requests.get_mut(request) else { return };
+        let Some(it) = self.requests.get(request) else { return };
         let (question, asked, is_charged) = (it.question, it.asked, it.is_charged);
         let is_on_store = verdict.basis == Ok(Basis::Store);
         let (key, now, cost) = (question.key, when.now, question.cost());
-        let leases = &mut self.nodes[question.node].leases;
-        let spent = leases.answered(&verdict.leases);
-        let is_spent = spent == Ok(cost) && cost > 0;
-        it.fate = match verdict.is_allowed && is_on_store && !is_spent {
-            true => Fate::Admitted,
-            false => Fate::Out,
+        let is_let_in = verdict.is_allowed && is_on_store;
+        let admitted = Some(cost).filter(|_| is_let_in && matches!(question.op, Op::Take(_)));
+        let is_spent = match self.stack {
+            Stack::Leased => self.spent(when, request, admitted, &verdict.leases),
+            Stack::Bare | Stack::Guarded => false,
         };
-        if it.fate == Fate::Admitted && matches!(question.op, Op::Take(_)) {
-            leases.let_in(key, request, cost);
-        }
-        if let Err(what) = spent {
-            self.blame(now, || format!("on node {}: {what}", question.node));
-        }
+        let Some(it) = self.requests.get_mut(request) else { return };
+        it.fate = if is_let_in && !is_spent { Fate::Admitted } else { Fate::Out };
         let calls = if self.stack == Stack::Leased { MOST_CALLS } else { 1 };
         if now > asked + calls * DEADLINE && !may_be_late {
             self.blame(now, || format!("request {request} waited {} us", now - asked));
@@ -46,13 +42,9 @@ impl Checker {
         match &verdict.basis {
             Ok(Basis::Store) if verdict.is_allowed && is_spent => {
                 let (at, revision) = (when.at_store, question.revision);
-                self.ledgers[key].note(Entry::Spent { request, units: cost, at, revision });
-                let (node, term) = (question.node, self.term(when, revision));
-                if !self.nodes[node].leases.spend(key, cost, term) {
-                    self.blame(now, || {
-                        format!("node {node} spent {cost} of key {key} that had ended")
-                    });
-                }
+                let (present, ledger) = (self.term(when, revision), &mut self.ledgers[key]);
+                let by = ledger.judges(&self.tables, revision, present);
+                ledger.note(Entry::Spent { request, units: cost, at, by });
             }
             Ok(Basis::Store) if verdict.is_allowed => {
                 if !is_charged && matches!(question.op, Op::Take(_)) {
@@ -71,12 +63,33 @@ impl Checker {
         self.settle(now, key);
     }
 
+    /// Whether a request was let in on units that were taken ahead.
+    fn spent(
+        &mut self,
+        when: When,
+        request: usize,
+        admitted: Option<u64>,
+        says: &LeaseStats,
+    ) -> bool {
+        let Question { node, key, revision, .. } = self.requests[request].question;
+        let present = self.term(when, revision);
+        let leases = &mut self.nodes[node].leases;
+        match leases.answered((key, request), admitted, present, says) {
+            Ok(is_ahead) => is_ahead,
+            Err(what) => {
+                self.blame(when.now, || format!("node {node} {what}"));
+                false
+            }
+        }
+    }
+
     /// A request was denied on the store's word, which it may have given earlier.
     fn denied(&mut self, when: When, request: usize) {
         let Request { question, is_denied, .. } = &self.requests[request];
         let Question { key, revision, .. } = *question;
         let (ledger, cost) = (&self.ledgers[key], question.cost());
-        let is_free = ledger.must_admit(&self.tables.store[revision], when.at_store, cost);
+        let by = &self.tables.store[revision];
+        let is_free = ledger.booked.fits_surely(by, when.at_store, cost);
         let leases = &mut self.nodes[question.node].leases;
         let is_dry = self.stack == Stack::Leased && leases.is_dry(when.now, key);
         if !is_free {

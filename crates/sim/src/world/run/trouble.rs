@@ -27,9 +27,9 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
             Fault::Failover => {
                 let since = now.saturating_sub(incident.size);
                 let when = self.at_store_only(now);
-                self.checker.failed_over();
+                self.checker.failed_over(when, since);
                 for lost in self.server.fail_over(since) {
-                    let revision = revision(&self.limits, &lost.limit);
+                    let revision = revision(&self.limits, &lost.limit).unwrap_or(0);
                     self.checker.lost(when, &lost, revision);
                 }
             }
