@@ -183,24 +183,29 @@ impl<S: Store> Inner<S> {
     }
 
     /// Whether a charge may be sent, without sending it.
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+    fn ready(&self, charge: &Charge<'_>) -> Result<(), StoreError> {
         let place = self.place(self.store.endpoint(charge));
         if place.enter_closed().is_some() {
             return Ok(());
         }
+        let now = self.clock.now();
         let entered = place.with(|circuit| circuit.enter(now, charge.key.number()));
         entered.map(drop).map_err(away)
     }
 
-    /// Lets charges in to every endpoint that they go to, or to none.
-    fn enter(&self, now: Timestamp, charges: &[Charge<'_>]) -> Result<Entered, StoreError> {
+    /// Lets charges in to every endpoint that they go to, or to none. By the time it is, and not when the
+    /// request came: it may have waited since.
+    fn enter(&self, charges: &[Charge<'_>]) -> Result<Entered, StoreError> {
         let mut entered = Entered::default();
         for charge in charges {
             let endpoint = self.store.endpoint(charge) % MAX_ENDPOINTS;
             let place = self.place(endpoint);
             let ticket = match place.enter_closed() {
                 Some(ticket) => Ok(ticket),
-                None => place.with(|circuit| circuit.enter(now, charge.key.number())),
+                None => {
+                    let now = self.clock.now();
+                    place.with(|circuit| circuit.enter(now, charge.key.number()))
+                }
             };
             entered.add(endpoint, ticket.map_err(away)?);
         }
@@ -281,7 +286,7 @@ impl<S: Store + 'static> Store for Breaker<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        let entered = self.0.enter(now, charges)?;
+        let entered = self.0.enter(charges)?;
         let outcome = self.0.store.decide(now, charges, decisions).await;
         self.0.leave(&entered, charges, &outcome);
         outcome
@@ -293,7 +298,7 @@ impl<S: Store + 'static> Store for Breaker<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        let entered = self.0.enter(now, charges)?;
+        let entered = self.0.enter(charges)?;
         let outcome = self.0.store.decide_each(now, charges, decisions).await;
         self.0.leave(&entered, charges, &outcome);
         outcome
@@ -305,7 +310,7 @@ impl<S: Store + 'static> Store for Breaker<S> {
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         let charges = slice::from_ref(charge);
-        let entered = self.0.enter(now, charges)?;
+        let entered = self.0.enter(charges)?;
         let outcome = self.0.store.explain(now, charge).await;
         self.0.leave(&entered, charges, &outcome);
         outcome
@@ -315,8 +320,8 @@ impl<S: Store + 'static> Store for Breaker<S> {
         self.0.store.endpoint(charge)
     }
 
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        self.0.ready(now, charge)
+    fn ready(&self, _now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
+        self.0.ready(charge)
     }
 
     fn limits_changed(&self) {
