@@ -37,8 +37,11 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         .run()?;
         tally.passed(format!("{POLICY_MINUTES} minutes of nonsense for the loader of policies"));
         let worlds = plan.worlds;
-        Step::cargo(&format!("run --release -- simulate cluster --worlds {worlds}")).run()?;
-        tally.passed(format!("{worlds} simulated clusters kept every promise"));
+        let simulate = format!("run --release -- simulate cluster --worlds {worlds}");
+        Step::cargo(&format!("{simulate} --tier leased")).run()?;
+        tally.passed(format!("{worlds} simulated clusters with leases kept every promise"));
+        Step::cargo(&simulate).run()?;
+        tally.passed(format!("{worlds} simulated clusters of all kinds kept every promise"));
         crate::fuzz::run(tally, &[])?;
     }
     if plan.mutants {

@@ -2,15 +2,19 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
+use std::panic::resume_unwind;
 use std::process::ExitCode;
+use std::thread;
 
 use tidegate_sim::world::{WorldReport, WorldSetup, simulate_as_set_up};
 
 use crate::args::{Cluster, Simulate, Simulated, no_such_world};
 use crate::terminal::Terminal;
 
-/// How many worlds pass between two words on how far it is, on a terminal and elsewhere.
-const TOLD_EVERY: u64 = 100;
+/// So many worlds each thread runs between two words on how far it is.
+const AT_A_TIME: u64 = 32;
+/// Where nobody watches, a word every so many worlds is enough.
 const LOGGED_EVERY: u64 = 10_000;
 
 /// Runs worlds, and says by its exit status whether every promise was kept.
@@ -18,26 +22,25 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
     let Simulated::Cluster(cluster) = &args.what;
     let mut out = io::stdout().lock();
     let mut all = WorldReport::default();
-    for done in 0..cluster.worlds {
-        let seed = cluster.seed.wrapping_add(done);
-        let setup = cluster.setup(seed)?;
-        let report = simulate_as_set_up(&setup).map_err(|why| no_such_world(&why))?;
-        if report.broken.is_some() || cluster.worlds == 1 {
-            // That the reader has gone (`| head`) changes nothing about the world.
-            let _ = out.write_all(told(cluster, &setup, &report, terminal).as_bytes());
-        }
-        if report.broken.is_some() {
-            return Ok(ExitCode::FAILURE);
-        }
-        add(&mut all, &report);
-        match (done + 1, io::stderr().is_terminal()) {
-            (done, true) if done % TOLD_EVERY == 0 => {
-                let _ = write!(io::stderr(), "\r{done} of {} worlds", cluster.worlds);
+    let (threads, mut done) = (threads(), 0);
+    while done < cluster.worlds {
+        let next = (threads * AT_A_TIME).min(cluster.worlds - done);
+        for world in worlds(cluster, threads, done..done + next) {
+            let (setup, report) = world?;
+            if report.broken.is_some() || cluster.worlds == 1 {
+                // That the reader has gone (`| head`) changes nothing about the world.
+                let _ = out.write_all(told(cluster, &setup, &report, terminal).as_bytes());
             }
-            (done, false) if done % LOGGED_EVERY == 0 => {
-                let _ = writeln!(io::stderr(), "{done} of {} worlds", cluster.worlds);
+            if report.broken.is_some() {
+                return Ok(ExitCode::FAILURE);
             }
-            _ => {}
+            add(&mut all, &report);
+        }
+        done += next;
+        if io::stderr().is_terminal() {
+            let _ = write!(io::stderr(), "\r{done} of {} worlds", cluster.worlds);
+        } else if done / LOGGED_EVERY > (done - next) / LOGGED_EVERY {
+            let _ = writeln!(io::stderr(), "{done} of {} worlds", cluster.worlds);
         }
     }
     if cluster.worlds > 1 {
@@ -56,6 +59,34 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn threads() -> u64 {
+    thread::available_parallelism().map_or(1, |threads| threads.get() as u64)
+}
+
+/// What came of each world.
+type World = Result<(WorldSetup, WorldReport), clap::Error>;
+
+/// Worlds beside each other, told in the order of their seeds: the first that breaks a promise is the same
+/// with any number of threads.
+fn worlds(cluster: &Cluster, threads: u64, numbers: Range<u64>) -> Vec<World> {
+    let part = (numbers.end - numbers.start).div_ceil(threads).max(1);
+    let parts = numbers.clone().step_by(usize::try_from(part).unwrap_or(usize::MAX));
+    let world = |number| {
+        let setup = cluster.setup(cluster.seed.wrapping_add(number))?;
+        let report = simulate_as_set_up(&setup).map_err(|why| no_such_world(&why))?;
+        Ok((setup, report))
+    };
+    thread::scope(|scope| {
+        let run = |first: u64| {
+            let numbers = first..numbers.end.min(first + part);
+            scope.spawn(move || numbers.map(world).collect::<Vec<World>>())
+        };
+        let running: Vec<_> = parts.map(run).collect();
+        let joined = running.into_iter().map(|thread| thread.join());
+        joined.flat_map(|worlds| worlds.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
 
 fn add(all: &mut WorldReport, one: &WorldReport) {
