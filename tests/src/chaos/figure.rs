@@ -109,6 +109,11 @@ impl Figure {
         Self { firmness: Firmness::Idle, ..self }
     }
 
+    /// Whether anything is demanded.
+    pub const fn has_target(&self) -> bool {
+        !matches!(self.target, Target::None)
+    }
+
     /// Whether it is what it should be.
     pub fn is_met(&self) -> bool {
         self.is_met_within(1.0)

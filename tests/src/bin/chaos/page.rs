@@ -20,6 +20,8 @@ each other.
 #[derive(Default)]
 pub(crate) struct Page {
     rows: Vec<String>,
+    targets: usize,
+    missed: usize,
     has_failed: bool,
 }
 
@@ -33,6 +35,10 @@ impl Page {
             let row = format!("| {id} | {outage} | {behaviour} | {measured} | {target} | {met} |");
             eprintln!("{row}");
             self.rows.push(row);
+            self.targets += usize::from(figure.has_target());
+            self.missed += usize::from(!figure.is_met());
+            // That a machine is busy excuses a time, and never an admission too many.
+            self.has_failed |= !figure.holds_on_a_busy_machine();
         }
     }
 
@@ -43,9 +49,13 @@ impl Page {
         self.has_failed = true;
     }
 
-    /// Whether every case was measured.
-    pub(crate) const fn is_whole(&self) -> bool {
+    /// Whether every case was measured, and nothing is off that no busy machine explains.
+    pub(crate) const fn is_sound(&self) -> bool {
         !self.has_failed
+    }
+
+    pub(crate) fn sum(&self) -> String {
+        format!("{} of {} targets are met.", self.targets - self.missed, self.targets)
     }
 
     pub(crate) fn table(&self) -> String {
@@ -57,6 +67,6 @@ impl Page {
 
 impl fmt::Display for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{INTRO}\n{}", self.table())
+        writeln!(f, "{INTRO}\n{}\n\n{}", self.sum(), self.table())
     }
 }
