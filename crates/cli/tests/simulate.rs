@@ -66,7 +66,6 @@ fn a_world_that_cannot_be_is_refused() {
         ("--seconds 4", "seconds must be 5 to 600"),
         ("--fault flood", "possible values"),
         ("--fault loss --no-faults", "cannot be used with"),
-        ("--tier leased --algorithm fixed_window --fault store_clock", "nobody has said"),
         ("--tier local", "possible values"),
     ] {
         let refused = simulate(args).code(2);

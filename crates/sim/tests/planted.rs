@@ -17,7 +17,7 @@ use tidegate::store::breaker::Breaker;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::lease::{Lease, LeaseStats};
 use tidegate::{Clock, ManualClock};
-use tidegate_core::{AlgorithmName, Rate, Span, Timestamp};
+use tidegate_core::{AlgorithmName, Limit, Rate, Span, Timestamp};
 use tidegate_sim::Seed;
 use tidegate_sim::world::{
     Fault, Idle, NodeParts, NodeStack, SimStore, Stack, WorldSetup, answered_for, guarded,
@@ -150,6 +150,28 @@ fn denials_of_places_are_repeated() {
 }
 
 #[test]
+fn a_place_is_given_back_at_once() {
+    found("place given back in use", "that is in use", in_flight, |setup, parts| {
+        behind_fallback(setup, parts, Wrong::Vacates)
+    });
+}
+
+/// Fewer places than there were, and a server that has forgotten some.
+fn in_flight_and_pushed(drawn: WorldSetup) -> WorldSetup {
+    let faults = vec![Fault::PolicyPush, Fault::StoreClock, Fault::Failover];
+    WorldSetup { burst: 6, faults, ..in_flight(drawn) }
+}
+
+#[test]
+fn more_places_than_there_are() {
+    let worlds = in_flight_and_pushed;
+    found("one place too many", "above the envelope", worlds, |setup, parts| {
+        let more = Limit::in_flight(setup.burst + 1, Span::from_millis(700)).unwrap();
+        behind_fallback(setup, parts, Wrong::Enlarges(more))
+    });
+}
+
+#[test]
 fn denials_are_repeated_for_too_long() {
     let rates = |drawn: WorldSetup| WorldSetup { in_flight: false, ..with_layers(drawn) };
     found("deny entry kept too long", "without asking", rates, |setup, parts| {
@@ -231,6 +253,20 @@ fn above_leases(
 #[test]
 fn a_lease_is_used_after_it_has_ended() {
     found("lease used after expiry", "had ended", with_leases, |setup, parts| {
+        above_leases(setup, parts, Wrong::Dawdles)
+    });
+}
+
+/// Leases of windows, whose end a step of the store's clock moves.
+fn with_windows(mut drawn: WorldSetup) -> WorldSetup {
+    drawn.make_leased();
+    let faults = vec![Fault::StoreClock, Fault::Failover];
+    WorldSetup { algorithm: AlgorithmName::FixedWindow, faults, load: 100, ..drawn }
+}
+
+#[test]
+fn a_lease_outlives_its_window() {
+    found("lease used after its window", "had ended", with_windows, |setup, parts| {
         above_leases(setup, parts, Wrong::Dawdles)
     });
 }
@@ -337,7 +373,16 @@ fn books_are_not_what_happened() {
 #[test]
 fn the_right_layers_are_not_found() {
     for seed in 0..100 {
-        for worlds in [local, slow, in_flight, many_keys, with_leases, with_pushes] {
+        for worlds in [
+            local,
+            slow,
+            in_flight,
+            in_flight_and_pushed,
+            many_keys,
+            with_leases,
+            with_pushes,
+            with_windows,
+        ] {
             let setup = worlds(WorldSetup::drawn(Seed(seed)));
             let report = simulate_as_set_up(&setup).unwrap();
             assert_eq!(report.broken, None, "seed {seed}");

@@ -125,11 +125,9 @@ impl Cluster {
         setup.on_store_failure = mode.unwrap_or(setup.on_store_failure);
         // Numbers of a rate, or a mode other than the one for places, ask for no places.
         let is_rate = self.limit.is_some() || self.algorithm.is_some() || mode.is_some();
-        setup.in_flight &= !is_rate && self.burst.is_none() && self.fault.is_empty();
+        setup.in_flight &= !is_rate && self.burst.is_none();
         if self.no_faults || !self.fault.is_empty() {
             setup.faults = self.fault.clone();
-        } else {
-            setup.keep_judged_faults();
         }
         match setup.limit() {
             Ok(_) => Ok(setup),

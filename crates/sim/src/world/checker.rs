@@ -4,8 +4,9 @@
 //! # Promises
 //! 1. No interval admits more than its envelope, by the store's clock. What a fault may add is added at
 //!    the instant of that fault, to that key: a failover gives back the units that it lost, at most what
-//!    has been used; a clock set back gives a window its count once more if it is set back further than
-//!    one window. Everybody is decided by the numbers that the node knows, and judged by them; by the
+//!    has been used, and the places whose holders it forgot; a clock set back gives a window its count once
+//!    more if it is set back further than one window; a clock that is set lets nodes spend what they then
+//!    hold of a window until that would have ended, and ends places by the new time. Everybody is decided by the numbers that the node knows, and judged by them; by the
 //!    larger of two only while units may be spent that were granted by those. A debt is kept as time: what
 //!    nodes that have had their numbers for long enough cut of it is forgiven. Nothing else gives anything.
 //! 2. Every admission on the store's word rests on a charge that it has carried out for that very
@@ -17,7 +18,7 @@
 //!    `deny`, with `local` no more than the share of the node (a node that crashes forgets what it has let
 //!    in), and all that is let in is booked, once.
 //! 6. A store that is known to be away is left alone but for probes, which no request waits for. Nothing
-//!    is given back that nobody asked to give back.
+//!    is given back that nobody asked to give back, nor a place that is in use.
 //! 7. Units that a node took ahead are granted, spent, given back or expired, and add up; none is granted
 //!    that the store has not charged, none is spent a lease time later or in another window. They are spent
 //!    at the instant that a request is answered.
@@ -26,9 +27,11 @@
 
 mod answers;
 
+use std::collections::BTreeSet;
+
 use tidegate::store::OnStoreFailure;
 use tidegate::store::lease::{LEASE, LeaseStats};
-use tidegate_core::{Op, Timestamp};
+use tidegate_core::{Decision, LeaseId, Op, Timestamp};
 
 use super::circuit::CircuitWatch;
 use super::evidence::{Broken, Question, When};
@@ -36,7 +39,7 @@ use super::fault::Fault;
 use super::lease_watch::{LeaseWatch, Term};
 use super::ledger::{Entry, Fate, Ledger};
 use super::network::{Answer, Call, Sent};
-use super::numbers::{Numbers, Tables};
+use super::numbers::Tables;
 use super::owing::Owing;
 use super::server::Lost;
 use super::setup::{Stack, WorldSetup};
@@ -85,6 +88,8 @@ pub(crate) struct Checker {
     requests: Vec<Request>,
     ledgers: Vec<Ledger>,
     nodes: Vec<Watch>,
+    /// Places that their holders have left.
+    left: BTreeSet<(usize, LeaseId)>,
     calm_from: u64,
     /// The store may forget what it wrote last.
     may_forget: bool,
@@ -102,6 +107,7 @@ impl Checker {
             requests: Vec::new(),
             ledgers,
             nodes: (0..setup.nodes).map(watch).collect(),
+            left: BTreeSet::new(),
             calm_from: setup.calm_from(),
             may_forget: setup.faults.contains(&Fault::Failover),
             broken: None,
@@ -179,9 +185,9 @@ impl Checker {
         {
             node.leases.ran_dry(when.now, key);
         }
-        if let (Some(answer), Some(term), Some(it)) = (answer, call.term, request) {
+        if let (Some(answer), [term, ..], Some(it)) = (answer, &call.terms[..], request) {
             let asked = (call.request.unwrap_or_default(), it.question.cost());
-            node.leases.heard(it.question.key, asked, call.granted(answer), term);
+            node.leases.heard(it.question.key, asked, call.granted(answer), *term);
         }
         let mut excess = None;
         for (charge, revision) in call.charges.iter().zip(by) {
@@ -212,9 +218,6 @@ impl Checker {
         answer: &Answer,
         by: &[usize],
     ) {
-        if call.granted(answer) > 0 {
-            call.term = by.first().map(|revision| self.term(when, *revision));
-        }
         for ((charge, decision), revision) in call.charges.iter().zip(&answer.decisions).zip(by) {
             let Some(key) = charge.number() else { continue };
             let (is_allowed, place) = (decision.is_allowed(), (key, *revision));
@@ -229,7 +232,7 @@ impl Checker {
                         true => _ = self.repair(when, place),
                         false => self.repaired(when, place, charge.repairs),
                     }
-                    self.taken(when, place, (request, units), is_allowed);
+                    self.taken(when, place, (request, units), decision);
                 }
                 (Op::Force(units), _) => {
                     self.repaired(when, place, true);
@@ -240,19 +243,17 @@ impl Checker {
                     self.repaired(when, place, true);
                     self.returned(when, place, request, units);
                 }
-                (Op::Release(_), Some(request)) => self.released(when, key, request),
+                (Op::Release(place), _) => self.released(when, key, place),
                 _ => {}
             }
+            call.terms.push(self.term(when, key));
             self.settle(when.now, key);
         }
     }
 
-    /// Until when units may be spent that are charged now.
-    fn term(&self, when: When, revision: usize) -> Term {
-        match self.tables.policy[revision] {
-            Numbers::Window { length, .. } => Term::In(when.at_store.as_micros() / length),
-            _ => Term::From(when.now),
-        }
+    /// How long units of a key may be spent that are charged now; windows of all revisions are as long.
+    fn term(&self, when: When, key: usize) -> Term {
+        self.ledgers[key].term(&self.tables.store[0], when.now, when.at_store)
     }
 
     /// A decision by these numbers may have cut a debt down.
@@ -284,26 +285,27 @@ impl Checker {
         when: When,
         (key, revision): (usize, usize),
         (request, units): (usize, u64),
-        is_allowed: bool,
+        decision: &Decision,
     ) {
-        let (term, at) = (self.term(when, revision), when.at_store);
-        let (ledger, by) = (&mut self.ledgers[key], &self.tables.store[revision]);
+        let (ledger, by, at) =
+            (&mut self.ledgers[key], &self.tables.store[revision], when.at_store);
         let Some(it) = self.requests.get_mut(request) else { return };
-        if !is_allowed {
+        if !decision.is_allowed() {
             it.is_denied = true;
             if ledger.booked.fits_surely(by, at, units) {
                 self.blame(when.now, || format!("key {key} was denied {units} that were free"));
             }
             return;
         }
-        ledger.booked.add(by, at, units, request);
+        ledger.booked.add(by, at, units, decision.lease);
+        let term = ledger.term(by, when.now, at);
         ledger.grant(revision, term);
         // What is taken ahead counts when it is spent.
         if self.stack == Stack::Leased && it.question.cost() != units {
             return;
         }
         let by = ledger.judges(&self.tables, revision, term);
-        ledger.note(Entry::Taken { request, units, at, by });
+        ledger.note(Entry::Taken { request, units, at, by, place: decision.lease });
         if std::mem::replace(&mut it.is_charged, true) && self.stack != Stack::Leased {
             self.blame(when.now, || format!("request {request} on key {key} was charged twice"));
         }
@@ -337,11 +339,19 @@ impl Checker {
         }
     }
 
-    fn released(&mut self, when: When, key: usize, request: usize) {
+    /// Somebody leaves a place.
+    pub(crate) fn leaves(&mut self, key: usize, place: LeaseId) {
+        self.left.insert((key, place));
+    }
+
+    fn released(&mut self, when: When, key: usize, place: LeaseId) {
+        if !self.left.contains(&(key, place)) {
+            self.blame(when.now, || format!("a place of key {key} was given back that is in use"));
+        }
         let ledger = &mut self.ledgers[key];
-        ledger.booked.release(request);
+        ledger.booked.release(place);
         ledger.freed_at = Some(when.now);
-        ledger.note(Entry::Released { request });
+        ledger.note(Entry::Released { place });
     }
 
     /// A request is gone with its node; false if it was answered before.
@@ -364,8 +374,7 @@ impl Checker {
     /// The store has forgotten what it wrote since then.
     pub(crate) fn failed_over(&mut self, when: When, since: u64) {
         for ledger in &mut self.ledgers {
-            ledger.go_back(since);
-            ledger.booked.owe_again(&self.tables.store[0], when.at_store);
+            ledger.go_back(&self.tables.store[0], since, when.at_store);
             ledger.freed_at = Some(when.now);
         }
     }
@@ -378,7 +387,8 @@ impl Checker {
         let (units, at) = (lost.units, when.at_store);
         let lease = if self.stack == Stack::Leased { LEASE.as_micros() } else { 0 };
         let until = at.as_micros() + lease;
-        ledger.note(Entry::Lost { units, at, revision, until });
+        let place = lost.lease;
+        ledger.note(Entry::Lost { place, units, at, revision, until });
         self.settle(when.now, key);
     }
 
@@ -386,10 +396,8 @@ impl Checker {
     pub(crate) fn clock_set(&mut self, when: When, before: Timestamp) {
         let after = when.at_store;
         for key in 0..self.ledgers.len() {
-            let ledger = &mut self.ledgers[key];
-            ledger.booked.owe_again(&self.tables.store[0], after);
-            ledger.freed_at = Some(when.now);
-            ledger.note(Entry::Set { before, after });
+            self.ledgers[key].set_clock(&self.tables.store[0], before, after);
+            self.ledgers[key].freed_at = Some(when.now);
             self.settle(when.now, key);
         }
     }

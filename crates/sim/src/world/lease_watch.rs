@@ -1,10 +1,10 @@
 //! What becomes of units that a node takes ahead, counted on the wire: what the store has granted and the
 //! node has heard of, what requests were let in on, what was sent back. What the node says of itself is held
-//! against that. None is spent a lease time after it was charged, or in another window.
+//! against that. None is spent a lease time after it was charged, or after the window that it was charged in.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tidegate::store::lease::{LEASE, LeaseStats, QUANTUM};
+use tidegate::store::lease::{LeaseStats, QUANTUM};
 
 /// What one node has been granted, in one of its lives.
 #[derive(Debug)]
@@ -37,22 +37,50 @@ struct Granted {
     term: Term,
 }
 
-/// Until when units may be spent.
+/// How long units may be spent that are charged at some instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Term {
-    /// For a lease time from this instant on.
-    From(u64),
-    /// In the window of this number.
-    In(u64),
+pub(crate) struct Term {
+    /// The instant, and the last one, in microseconds after the world began.
+    pub(crate) from: u64,
+    pub(crate) until: u64,
+    /// The window that they count in, if they count in one.
+    pub(crate) window: Option<InWindow>,
+    /// How often the store's clock was set before, so that windows end at another time than nodes know.
+    pub(crate) sets: u64,
+    /// How often it was set back: that lets less slide out of a window.
+    pub(crate) backs: u64,
+}
+
+/// Units that were spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// They count now, and not in a window that the store's clock has left.
+    pub(crate) counted: u64,
+    /// Of these, whether they fit was not decided by a clock that has been set back since.
+    pub(crate) judged: u64,
+}
+
+/// A window of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InWindow {
+    pub(crate) number: u64,
+    /// How often the store's clock has left a window before its end, or gone back to one.
+    pub(crate) steps: u64,
 }
 
 impl Term {
-    /// Whether units of this term may be spent when others of that term are charged.
+    /// Whether units of this term may be spent when others of that term are charged: in the same window, or
+    /// by a node that cannot know yet that the store's clock was set.
     pub(crate) fn lasts(self, present: Self) -> bool {
-        match (self, present) {
-            (Self::From(then), Self::From(now)) => now <= then + LEASE.as_micros(),
-            (window, present) => window == present,
+        match (self.window, present.window) {
+            (Some(then), Some(now)) if self.sets == present.sets => then.number == now.number,
+            _ => present.from <= self.until,
         }
+    }
+
+    /// Whether units of this term count where others of that term do, as long as they last.
+    pub(crate) fn counts(self, present: Self) -> bool {
+        self.lasts(present) && self.window == present.window
     }
 }
 
@@ -91,20 +119,24 @@ impl LeaseWatch {
         }
     }
 
-    /// A request was let in on what was taken ahead; false if there is not so much that has not ended.
-    fn spend(&mut self, key: usize, units: u64, present: Term) -> bool {
+    /// A request was let in on what was taken ahead. None if there is not so much that has not ended.
+    fn spend(&mut self, key: usize, units: u64, present: Term) -> Option<Spent> {
         self.spent += units;
-        let Some(it) = self.keys.get_mut(key) else { return false };
+        let it = self.keys.get_mut(key)?;
         it.grants.retain(|grant| grant.term.lasts(present));
-        let mut rest = units;
+        let (mut rest, mut spent) = (units, Spent::default());
         while let Some(oldest) = it.grants.front_mut().filter(|_| rest > 0) {
             let used = rest.min(oldest.units);
             (oldest.units, rest) = (oldest.units - used, rest - used);
+            if oldest.term.counts(present) {
+                spent.counted += used;
+                spent.judged += if oldest.term.backs == present.backs { used } else { 0 };
+            }
             if oldest.units == 0 {
                 it.grants.pop_front();
             }
         }
-        rest == 0
+        (rest == 0).then_some(spent)
     }
 
     /// The store had less than was asked for.
@@ -133,29 +165,28 @@ impl LeaseWatch {
         }
     }
 
-    /// A request for units of a key was answered, and let in on the store's word or not. Whether it was on
-    /// units taken ahead, or what is wrong with the books.
+    /// A request for units of a key was answered, and let in on the store's word or not. If it was on units
+    /// taken ahead, which; or what is wrong with the books.
     pub(crate) fn answered(
         &mut self,
         (key, request): (usize, usize),
         admitted: Option<u64>,
-        present: Term,
+        presents: &[Term],
         says: &LeaseStats,
-    ) -> Result<bool, String> {
+    ) -> Result<Option<Spent>, String> {
+        let present = presents[key];
         let spent = says.spent.checked_sub(says.unspent + self.spent);
         let own = self.own.remove(&request);
         let is_ahead = match (admitted, spent) {
             (Some(cost), Some(0)) if own == Some(cost) => {
                 self.let_in(key, request, cost);
-                false
+                None
             }
             (Some(cost), Some(spent)) if cost == spent => {
-                if !self.spend(key, cost, present) {
-                    return Err(format!("spent {cost} of key {key} that had ended"));
-                }
-                true
+                let spent = self.spend(key, cost, present);
+                Some(spent.ok_or_else(|| format!("spent {cost} of key {key} that had ended"))?)
             }
-            (None, Some(0)) => false,
+            (None, Some(0)) => None,
             _ => {
                 let known = self.spent;
                 return Err(format!(
@@ -163,11 +194,11 @@ impl LeaseWatch {
                 ));
             }
         };
-        self.agrees(present, says).map(|()| is_ahead)
+        self.agrees(presents, says).map(|()| is_ahead)
     }
 
     /// Whether the node's books are those that were kept here.
-    fn agrees(&mut self, present: Term, says: &LeaseStats) -> Result<(), String> {
+    fn agrees(&mut self, presents: &[Term], says: &LeaseStats) -> Result<(), String> {
         let LeaseStats { granted, spent, unspent, returned, expired, outstanding, .. } = *says;
         if granted + unspent != spent + returned + expired + outstanding {
             return Err(format!("keeps books that do not add up: {says:?}"));
@@ -180,8 +211,8 @@ impl LeaseWatch {
             return Err(format!("gave back {}, and says {returned}", self.returned));
         }
         let mut held = 0;
-        for it in &mut self.keys {
-            it.grants.retain(|grant| grant.term.lasts(present));
+        for (it, present) in self.keys.iter_mut().zip(presents) {
+            it.grants.retain(|grant| grant.term.lasts(*present));
             held += it.grants.iter().map(|grant| grant.units).sum::<u64>();
         }
         if outstanding > held {

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use tidegate::store::lease::LEASE;
-use tidegate_core::Timestamp;
+use tidegate_core::{LeaseId, Timestamp};
 
-use super::lease_watch::Term;
+use super::lease_watch::{InWindow, Spent, Term};
 use super::meter::Meter;
-use super::numbers::{Numbers, Tables};
+use super::numbers::{Judges, Numbers, Tables};
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,27 +22,19 @@ pub(crate) enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     /// A charge of the store, which counts if its request is let in by it.
-    Taken { request: usize, units: u64, at: Timestamp, by: Judges },
+    Taken { request: usize, units: u64, at: Timestamp, by: Judges, place: Option<LeaseId> },
     /// Let in on units that were taken before.
-    Spent { request: usize, units: u64, at: Timestamp, by: Judges },
+    Spent { request: usize, spent: Spent, at: Timestamp, by: Judges },
     /// The store has forgotten units; what of it is not spent yet may be until then.
-    Lost { units: u64, at: Timestamp, revision: usize, until: u64 },
+    Lost { place: Option<LeaseId>, units: u64, at: Timestamp, revision: usize, until: u64 },
     /// Units were given back, as above.
     Returned { units: u64, at: Timestamp, revision: usize, until: u64 },
     /// A place was given back.
-    Released { request: usize },
+    Released { place: LeaseId },
     /// The store cut a debt by so much time, down to what these numbers allow.
     Repaired { at: Timestamp, revision: usize, time: u128 },
-    /// The store's clock was set.
-    Set { before: Timestamp, after: Timestamp },
-}
-
-/// Which revisions' numbers an admission is judged by: what a unit weighs by the one that it was taken by,
-/// what there is in all by the largest that anything was granted by that may still be spent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Judges {
-    pub(crate) own: usize,
-    pub(crate) largest: usize,
+    /// The store's clock was set, or its memory: it goes on in this window, if it has windows.
+    Set { before: Timestamp, after: Timestamp, window: Option<u64> },
 }
 
 /// How far behind a server that takes over may be, in microseconds.
@@ -59,6 +51,11 @@ pub(crate) struct Ledger {
     earlier: VecDeque<(u64, Meter)>,
     /// For each revision, until when what was granted by it may be spent.
     granted: Vec<Option<Term>>,
+    /// How often it was another window all of a sudden, how often the store was not what it was any more,
+    /// and how often its clock was set back.
+    steps: u64,
+    sets: u64,
+    backs: u64,
     /// When something freed units last, in microseconds after the world began.
     pub(crate) freed_at: Option<u64>,
     /// What cannot be judged yet, because the fate of some request before it is open.
@@ -72,6 +69,9 @@ impl Ledger {
             booked: Meter::new(&numbers[0]),
             earlier: VecDeque::new(),
             granted: vec![None; numbers.len()],
+            steps: 0,
+            sets: 0,
+            backs: 0,
             freed_at: None,
             pending: VecDeque::new(),
         }
@@ -90,10 +90,46 @@ impl Ledger {
     }
 
     /// The store has what it had then.
-    pub(crate) fn go_back(&mut self, since: u64) {
+    pub(crate) fn go_back(&mut self, by: &Numbers, since: u64, at: Timestamp) {
+        let window = self.booked.counting(by, at);
         while let Some((_, booked)) = self.earlier.pop_back_if(|(at, _)| *at > since) {
             self.booked = booked;
         }
+        self.changed(by, window, (at, at));
+    }
+
+    /// The store is not what it was when it was in this window.
+    fn changed(
+        &mut self,
+        by: &Numbers,
+        window: Option<u64>,
+        (before, after): (Timestamp, Timestamp),
+    ) {
+        let present = self.booked.counting(by, after);
+        self.sets += 1;
+        self.steps += u64::from(present != window);
+        self.backs += u64::from(after < before);
+        self.booked.owe_again(by, after);
+        self.note(Entry::Set { before, after, window: present });
+    }
+
+    /// How long units may be spent that are charged now.
+    pub(crate) fn term(&self, by: &Numbers, now: u64, at: Timestamp) -> Term {
+        let window = self.booked.counting(by, at);
+        let until = match (*by, window) {
+            (Numbers::Window { length, .. }, Some(number)) => {
+                now + ((number + 1) * length).saturating_sub(at.as_micros())
+            }
+            _ => now + LEASE.as_micros(),
+        };
+        let window = window.map(|number| InWindow { number, steps: self.steps });
+        Term { from: now, until, window, sets: self.sets, backs: self.backs }
+    }
+
+    /// The store's clock was set.
+    pub(crate) fn set_clock(&mut self, by: &Numbers, before: Timestamp, after: Timestamp) {
+        let window = self.booked.counting(by, before);
+        self.changed(by, window, (before, after));
     }
 
     /// Units were granted by these numbers, to be spent within this term.
@@ -103,7 +139,7 @@ impl Ledger {
 
     /// Who judges what is let in now by these numbers.
     pub(crate) fn judges(&self, tables: &Tables, own: usize, present: Term) -> Judges {
-        let is_there = |it: &usize| self.granted[*it].is_some_and(|term| term.lasts(present));
+        let is_there = |it: &usize| self.granted[*it].is_some_and(|term| term.counts(present));
         let there = (0..self.granted.len()).filter(is_there);
         let largest = there.max_by_key(|it| tables.policy[*it].size()).unwrap_or(own);
         let is_larger = tables.policy[largest].size() > tables.policy[own].size();
@@ -122,18 +158,26 @@ impl Ledger {
             match *entry {
                 Entry::Taken { request, .. } if fate(request) == Fate::Open => break,
                 Entry::Taken { request, .. } if fate(request) == Fate::Out => {}
-                Entry::Taken { request, units, at, by }
-                | Entry::Spent { request, units, at, by } => {
-                    let by = tables.policy[by.own].as_large_as(&tables.policy[by.largest]);
+                Entry::Taken { request, units, at, by, place } => {
+                    let by = tables.judged(by);
                     let fits = it.fits(&by, at, units);
                     excess = excess.or((!fits).then_some((request, units)));
-                    it.add(&by, at, units, request);
+                    it.add(&by, at, units, place);
                 }
-                Entry::Lost { units, at, revision, until }
-                | Entry::Returned { units, at, revision, until } => {
+                Entry::Spent { request, spent: Spent { counted, judged }, at, by } => {
+                    let by = tables.judged(by);
+                    let fits = judged == 0 || it.fits(&by, at, judged);
+                    excess = excess.or((!fits).then_some((request, judged)));
+                    it.add(&by, at, counted, None);
+                }
+                Entry::Lost { place, units, at, revision, until } => {
+                    it.forgive(&tables.policy[revision], at, units, until);
+                    place.into_iter().for_each(|place| it.release(place));
+                }
+                Entry::Returned { units, at, revision, until } => {
                     it.forgive(&tables.policy[revision], at, units, until);
                 }
-                Entry::Released { request } => it.release(request),
+                Entry::Released { place } => it.release(place),
                 // Of what was taken ahead some is not spent yet: it is forgiven as well.
                 Entry::Repaired { at, revision, time } if tables.is_leased => {
                     let until = at.as_micros() + LEASE.as_micros();
@@ -142,7 +186,10 @@ impl Ledger {
                 Entry::Repaired { at, revision, .. } => {
                     it.repair(&tables.policy[revision], at);
                 }
-                Entry::Set { before, after } => it.set_clock(&tables.policy[0], before, after),
+                Entry::Set { before, after, window } => {
+                    it.set_clock(&tables.policy[0], before, after);
+                    window.into_iter().for_each(|window| it.go_on_in(window));
+                }
             }
             self.pending.pop_front();
         }

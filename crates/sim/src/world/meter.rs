@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_core::Timestamp;
+use tidegate_core::{LeaseId, Timestamp};
 
 use super::numbers::Numbers;
 
@@ -27,8 +27,8 @@ pub(crate) enum Meter {
         credit: (u64, u64),
     },
     Log(VecDeque<(u64, u64)>),
-    /// Who holds a place, and until when.
-    Places(Vec<(usize, u64)>),
+    /// Places that are held, and until when.
+    Places(Vec<(LeaseId, u64)>),
 }
 
 impl Meter {
@@ -118,6 +118,12 @@ impl Meter {
         }
     }
 
+    /// The number of the window that counts, of a limit that has windows.
+    pub(crate) fn counting(&self, by: &Numbers, at: Timestamp) -> Option<u64> {
+        let is_window = matches!(self, Self::Window { .. });
+        is_window.then(|| self.window(by, at.as_micros()).0)
+    }
+
     /// What counts of a window: all of its own, and of the one before as much as has not slid out.
     fn estimate(&self, by: &Numbers, now: u64) -> u64 {
         /// A sliding window moves in at most so many steps.
@@ -132,7 +138,7 @@ impl Meter {
     }
 
     /// Books units, whether they fit or not.
-    pub(crate) fn add(&mut self, by: &Numbers, at: Timestamp, cost: u64, who: usize) {
+    pub(crate) fn add(&mut self, by: &Numbers, at: Timestamp, cost: u64, place: Option<LeaseId>) {
         let now = at.as_micros();
         let (before, window) = (self.level(by, now), self.window(by, now));
         match (self, *by) {
@@ -155,7 +161,7 @@ impl Meter {
             }
             (Self::Places(held), Numbers::Places { ttl, .. }) => {
                 held.retain(|(_, until)| *until > now);
-                held.push((who, now + ttl));
+                held.extend(place.map(|place| (place, now + ttl)));
             }
             _ => {}
         }
@@ -171,7 +177,7 @@ impl Meter {
             Numbers::Places { .. } => 0,
         };
         if units.min(free) > 0 {
-            self.add(by, at, units.min(free), 0);
+            self.add(by, at, units.min(free), None);
         }
         if let (Self::Bucket { level, .. }, Numbers::Bucket { capacity, .. }) = (self, by) {
             *level = (*level).min(*capacity);
@@ -183,7 +189,6 @@ impl Meter {
     pub(crate) fn forgive(&mut self, by: &Numbers, at: Timestamp, units: u64, until: u64) {
         let now = at.as_micros();
         let window = self.window(by, now);
-        let is_lost = until >= now;
         match (self, *by) {
             (it @ Self::Bucket { .. }, Numbers::Bucket { unit, .. }) => {
                 it.forgive_time(by, at, u128::from(units) * unit, until);
@@ -192,11 +197,6 @@ impl Meter {
                 let newest = units.min(window.1);
                 (*index, *used) = (window.0, window.1 - newest);
                 *previous = window.2.saturating_sub(units - newest);
-                // A clock that was set back keeps the newer window, unless that is forgotten with it.
-                let is_gone = *index > now / length || *used + *previous == 0;
-                if is_gone && is_lost {
-                    (*index, *used, *previous) = (now / length, 0, 0);
-                }
                 if until > now {
                     let before = if credit.1 == now / length { credit.0 } else { 0 };
                     *credit = (before + units - newest, now / length);
@@ -229,10 +229,24 @@ impl Meter {
         }
     }
 
-    /// Somebody gives back a place.
-    pub(crate) fn release(&mut self, who: usize) {
+    /// The store goes on in the window of this number, whichever that was before: in the same or the one
+    /// after it, in one that it had left, or afresh.
+    pub(crate) const fn go_on_in(&mut self, window: u64) {
+        let Self::Window { index, used, previous, .. } = self else { return };
+        (*used, *previous) = match *index {
+            same if same == window => (*used, *previous),
+            before if before + 1 == window => (0, *used),
+            after if after == window + 1 => (*previous, 0),
+            _ => (0, 0),
+        };
+        *index = window;
+    }
+
+    /// Somebody gives back a place: by its number, as limits do, which another may have got since if the
+    /// store has forgotten who had it.
+    pub(crate) fn release(&mut self, place: LeaseId) {
         if let Self::Places(held) = self {
-            held.retain(|(holder, _)| *holder != who);
+            held.retain(|(it, _)| *it != place);
         }
     }
 
@@ -245,17 +259,15 @@ impl Meter {
         }
         match (self, *by) {
             (Self::Bucket { level, last, .. }, _) => (*level, *last) = (kept, after),
-            // Further back than a window, a limit starts afresh, once. So it does if a charge that nobody
-            // was let in by has begun another window meanwhile.
-            (Self::Window { index, used, previous, .. }, Numbers::Window { length, .. })
-                if after / length + 1 < *index || before / length > *index =>
-            {
-                (*index, *used, *previous) = (after / length, 0, 0);
-            }
             // What has left the log does not come back.
             (Self::Log(entries), Numbers::Log { length, .. }) => {
                 entries.retain(|(entered, _)| entered + length > before);
                 entries.iter_mut().for_each(|(entered, _)| *entered = (*entered).min(after));
+            }
+            // Nobody keeps a place for longer than who comes now.
+            (Self::Places(held), Numbers::Places { ttl, .. }) => {
+                held.retain(|(_, until)| *until > before);
+                held.iter_mut().for_each(|(_, until)| *until = (*until).min(after + ttl));
             }
             _ => {}
         }
@@ -287,6 +299,10 @@ impl Meter {
             }
             (Self::Log(entries), _) => {
                 entries.iter_mut().for_each(|(entered, _)| *entered = (*entered).min(now));
+                0
+            }
+            (Self::Places(held), Numbers::Places { ttl, .. }) => {
+                held.iter_mut().for_each(|(_, until)| *until = (*until).min(now + ttl));
                 0
             }
             _ => 0,

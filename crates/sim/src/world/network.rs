@@ -88,8 +88,8 @@ pub(crate) struct Call {
     /// Decided each alone, or all or nothing.
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
-    /// Until when units may be spent that it was granted.
-    pub(crate) term: Option<Term>,
+    /// For each charge that was carried out, how long its units may be spent.
+    pub(crate) terms: Vec<Term>,
     /// In which times of the node's circuit it was sent.
     pub(crate) times: u64,
     /// On its way back.
@@ -211,7 +211,7 @@ impl Network {
             charges: charges.iter().map(sent).collect(),
             is_each,
             is_carried_out: false,
-            term: None,
+            terms: Vec::new(),
             times: 0,
             reply: None,
             heard: Heard::Nothing,

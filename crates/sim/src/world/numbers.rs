@@ -38,6 +38,14 @@ pub(crate) struct Revision {
     pub(crate) burst: u64,
 }
 
+/// Which revisions' numbers an admission is judged by: what a unit weighs by the one that it was taken by,
+/// what there is in all by the largest that anything was granted by that may still be spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judges {
+    pub(crate) own: usize,
+    pub(crate) largest: usize,
+}
+
 /// The numbers of all revisions of the limit of a world.
 #[derive(Clone, Debug)]
 pub(crate) struct Tables {
@@ -110,6 +118,13 @@ impl Tables {
     }
 }
 
+impl Tables {
+    /// What the policy promises by the numbers of these.
+    pub(crate) fn judged(&self, by: Judges) -> Numbers {
+        self.policy[by.own].as_large_as(&self.policy[by.largest])
+    }
+}
+
 impl Numbers {
     /// What there is in all.
     pub(crate) fn size(&self) -> u128 {
@@ -122,7 +137,7 @@ impl Numbers {
 
     /// These, with as much in all as others have. What was granted by old numbers is spent among what is
     /// granted by new ones.
-    pub(crate) const fn as_large_as(mut self, other: &Self) -> Self {
+    const fn as_large_as(mut self, other: &Self) -> Self {
         match (&mut self, other) {
             (Self::Bucket { capacity, .. }, Self::Bucket { capacity: most, .. }) => {
                 *capacity = *most

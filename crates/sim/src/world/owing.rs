@@ -61,7 +61,7 @@ impl Owing {
         it.share.repair(by, at);
         let Some(units) = admitted else { return true };
         let fits = it.share.fits(by, at, units);
-        it.share.add(by, at, units, 0);
+        it.share.add(by, at, units, None);
         fits
     }
 

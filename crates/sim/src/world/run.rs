@@ -378,6 +378,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
         let (local, Some(body)) = (self.when(now, node).at_node, &it.body) else { return };
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[it.revision], self.scope);
+        self.checker.leaves(key, lease);
         let work = Box::pin(async move {
             let text = key.to_string();
             let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, Op::Release(lease));

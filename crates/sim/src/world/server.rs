@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use tidegate::Scope;
 use tidegate::store::Sight;
-use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, State, Timestamp};
 
 use super::network::{Answer, Sent};
 
@@ -58,6 +58,7 @@ struct Write {
     before: State,
     units: u64,
     limit: Limit,
+    lease: Option<LeaseId>,
 }
 
 /// What a server that took over does not know of one key.
@@ -66,8 +67,9 @@ pub(crate) struct Lost {
     pub(crate) text: Box<[u8]>,
     /// Units that were taken.
     pub(crate) units: u64,
-    /// By which numbers.
+    /// By which numbers, and which place it was.
     pub(crate) limit: Limit,
+    pub(crate) lease: Option<LeaseId>,
 }
 
 impl Server {
@@ -122,8 +124,8 @@ impl Server {
                 Op::Take(cost) if is_allowed => cost,
                 _ => 0,
             };
-            let (at, place, limit) = (now, *place, charge.limit);
-            self.journal.push_back(Write { at, place, before, units, limit });
+            let (at, place, limit, lease) = (now, *place, charge.limit, decision.lease);
+            self.journal.push_back(Write { at, place, before, units, limit, lease });
             decisions.push(decision);
         }
         while self.journal.front().is_some_and(|write| write.at + MAX_LAG < now) {
@@ -148,8 +150,8 @@ impl Server {
             let (text, state) = &mut self.states[write.place];
             *state = write.before;
             if write.units > 0 {
-                let (text, limit) = (text.clone(), write.limit);
-                lost.push(Lost { text, units: write.units, limit });
+                let Write { units, limit, lease, .. } = write;
+                lost.push(Lost { text: text.clone(), units, limit, lease });
             }
         }
         lost

@@ -177,22 +177,13 @@ impl WorldSetup {
             AlgorithmName::SlidingLog | AlgorithmName::LeakyBucket => AlgorithmName::TokenBucket,
             other => other,
         };
-        self.keep_judged_faults();
     }
 
-    /// Turns it into a world of places in flight. Nothing is let in there without the store, and what the
-    /// store forgets or takes for over is none of it.
+    /// Turns it into a world of places in flight. Nothing is let in there without the store.
     pub fn make_in_flight(&mut self) {
         (self.in_flight, self.refunds) = (true, 0);
         self.burst = 1 + self.burst / 10;
         self.on_store_failure = OnStoreFailure::Deny;
-        self.keep_judged_faults();
-    }
-
-    /// Leaves out what nobody has said the outcome of in such a world.
-    pub fn keep_judged_faults(&mut self) {
-        let faults = std::mem::take(&mut self.faults);
-        self.faults = faults.into_iter().filter(|fault| !self.leaves_open(*fault)).collect();
     }
 
     /// The limit, and whether the numbers are such that a world can be made of them.
@@ -207,25 +198,10 @@ impl WorldSetup {
         within(self.keys as u64, 1, Self::MAX_KEYS as u64, "keys")?;
         within(self.seconds, Self::MIN_SECONDS, Self::MAX_SECONDS, "seconds")?;
         within(self.load, 1, 10_000, "load")?;
-        if let Some(fault) = self.faults.iter().find(|fault| self.leaves_open(**fault)) {
-            return Err(InvalidWorld::NotJudged(*fault));
-        }
         let setup =
             Setup::new(self.rate, Some(self.burst), self.seed).map_err(InvalidWorld::Limit)?;
         within(self.requests(), 1, Self::MAX_REQUESTS, "requests (rate x load x keys x seconds)")?;
         self.limit_of(setup)
-    }
-
-    /// Whether nobody has said what becomes of such a world then: a server or a clock that knows of no
-    /// places in flight, a window that nodes hold units of and whose store has set its clock past it.
-    const fn leaves_open(&self, fault: Fault) -> bool {
-        let is_window =
-            matches!(self.algorithm, AlgorithmName::FixedWindow | AlgorithmName::SlidingWindow);
-        match fault {
-            Fault::StoreClock => self.in_flight || is_window && matches!(self.stack, Stack::Leased),
-            Fault::Failover | Fault::PolicyPush => self.in_flight,
-            _ => false,
-        }
     }
 
     fn limit_of(&self, setup: Setup) -> Result<Limit, InvalidWorld> {
@@ -344,8 +320,6 @@ pub enum InvalidWorld {
     Limit(InvalidSetup),
     /// The algorithm refuses the numbers.
     Refused(InvalidLimit),
-    /// Nobody has said what becomes of such a world when this goes wrong.
-    NotJudged(Fault),
     /// The system gives no memory for it.
     Memory,
 }
@@ -358,9 +332,6 @@ impl fmt::Display for InvalidWorld {
             }
             Self::Limit(why) => why.fmt(f),
             Self::Refused(why) => why.fmt(f),
-            Self::NotJudged(fault) => {
-                write!(f, "nobody has said what becomes of such a limit after a {fault}")
-            }
             Self::Memory => f.write_str("the system gives no memory for its nodes"),
         }
     }

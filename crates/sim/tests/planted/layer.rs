@@ -41,6 +41,8 @@ pub(crate) enum Wrong {
     Keeps,
     /// Decides by all that a bucket may hold, once that has become less.
     Unreduces,
+    /// Gives back a place as soon as it has it.
+    Vacates,
     /// Gives back twice.
     Returns,
     /// Takes what timed out for granted.
@@ -170,6 +172,13 @@ impl<S: Store> Store for Layer<S> {
         match (self.wrong, self.store.decide(self.time(now), charges, decisions).await) {
             (Wrong::AsksWhileAway, Err(StoreError::Away { .. })) => {
                 self.wire.decide(now, charges, decisions).await
+            }
+            (Wrong::Vacates, Ok(basis)) => {
+                if let Some(lease) = decisions.last().and_then(|it| it.lease) {
+                    let left = [Charge { op: Op::Release(lease), ..charges[0] }];
+                    let _ = self.store.decide(now, &left, &mut Vec::new()).await;
+                }
+                Ok(basis)
             }
             (_, Err(StoreError::Timeout)) => self.after_timeout(now, charges, decisions).await,
             (_, answer) => answer,

@@ -6,6 +6,7 @@ use tidegate_core::Op;
 
 use super::{Checker, MOST_CALLS, Request};
 use crate::world::evidence::{Question, Verdict, When};
+use crate::world::lease_watch::Spent;
 use crate::world::ledger::{Entry, Fate};
 use crate::world::network::DEADLINE;
 use crate::world::setup::Stack;
@@ -25,12 +26,12 @@ impl Checker {
         let (key, now, cost) = (question.key, when.now, question.cost());
         let is_let_in = verdict.is_allowed && is_on_store;
         let admitted = Some(cost).filter(|_| is_let_in && matches!(question.op, Op::Take(_)));
-        let is_spent = match self.stack {
+        let spent = match self.stack {
             Stack::Leased => self.spent(when, request, admitted, &verdict.leases),
-            Stack::Bare | Stack::Guarded => false,
+            Stack::Bare | Stack::Guarded => None,
         };
         let Some(it) = self.requests.get_mut(request) else { return };
-        it.fate = if is_let_in && !is_spent { Fate::Admitted } else { Fate::Out };
+        it.fate = if is_let_in && spent.is_none() { Fate::Admitted } else { Fate::Out };
         let calls = if self.stack == Stack::Leased { MOST_CALLS } else { 1 };
         if now > asked + calls * DEADLINE && !may_be_late {
             self.blame(now, || format!("request {request} waited {} us", now - asked));
@@ -39,48 +40,49 @@ impl Checker {
             let basis = &verdict.basis;
             self.blame(now, || format!("request {request} was answered by {basis:?} in calm"));
         }
-        match &verdict.basis {
-            Ok(Basis::Store) if verdict.is_allowed && is_spent => {
-                let (at, revision) = (when.at_store, question.revision);
-                let (present, ledger) = (self.term(when, revision), &mut self.ledgers[key]);
-                let by = ledger.judges(&self.tables, revision, present);
-                ledger.note(Entry::Spent { request, units: cost, at, by });
+        match (&verdict.basis, spent) {
+            (Ok(Basis::Store), Some(spent)) => {
+                let (present, ledger) = (self.term(when, key), &mut self.ledgers[key]);
+                let by = ledger.judges(&self.tables, question.revision, present);
+                if spent.counted > 0 {
+                    ledger.note(Entry::Spent { request, spent, at: when.at_store, by });
+                }
             }
-            Ok(Basis::Store) if verdict.is_allowed => {
+            (Ok(Basis::Store), None) if verdict.is_allowed => {
                 if !is_charged && matches!(question.op, Op::Take(_)) {
                     self.blame(now, || {
                         format!("request {request} on key {key} was let in for nothing")
                     });
                 }
             }
-            Ok(Basis::Store) => self.denied(when, request),
-            Ok(Basis::Fallback(mode)) => self.fell_back(when, request, *mode, verdict.is_allowed),
-            Err(error) if self.stack != Stack::Bare => {
+            (Ok(Basis::Store), None) => self.denied(when, request),
+            (Ok(Basis::Fallback(mode)), _) => {
+                self.fell_back(when, request, *mode, verdict.is_allowed);
+            }
+            (Err(error), _) if self.stack != Stack::Bare => {
                 self.blame(now, || format!("request {request} for {cost} was told: {error}"));
             }
-            Err(_) => {}
+            (Err(_), _) => {}
         }
         self.settle(now, key);
     }
 
-    /// Whether a request was let in on units that were taken ahead.
+    /// Which units taken ahead a request was let in on; none if it was not.
     fn spent(
         &mut self,
         when: When,
         request: usize,
         admitted: Option<u64>,
         says: &LeaseStats,
-    ) -> bool {
-        let Question { node, key, revision, .. } = self.requests[request].question;
-        let present = self.term(when, revision);
+    ) -> Option<Spent> {
+        let Question { node, key, .. } = self.requests[request].question;
+        let presents: Vec<_> = (0..self.ledgers.len()).map(|key| self.term(when, key)).collect();
         let leases = &mut self.nodes[node].leases;
-        match leases.answered((key, request), admitted, present, says) {
-            Ok(is_ahead) => is_ahead,
-            Err(what) => {
-                self.blame(when.now, || format!("node {node} {what}"));
-                false
-            }
-        }
+        let spent = leases.answered((key, request), admitted, &presents, says);
+        spent.unwrap_or_else(|what| {
+            self.blame(when.now, || format!("node {node} {what}"));
+            None
+        })
     }
 
     /// A request was denied on the store's word, which it may have given earlier.
