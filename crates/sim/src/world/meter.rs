@@ -78,6 +78,11 @@ impl Meter {
         self.fits(&taut, at, cost)
     }
 
+    /// Whether nothing counts in any window.
+    pub(crate) const fn is_unused(&self) -> bool {
+        matches!(self, Self::Window { used: 0, previous: 0, .. })
+    }
+
     /// Whole units that are used and not refilled.
     pub(crate) fn units(&self, by: &Numbers, at: Timestamp) -> u64 {
         let now = at.as_micros();

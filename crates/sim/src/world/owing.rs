@@ -88,10 +88,13 @@ impl Owing {
         units: u64,
     ) {
         let Some(it) = self.keys.get_mut(key) else { return };
-        it.share.repair(&tables.share[revision], at);
-        it.share.forgive(&tables.share[revision], at, units, 0);
-        it.owed.repair(&tables.owed[revision], at);
-        it.owed.forgive(&tables.owed[revision], at, units, 0);
+        for (meter, by) in [(&mut it.share, &tables.share), (&mut it.owed, &tables.owed)] {
+            // Giving back to nobody begins no window, which a clock that is set back would keep.
+            if !meter.is_unused() {
+                meter.repair(&by[revision], at);
+                meter.forgive(&by[revision], at, units, 0);
+            }
+        }
     }
 
     /// Units were booked, and the node knows it; by how many that is more than was let in.
