@@ -88,10 +88,14 @@ impl Owing {
         units: u64,
     ) {
         let Some(it) = self.keys.get_mut(key) else { return };
-        it.share.repair(&tables.share[revision], at);
-        it.share.forgive(&tables.share[revision], at, units, 0);
-        it.owed.repair(&tables.owed[revision], at);
-        it.owed.forgive(&tables.owed[revision], at, units, 0);
+        if !it.share.is_blank(&tables.share[revision], at) {
+            it.share.repair(&tables.share[revision], at);
+            it.share.forgive(&tables.share[revision], at, units, 0);
+        }
+        if !it.owed.is_blank(&tables.owed[revision], at) {
+            it.owed.repair(&tables.owed[revision], at);
+            it.owed.forgive(&tables.owed[revision], at, units, 0);
+        }
     }
 
     /// Units were booked, and the node knows it; by how many that is more than was let in.
