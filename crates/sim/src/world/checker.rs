@@ -6,7 +6,8 @@
 //!    the instant of that fault, to that key: a failover gives back the units that it lost, at most what
 //!    has been used, and the places whose holders it forgot; a clock set back gives a window its count once
 //!    more if it is set back further than one window; a clock that is set lets nodes spend what they then
-//!    hold of a window until that would have ended, and ends places by the new time. Everybody is decided by the numbers that the node knows, and judged by them; by the
+//!    hold, of a window until that would have ended, of a bucket as far as it was refilled by that; and
+//!    places end by the new time. Everybody is decided by the numbers that the node knows, and judged by them; by the
 //!    larger of two only while units may be spent that were granted by those. A debt is kept as time: what
 //!    nodes that have had their numbers for long enough cut of it is forgiven. Nothing else gives anything.
 //! 2. Every admission on the store's word rests on a charge that it has carried out for that very
@@ -240,7 +241,9 @@ impl Checker {
                     self.ledgers[key].booked.force(by, when.at_store, units);
                 }
                 (Op::Return(units), request) => {
-                    self.repaired(when, place, true);
+                    let by = &self.tables.store[*revision];
+                    let is_blank = self.ledgers[key].booked.is_blank(by, when.at_store);
+                    self.repaired(when, place, !is_blank);
                     self.returned(when, place, request, units);
                 }
                 (Op::Release(place), _) => self.released(when, key, place),
@@ -299,7 +302,7 @@ impl Checker {
         }
         ledger.booked.add(by, at, units, decision.lease);
         let term = ledger.term(by, when.now, at);
-        ledger.grant(revision, term);
+        ledger.grant(revision, by, units, term);
         // What is taken ahead counts when it is spent.
         if self.stack == Stack::Leased && it.question.cost() != units {
             return;
@@ -319,7 +322,10 @@ impl Checker {
         units: u64,
     ) {
         let (ledger, at, lease) = (&mut self.ledgers[key], when.at_store, LEASE.as_micros());
-        ledger.booked.forgive(&self.tables.store[revision], at, units, 0);
+        let by = &self.tables.store[revision];
+        if !ledger.booked.is_blank(by, at) {
+            ledger.booked.forgive(by, at, units, 0);
+        }
         let it = request.and_then(|request| self.requests.get_mut(request));
         let is_asked_for = it.is_some_and(|it| {
             let is_first = !std::mem::replace(&mut it.is_charged, true);
@@ -396,7 +402,7 @@ impl Checker {
     pub(crate) fn clock_set(&mut self, when: When, before: Timestamp) {
         let after = when.at_store;
         for key in 0..self.ledgers.len() {
-            self.ledgers[key].set_clock(&self.tables.store[0], before, after);
+            self.ledgers[key].set_clock(&self.tables.store[0], when.now, (before, after));
             self.ledgers[key].freed_at = Some(when.now);
             self.settle(when.now, key);
         }

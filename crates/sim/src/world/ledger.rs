@@ -33,8 +33,9 @@ pub(crate) enum Entry {
     Released { place: LeaseId },
     /// The store cut a debt by so much time, down to what these numbers allow.
     Repaired { at: Timestamp, revision: usize, time: u128 },
-    /// The store's clock was set, or its memory: it goes on in this window, if it has windows.
-    Set { before: Timestamp, after: Timestamp, window: Option<u64> },
+    /// The store's clock was set, or its memory: it goes on in this window, if it has windows. So much that
+    /// was granted may still be spent, in the time that it takes to be refilled.
+    Set { before: Timestamp, after: Timestamp, window: Option<u64>, held: u128 },
 }
 
 /// How far behind a server that takes over may be, in microseconds.
@@ -51,6 +52,8 @@ pub(crate) struct Ledger {
     earlier: VecDeque<(u64, Meter)>,
     /// For each revision, until when what was granted by it may be spent.
     granted: Vec<Option<Term>>,
+    /// What a bucket has granted in the last lease time, in the time that it takes to be refilled.
+    recent: VecDeque<(Term, u128)>,
     /// How often it was another window all of a sudden, how often the store was not what it was any more,
     /// and how often its clock was set back.
     steps: u64,
@@ -69,6 +72,7 @@ impl Ledger {
             booked: Meter::new(&numbers[0]),
             earlier: VecDeque::new(),
             granted: vec![None; numbers.len()],
+            recent: VecDeque::new(),
             steps: 0,
             sets: 0,
             backs: 0,
@@ -110,7 +114,8 @@ impl Ledger {
         self.steps += u64::from(present != window);
         self.backs += u64::from(after < before);
         self.booked.owe_again(by, after);
-        self.note(Entry::Set { before, after, window: present });
+        let held = self.recent.iter().map(|(_, time)| time).sum();
+        self.note(Entry::Set { before, after, window: present, held });
     }
 
     /// How long units may be spent that are charged now.
@@ -127,14 +132,31 @@ impl Ledger {
     }
 
     /// The store's clock was set.
-    pub(crate) fn set_clock(&mut self, by: &Numbers, before: Timestamp, after: Timestamp) {
+    pub(crate) fn set_clock(
+        &mut self,
+        by: &Numbers,
+        now: u64,
+        (before, after): (Timestamp, Timestamp),
+    ) {
+        self.forget(self.term(by, now, before));
         let window = self.booked.counting(by, before);
         self.changed(by, window, (before, after));
     }
 
-    /// Units were granted by these numbers, to be spent within this term.
-    pub(crate) fn grant(&mut self, revision: usize, term: Term) {
+    /// Units were granted by the numbers of this revision, to be spent within this term.
+    pub(crate) fn grant(&mut self, revision: usize, by: &Numbers, units: u64, term: Term) {
         self.granted[revision] = Some(term);
+        if let Numbers::Bucket { unit, .. } = by {
+            self.recent.push_back((term, u128::from(units) * unit));
+        }
+        self.forget(term);
+    }
+
+    /// What was granted so long ago cannot be spent any more.
+    fn forget(&mut self, present: Term) {
+        while self.recent.front().is_some_and(|(term, _)| !term.lasts(present)) {
+            self.recent.pop_front();
+        }
     }
 
     /// Who judges what is let in now by these numbers.
@@ -186,8 +208,11 @@ impl Ledger {
                 Entry::Repaired { at, revision, .. } => {
                     it.repair(&tables.policy[revision], at);
                 }
-                Entry::Set { before, after, window } => {
+                Entry::Set { before, after, window, held } => {
                     it.set_clock(&tables.policy[0], before, after);
+                    if tables.is_leased {
+                        it.carry_over(&tables.policy[0], (before, after), held);
+                    }
                     window.into_iter().for_each(|window| it.go_on_in(window));
                 }
             }

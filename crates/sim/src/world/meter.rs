@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use tidegate::store::lease::LEASE;
 use tidegate_core::{LeaseId, Timestamp};
 
 use super::numbers::Numbers;
@@ -78,9 +79,11 @@ impl Meter {
         self.fits(&taut, at, cost)
     }
 
-    /// Whether nothing counts in any window.
-    pub(crate) const fn is_unused(&self) -> bool {
-        matches!(self, Self::Window { used: 0, previous: 0, .. })
+    /// Whether there is a window and nothing counts in it: what is given back then is not even written.
+    pub(crate) fn is_blank(&self, by: &Numbers, at: Timestamp) -> bool {
+        let (_, used, previous) = self.window(by, at.as_micros());
+        let Numbers::Window { is_sliding, .. } = *by else { return false };
+        used == 0 && !(is_sliding && previous > 0)
     }
 
     /// Whole units that are used and not refilled.
@@ -231,6 +234,24 @@ impl Meter {
                 let rest = if now <= credit.1 { credit.0 } else { 0 };
                 *credit = (rest + time.saturating_sub(before), until);
             }
+        }
+    }
+
+    /// The clock was set forth, which refills a bucket at once: so much of what was granted may still be
+    /// spent, and comes on top of it.
+    pub(crate) fn carry_over(
+        &mut self,
+        by: &Numbers,
+        (before, after): (Timestamp, Timestamp),
+        held: u128,
+    ) {
+        let refilled = u128::from(after.since(before).as_micros());
+        if let (Self::Bucket { credit, .. }, Numbers::Bucket { scale, .. }) = (self, by)
+            && refilled > 0
+        {
+            let rest = if before.as_micros() <= credit.1 { credit.0 } else { 0 };
+            let until = after.as_micros() + LEASE.as_micros();
+            *credit = (rest + held.min(refilled * scale), until);
         }
     }
 

@@ -88,12 +88,13 @@ impl Owing {
         units: u64,
     ) {
         let Some(it) = self.keys.get_mut(key) else { return };
-        for (meter, by) in [(&mut it.share, &tables.share), (&mut it.owed, &tables.owed)] {
-            // Giving back to nobody begins no window, which a clock that is set back would keep.
-            if !meter.is_unused() {
-                meter.repair(&by[revision], at);
-                meter.forgive(&by[revision], at, units, 0);
-            }
+        if !it.share.is_blank(&tables.share[revision], at) {
+            it.share.repair(&tables.share[revision], at);
+            it.share.forgive(&tables.share[revision], at, units, 0);
+        }
+        if !it.owed.is_blank(&tables.owed[revision], at) {
+            it.owed.repair(&tables.owed[revision], at);
+            it.owed.forgive(&tables.owed[revision], at, units, 0);
         }
     }
 
