@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 
-use tidegate::Explanation;
 use tidegate::store::lease::{LEASE, LeaseStats};
 use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::{Explanation, ManualClock};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::{NodeStack, SimStore};
 
@@ -31,7 +31,7 @@ pub(crate) enum Wrong {
     Books,
     /// Says that it has booked.
     Forgets,
-    /// Takes it for later than it is, so that every ramp is over.
+    /// Lets a second pass for each request, so that every ramp is over.
     Hurries,
     /// Takes it for earlier than it is, so that what has ended has not.
     Dawdles,
@@ -56,11 +56,18 @@ pub(crate) struct Layer<S> {
     pub(crate) wrong: Wrong,
     pub(crate) denied: Mutex<HashMap<Vec<u8>, (Timestamp, Decision)>>,
     first: OnceLock<Limit>,
+    hand: ManualClock,
 }
 
 impl<S> Layer<S> {
     pub(crate) fn new(store: S, wire: SimStore, wrong: Wrong) -> Self {
-        Self { store, wire, wrong, denied: Mutex::default(), first: OnceLock::new() }
+        let (denied, first, hand) = (Mutex::default(), OnceLock::new(), ManualClock::new());
+        Self { store, wire, wrong, denied, first, hand }
+    }
+
+    /// One that moves this clock.
+    pub(crate) fn hurried(store: S, wire: SimStore, hand: ManualClock) -> Self {
+        Self { hand, ..Self::new(store, wire, Wrong::Hurries) }
     }
 
     /// What it decides by instead of this limit.
@@ -78,7 +85,10 @@ impl<S> Layer<S> {
 
     fn time(&self, now: Timestamp) -> Timestamp {
         match self.wrong {
-            Wrong::Hurries => now + Span::from_secs(10),
+            Wrong::Hurries => {
+                self.hand.advance(Span::from_secs(1));
+                now
+            }
             Wrong::Dawdles => now - Span::from_millis(50),
             _ => now,
         }
