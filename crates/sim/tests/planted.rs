@@ -8,6 +8,8 @@ mod books;
 mod elsewhen;
 #[path = "planted/layer.rs"]
 mod layer;
+#[path = "planted/unfinished.rs"]
+mod unfinished;
 
 use std::io;
 
@@ -27,6 +29,7 @@ use tidegate_sim::world::{
 use books::Books;
 use elsewhen::Elsewhen;
 use layer::{Layer, Wrong};
+use unfinished::{Left, Unfinished};
 
 /// In the first of so many worlds or never.
 const WORLDS: u64 = 3_000;
@@ -116,6 +119,25 @@ fn a_breaker_never_closes() {
     });
 }
 
+/// Worlds without layers, where some callers give up.
+fn given_up(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { faults: vec![Fault::GiveUp], in_flight: false, refunds: 0, ..bare(drawn) }
+}
+
+#[test]
+fn who_gives_up_keeps_its_turn() {
+    found("turn kept by who gave up", "never answered", given_up, |_, parts| {
+        Ok(Unfinished::new(parts.store, Left::Turn))
+    });
+}
+
+#[test]
+fn who_gives_up_gets_a_refund() {
+    found("refund to who gave up", "nobody gave back", given_up, |_, parts| {
+        Ok(Unfinished::new(parts.store, Left::Refund))
+    });
+}
+
 fn many_keys(drawn: WorldSetup) -> WorldSetup {
     WorldSetup {
         keys: 64,
@@ -133,7 +155,11 @@ fn many_keys(drawn: WorldSetup) -> WorldSetup {
 #[test]
 fn there_is_no_ramp() {
     found("no ramp after an outage", "at once", many_keys, |setup, parts| {
-        behind_fallback(setup, parts, Wrong::Hurries)
+        let NodeParts { store, clock, background, .. } = parts;
+        let hand = ManualClock::new();
+        let breaker = Breaker::on(store.clone(), Clock::from(hand.clone()), &background);
+        let layer = Layer::hurried(DenyCache::repeatable(breaker), store, hand);
+        answered_for(setup, layer, clock, &background)
     });
 }
 
@@ -378,6 +404,7 @@ fn the_right_layers_are_not_found() {
             slow,
             in_flight,
             in_flight_and_pushed,
+            given_up,
             many_keys,
             with_leases,
             with_pushes,

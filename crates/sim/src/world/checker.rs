@@ -24,7 +24,8 @@
 //!    that the store has not charged, none is spent a lease time later or in another window. They are spent
 //!    at the instant that a request is answered.
 //! 8. Two seconds after the last fault, everybody is answered by the store and nothing is owed.
-//! 9. Every request is answered, or ends with its node.
+//! 9. Every request is answered, or ends with its node or its caller; whoever waits for another's units goes
+//!    on when that one is gone.
 
 mod answers;
 
@@ -360,14 +361,15 @@ impl Checker {
         ledger.note(Entry::Released { place });
     }
 
-    /// A request is gone with its node; false if it was answered before.
+    /// A request is gone, with its node or its caller; false if it was answered before.
     pub(crate) fn dropped(&mut self, now: u64, request: usize) -> bool {
         let Some(it) = self.requests.get_mut(request) else { return false };
         if it.fate != Fate::Open {
             return false;
         }
         it.fate = Fate::Out;
-        let key = it.question.key;
+        let Question { node, key, .. } = it.question;
+        self.nodes[node].leases.gone(request);
         self.settle(now, key);
         true
     }

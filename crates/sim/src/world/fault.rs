@@ -34,13 +34,15 @@ pub enum Fault {
     StoreClock,
     /// Another server takes over from the store, without its last writes.
     Failover,
+    /// Some callers give up before they are answered.
+    GiveUp,
     /// The limit gets other numbers, which nodes learn of one after the other.
     PolicyPush,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Delay,
         Self::Loss,
         Self::Duplication,
@@ -53,6 +55,7 @@ impl Fault {
         Self::StoreDown,
         Self::StoreClock,
         Self::Failover,
+        Self::GiveUp,
         Self::PolicyPush,
     ];
 
@@ -71,6 +74,7 @@ impl Fault {
             Self::StoreDown => "store_down",
             Self::StoreClock => "store_clock",
             Self::Failover => "failover",
+            Self::GiveUp => "give_up",
             Self::PolicyPush => "policy_push",
         }
     }
@@ -78,7 +82,7 @@ impl Fault {
     /// How long it lasts, in microseconds, from and to; what happens at once lasts no time.
     const fn lasts(self) -> (u64, u64) {
         match self {
-            Self::Delay | Self::Loss | Self::Duplication => (200_000, 2_000_000),
+            Self::Delay | Self::Loss | Self::Duplication | Self::GiveUp => (200_000, 2_000_000),
             Self::Partition | Self::Pause | Self::Crash => (1_000, 1_500_000),
             Self::StoreHang | Self::StoreDown => (1_000, 1_000_000),
             Self::Restart => (100_000, 500_000),
@@ -141,7 +145,9 @@ pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
             let from = chance.below(last);
             let until = (from + chance.between(shortest, longest)).min(last);
             let size = match fault {
-                Fault::Loss | Fault::Delay | Fault::Duplication => chance.between(10, 400),
+                Fault::Loss | Fault::Delay | Fault::Duplication | Fault::GiveUp => {
+                    chance.between(10, 400)
+                }
                 Fault::NodeClock | Fault::StoreClock => step(chance),
                 Fault::Failover => chance.between(0, 500_000),
                 // Hundredths of the burst, and of the rate.

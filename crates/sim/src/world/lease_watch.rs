@@ -108,6 +108,11 @@ impl LeaseWatch {
         }
     }
 
+    /// Nobody waits for a request any more.
+    pub(crate) fn gone(&mut self, request: usize) {
+        self.own.remove(&request);
+    }
+
     /// A request was let in on its own charge, which was none that was taken ahead.
     fn let_in(&mut self, key: usize, request: usize, units: u64) {
         self.granted -= units;

@@ -40,6 +40,8 @@ pub(crate) enum Event {
     Learn { node: usize, revision: usize },
     /// A request has been served, and gives its place back.
     Release(usize),
+    /// Who sent a request does not wait for it any longer.
+    GiveUp(usize),
     /// A node that stops has answered everybody.
     Close { node: usize, life: u32 },
 }
@@ -249,6 +251,11 @@ impl Network {
     fn strikes(&mut self, fault: Fault) -> bool {
         let share = self.incidents.iter().filter(|it| it.fault == fault).map(|it| it.size).max();
         share.is_some_and(|share| self.chance.permille(share))
+    }
+
+    /// How long a caller waits that gives up.
+    pub(crate) fn patience(&mut self) -> Option<u64> {
+        self.strikes(Fault::GiveUp).then(|| self.chance.below(2 * DEADLINE))
     }
 
     /// Until when some fault lasts, if it strikes now: this node, if one is given.

@@ -23,7 +23,7 @@ pub struct WorldReport {
     pub failed: u64,
     /// Requests that were answered without the store, as the policy says.
     pub fallback: u64,
-    /// Requests that were gone with their node.
+    /// Requests that were gone with their node, or whose callers gave up.
     pub dropped: u64,
     /// Commands sent to the store.
     pub store_calls: u64,
@@ -127,6 +127,7 @@ impl Trace {
             Event::Learn { node, .. } => (7, node),
             Event::Release(place) => (8, place),
             Event::Close { node, .. } => (9, node),
+            Event::GiveUp(request) => (10, request),
         };
         self.add(kind << 56 | number as u64);
     }

@@ -2,6 +2,7 @@
 
 mod trouble;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -112,6 +113,9 @@ struct World<'a, S, F> {
     owners: Vec<Owner>,
     questions: Vec<Question>,
     held: Vec<Held>,
+    /// Tasks of requests whose callers will give up, and requests whose callers have.
+    impatient: BTreeMap<usize, usize>,
+    given_up: BTreeSet<usize>,
     plan: Vec<Incident>,
     traffic: Chance,
     checker: Checker,
@@ -162,6 +166,8 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             owners: Vec::new(),
             questions: Vec::new(),
             held: Vec::new(),
+            impatient: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             plan,
             traffic,
             checker: Checker::new(setup, Tables::new(setup, &revisions)),
@@ -206,6 +212,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             Event::Learn { node, revision } => self.learn(now, node, revision),
             Event::Release(place) => self.release(now, place),
             Event::Close { node, life } => self.close_node(now, node, life),
+            Event::GiveUp(request) => self.give_up(now, request),
         }
         self.work(now);
         if !self.is_calm && now >= self.setup.calm_from() {
@@ -250,10 +257,15 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
     }
 
-    fn adopt(&mut self, owner: Owner, work: std::pin::Pin<Box<dyn Future<Output = Done> + Send>>) {
+    fn adopt(
+        &mut self,
+        owner: Owner,
+        work: std::pin::Pin<Box<dyn Future<Output = Done> + Send>>,
+    ) -> usize {
         let task = self.executor.spawn(work);
         self.owners.push(owner);
         self.nodes[owner.node].tasks.insert(task);
+        task
     }
 
     /// Shows the checker what was sent.
@@ -340,7 +352,12 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             let lease = decisions.first().and_then(|decision| decision.lease);
             Done::Answered(basis, is_allowed, lease)
         });
-        self.adopt(Owner { node, request: Some(request) }, work);
+        let task = self.adopt(Owner { node, request: Some(request) }, work);
+        let mut network = lock(&self.ground.network);
+        if let Some(patience) = network.patience() {
+            network.add(now + patience, Event::GiveUp(request));
+            self.impatient.insert(request, task);
+        }
     }
 
     fn answered(&mut self, now: u64, request: usize, verdict: &Verdict, lease: Option<LeaseId>) {
@@ -446,6 +463,9 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
     fn at_node(&mut self, now: u64, number: usize, event: Event) {
         let mut network = lock(&self.ground.network);
         let Some(call) = network.call(number) else { return };
+        if call.request.is_some_and(|request| self.given_up.contains(&request)) {
+            return;
+        }
         let (number_of_node, life) = (call.node, call.life);
         let node = &self.nodes[number_of_node];
         if node.life != life || node.body.is_none() {

@@ -63,6 +63,27 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         }
     }
 
+    /// A caller waits no longer: whatever is done for it ends where it is, if its node goes on.
+    pub(super) fn give_up(&mut self, now: u64, request: usize) {
+        let number = self.questions[request].node;
+        let (task, node) = (self.impatient[&request], &mut self.nodes[number]);
+        if !node.tasks.contains(&task) {
+            return;
+        }
+        if node.still_until > now {
+            return lock(&self.ground.network).add(node.still_until, Event::GiveUp(request));
+        }
+        node.tasks.remove(&task);
+        let when = self.when(now, number);
+        lock(&self.ground.network).asking = Some(request);
+        self.executor.drop_task(task);
+        self.see_off(when, number);
+        self.given_up.insert(request);
+        if self.checker.dropped(now, request) {
+            self.report.dropped += 1;
+        }
+    }
+
     /// A node stops: nobody asks it any more.
     pub(super) fn close_node(&mut self, now: u64, number: usize, life: u32) {
         let node = &self.nodes[number];
