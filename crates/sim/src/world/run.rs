@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use tidegate::store::deny_cache::DRIFT_PPM;
 use tidegate::store::lease::LeaseStats;
 use tidegate::store::{Basis, Charge, StoreError, Terms, Tier};
 use tidegate::{Key, Scope};
@@ -26,8 +27,9 @@ use super::stack::{NodeParts, NodeStack, guarded, leased};
 
 /// Whoever has been asked has answered after so many microseconds.
 const DRAINS: u64 = 4 * DEADLINE;
-/// Clocks run this many parts of a million fast or slow, at most.
-const MAX_DRIFT: u64 = 200;
+/// Clocks run this many parts of a million fast or slow, at most: no two differ by more than nodes reckon
+/// with.
+const MAX_DRIFT: u64 = DRIFT_PPM / 2;
 /// All nodes learn of new numbers within so many microseconds.
 const LEARNS_WITHIN: u64 = 500_000;
 /// A place in flight is kept for at most so many microseconds, if all goes well.
