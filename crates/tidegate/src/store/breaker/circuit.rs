@@ -4,13 +4,13 @@
 //!            5 silences in a row, or half of 20 and more within a second
 //!   closed ───────────────────────────────────────────────────────────▶ open ◀──┐ silent probe
 //!     ▲                                                                │ ▲ └─────┘
-//!     │ 400 ms                                     a probe is answered │ │ the same silences
-//!     └──────────────────────── ramping ◀──────────────────────────────┘ │
+//!     │ 400 ms                                     a probe is answered │ │ the same silences, or
+//!     └──────────────────────── ramping ◀──────────────────────────────┘ │ two that are a tenth
 //!                                  └─────────────────────────────────────┘
 //! ```
 //!
 //! A ramp is not ended by a single silence: a server of which one answer in a thousand is late would be
-//! found gone in every ramp, and never be back.
+//! found gone in every ramp, and never be back. One that is late more often is not well yet.
 //!
 //! # Promise
 //! While it is open, nobody but the probe asks. While it is ramping, a key that may ask once may ask
@@ -25,6 +25,9 @@ const IN_A_ROW: u32 = 5;
 /// Of so many requests within [`SECOND`], half silent open it too.
 const ENOUGH: u32 = 20;
 const SECOND: Span = Span::from_secs(1);
+/// So many silences in a ramp open it again, if they are one of [`TENTH`] requests or more.
+const TWO: u32 = 2;
+const TENTH: u32 = 10;
 /// A quarter more of the keys may ask after each of these.
 const STEP: Span = Span::from_millis(100);
 const STEPS: u64 = 4;
@@ -99,6 +102,11 @@ impl Tally {
         let is_half = self.asked >= ENOUGH && self.silent >= self.asked.div_ceil(2);
         self.in_a_row >= IN_A_ROW || is_half
     }
+
+    /// Whether a server that was just back is not well.
+    const fn is_shaky(&self) -> bool {
+        self.silent >= TWO && self.silent.saturating_mul(TENTH) >= self.asked
+    }
 }
 
 /// How a server is asked at the moment.
@@ -170,7 +178,8 @@ impl Circuit {
             return false;
         }
         let opens = match &mut self.state {
-            State::Closed { tally } | State::Ramping { tally, .. } => tally.add(now, heard),
+            State::Closed { tally } => tally.add(now, heard),
+            State::Ramping { tally, .. } => tally.add(now, heard) || tally.is_shaky(),
             State::Open { .. } => false,
         };
         if opens {
