@@ -306,9 +306,14 @@ fn a_lease_is_counted_from_the_answer() {
     });
 }
 
+/// Nodes that stand still with units in hand, and whose clocks are set.
+fn with_pauses(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { faults: vec![Fault::Pause, Fault::NodeClock], ..with_leases(drawn) }
+}
+
 #[test]
 fn a_lease_ends_by_the_wall_clock() {
-    found("lease expiry by wall clock", "had ended", with_leases, |setup, parts| {
+    found("lease expiry by wall clock", "had ended", with_pauses, |setup, parts| {
         let NodeParts { store, clock, wall, background } = parts;
         let store = DenyCache::repeatable(Breaker::on(store, clock.clone(), &background));
         answered_for(setup, Elsewhen::on_the_wall(store, wall), clock, &background)
