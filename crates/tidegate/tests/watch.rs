@@ -389,9 +389,10 @@ fn a_storm_ends_with_the_last_good_policy() {
     for update in handed.iter().flatten() {
         assert!(version(&update.policy, "a").is_some());
     }
-    // A look every half second, or after each quiet of 50 ms if the writer was held up.
+    // A look every half second, or after each quiet of 50 ms if the writer was held up; on a busy machine
+    // one in all may be late.
     let most = usize::try_from(elapsed.as_millis() / 50).unwrap() + 2;
-    assert!((2..=most).contains(&during), "{during} handed on within {elapsed:?}");
+    assert!((1..=most).contains(&during), "{during} handed on within {elapsed:?}");
     println!("{during} handed on during a storm of {elapsed:?}");
     assert_eq!(version(&station.in_force.load(), "a"), Some(CHANGES));
 }
