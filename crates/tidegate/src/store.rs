@@ -12,6 +12,7 @@ pub mod memory;
 pub mod redis;
 pub mod shards;
 mod sight;
+mod tags;
 mod terms;
 
 use std::future::Future;

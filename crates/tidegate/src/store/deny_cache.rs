@@ -35,6 +35,7 @@ use std::sync::OnceLock;
 
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Span, State, Timestamp};
 
+use super::tags::{Tags, WAYS};
 use super::{Basis, Charge, Sight, Store, StoreError};
 use crate::key::{Hashing, Key, Secret};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -47,7 +48,6 @@ pub const DRIFT_PPM: u64 = 200;
 const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 6;
-const WAYS: usize = 4;
 /// The longest log that is remembered; a shared store tells two entries.
 const MAX_LOG: usize = 64;
 
@@ -79,8 +79,8 @@ pub struct DenyCache<S> {
 /// What is known of a set without its lock.
 #[derive(Debug, Default)]
 struct Front {
-    /// 16 bits of the hash of each key in it, so that others pass by.
-    tags: AtomicU64,
+    /// Whose denials are in it, so that others pass by.
+    tags: Tags,
     /// How often units of some key in it were given back, before and after the store was asked to.
     epoch: AtomicU64,
 }
@@ -135,12 +135,6 @@ impl Denial {
 }
 
 impl Set<'_> {
-    #[inline(always)]
-    fn may_hold(&self, print: u64) -> bool {
-        let tags = self.front.tags.load(Ordering::Acquire);
-        tags != 0 && (0..WAYS).any(|way| (tags >> (16 * way)) as u16 == tag(print))
-    }
-
     /// Changes the denials, and the tags with them.
     fn change<T>(&self, change: impl FnOnce(&mut Vec<Denial>) -> T) -> T {
         let mut denials = lock(self.denials);
@@ -151,8 +145,7 @@ impl Set<'_> {
 
     /// Lets others know whose denials these are.
     fn tag(&self, denials: &[Denial]) {
-        let tags = denials.iter().fold(0, |tags, it| tags << 16 | u64::from(tag(it.print)));
-        self.front.tags.store(tags, Ordering::Release);
+        self.front.tags.set(denials.iter().map(|denial| denial.print));
     }
 
     /// Nothing that was decided before this is remembered after it.
@@ -162,12 +155,6 @@ impl Set<'_> {
             denials.retain(|denial| !is_forgotten(denial));
         });
     }
-}
-
-/// Never nought, which stands for nobody.
-#[inline(always)]
-const fn tag(print: u64) -> u16 {
-    (print >> 48) as u16 | 1
 }
 
 impl<S: Store> DenyCache<S> {
@@ -217,8 +204,7 @@ impl<S: Store> DenyCache<S> {
 
     /// How many denials are remembered, those included that have ended and were not replaced yet.
     pub fn entries(&self) -> usize {
-        let tags = self.fronts.iter().map(|front| front.tags.load(Ordering::Relaxed));
-        tags.map(|tags| (0..WAYS).filter(|way| (tags >> (16 * way)) as u16 != 0).count()).sum()
+        self.fronts.iter().map(|front| front.tags.count()).sum()
     }
 
     fn staleness(&self, charge: &Charge<'_>) -> Span {
@@ -253,7 +239,11 @@ impl<S: Store> DenyCache<S> {
     /// What a charge is told, if the store would deny it for certain.
     #[inline(always)]
     fn denial(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
-        if place.set.may_hold(place.print) { self.look(now, charge, place) } else { None }
+        if place.set.front.tags.may_hold(place.print) {
+            self.look(now, charge, place)
+        } else {
+            None
+        }
     }
 
     #[inline(never)]

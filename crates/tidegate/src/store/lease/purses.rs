@@ -8,6 +8,7 @@ use super::TURN;
 use super::purse::{Purse, Tally};
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::store::StoreError;
+use crate::store::tags::{Tags, WAYS};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The most keys that a node holds units of.
@@ -16,7 +17,6 @@ pub const MAX_PURSES: usize = SETS * WAYS;
 const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 3;
-const WAYS: usize = 4;
 /// A key that is asked for so many times within two turns gets a purse. No more than two bits can count.
 const OFTEN: u16 = 3;
 
@@ -32,9 +32,7 @@ pub(super) struct Purses {
 /// What is known of a set without its lock.
 #[derive(Debug, Default)]
 struct Front {
-    /// 16 bits of the print of each slot. They change with the slots, under the lock: whoever knows of a
-    /// slot finds its tag.
-    tags: AtomicU64,
+    tags: Tags,
     /// The last four keys that were asked for and have no slot. If two threads are here at once, one of
     /// their visits may be lost.
     lately: AtomicU64,
@@ -150,7 +148,7 @@ impl Purses {
     #[inline]
     pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let (front, set) = self.set(print);
-        if !front.may_hold(print) {
+        if !front.tags.may_hold(print) {
             return None;
         }
         lock(set).slots.iter_mut().find(|slot| slot.print == print).map(work)
@@ -169,7 +167,7 @@ impl Purses {
     ) -> Option<T> {
         let (front, set) = self.set(print);
         // Whoever is asked for less often is decided in the store, with a purse or without.
-        let may_hold = front.may_hold(print);
+        let may_hold = front.tags.may_hold(print);
         if !may_hold && !front.is_in_demand(print, now) {
             return None;
         }
@@ -244,15 +242,8 @@ impl Purses {
 }
 
 impl Front {
-    #[inline]
-    fn may_hold(&self, print: u64) -> bool {
-        let tags = self.tags.load(Ordering::Acquire);
-        tags != 0 && (0..WAYS).any(|way| (tags >> (16 * way)) as u16 == tag(print))
-    }
-
     fn tag(&self, slots: &[Slot]) {
-        let tags = slots.iter().fold(0, |tags, it| tags << 16 | u64::from(tag(it.print)));
-        self.tags.store(tags, Ordering::Release);
+        self.tags.set(slots.iter().map(|slot| slot.print));
     }
 
     /// Whether a key that has no slot is asked for [`OFTEN`] within two turns, this time included.
@@ -344,10 +335,4 @@ impl Set {
         self.bury(old);
         Some(way)
     }
-}
-
-/// Never nought, which stands for nobody.
-#[inline(always)]
-const fn tag(print: u64) -> u16 {
-    (print >> 48) as u16 | 1
 }
