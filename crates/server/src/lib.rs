@@ -30,6 +30,7 @@ mod status;
 mod store;
 mod tls;
 mod transport;
+mod vigil;
 mod worker;
 
 pub use gate::Gate;

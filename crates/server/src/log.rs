@@ -70,6 +70,8 @@ pub enum Event {
     PolicyRefused,
     /// The store gave no decision.
     StoreAway,
+    /// The store is asked again.
+    StoreBack,
     /// The store refuses, and somebody has to change something.
     StoreRefuses,
     /// A listener is full.
@@ -82,11 +84,12 @@ pub enum Event {
 
 impl Event {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Settings,
         Self::PolicyLoaded,
         Self::PolicyRefused,
         Self::StoreAway,
+        Self::StoreBack,
         Self::StoreRefuses,
         Self::Full,
         Self::Changed,
@@ -100,6 +103,7 @@ impl Event {
             Self::PolicyLoaded => "policy_loaded",
             Self::PolicyRefused => "policy_refused",
             Self::StoreAway => "store_away",
+            Self::StoreBack => "store_back",
             Self::StoreRefuses => "store_refuses",
             Self::Full => "full",
             Self::Changed => "changed",
@@ -107,8 +111,9 @@ impl Event {
         }
     }
 
-    /// Whether all of them are written: they happen at the start, at the end, when files change,
-    /// which is looked at no more than twice in a second, or by the hand of somebody who may.
+    /// Whether all of them are written: they happen at the start, at the end, when files change or
+    /// servers come back, which is looked at no more than twice in a second, or by the hand of somebody
+    /// who may.
     const fn is_rare(self) -> bool {
         !matches!(self, Self::StoreAway | Self::StoreRefuses | Self::Full)
     }

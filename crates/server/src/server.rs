@@ -21,6 +21,7 @@ use crate::log::{Event, Level, Log};
 use crate::settings::{Address, Listen, Settings};
 use crate::tls::{Tls, TlsError};
 use crate::transport::{Door, Protocol};
+use crate::vigil;
 use crate::worker::{self, Place, Visitor};
 
 /// How many sockets wait for a worker to take them up.
@@ -125,10 +126,11 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
     let most = descriptors::for_connections().min(Semaphore::MAX_PERMITS);
     let descriptors = Arc::new(Semaphore::new(most));
-    let log = gate.status().log().clone();
+    let (gate, log) = (gate.clone(), gate.status().log().clone());
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
+            accepting.spawn(vigil::keep(gate, stopped.clone()));
             for Listening { bound, door, .. } in listening {
                 let places = Arc::new(Semaphore::new(max_connections));
                 if door.tls.is_some() {
