@@ -33,4 +33,4 @@ pub use programs::{
 pub use proxy::Proxy;
 pub use sentinels::Sentinels;
 pub use server::RedisServer;
-pub use waiting::{comes_true, wait_until};
+pub use waiting::{Stop, comes_true, wait_until};

@@ -205,14 +205,6 @@ fn a_server_does_not_outlive_a_killed_test_process() {
     wait_until("its folder is removed", LIMIT, || !Path::new(folder).exists());
 }
 
-/// Sets `key` to 1, here and on the replicas: WAIT heeds only what its own connection wrote.
-fn set_on_replicas(primary: &RedisServer, replicas: u8) {
-    let mut connection = primary.connection();
-    let _: () = connection.set("key", 1).expect("a primary can be written");
-    let wait = redis::cmd("WAIT").arg(replicas).arg(5_000).query(&mut connection);
-    assert_eq!(wait, Ok(replicas));
-}
-
 /// Two keys of one slot, and a third that is never written.
 const KEYS: [&str; 3] = ["{tide}one", "{tide}two", "{tide}none"];
 
@@ -253,7 +245,7 @@ fn a_replica_takes_the_place_of_a_cluster_primary() {
     assert_eq!(cluster.url(), format!("redis+cluster://{}", cluster.addresses().join(",")));
     assert_eq!(cluster.addresses().len(), 6);
     let slot = cluster.slot_of("key");
-    set_on_replicas(cluster.primary_of(slot), 1);
+    cluster.primary_of(slot).set_on_replicas("key", 1);
     let fallen = cluster.failover(slot);
     assert!(!fallen.is_answering());
     let outage = cluster.wait_for_promotion(slot, LIMIT);
@@ -289,7 +281,7 @@ fn sentinels_replace(take_down: fn(&Sentinels) -> &RedisServer, bring_back: fn(&
     let sentinels = Sentinels::start();
     let url = sentinels.url();
     assert!(url.starts_with("redis+sentinel://127.0.0.1:") && url.ends_with("/mymaster"), "{url}");
-    set_on_replicas(sentinels.primary(), 2);
+    sentinels.primary().set_on_replicas("key", 2);
     let fallen = take_down(&sentinels);
     let outage = sentinels.wait_for_promotion(LIMIT);
     assert!(outage > Duration::from_millis(400), "it cannot be noticed sooner: {outage:?}");

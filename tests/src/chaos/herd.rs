@@ -11,7 +11,7 @@ use super::figure::Figure;
 use super::node::{let_pass, policy_text};
 use super::pace::Pace;
 use crate::http::Connection;
-use crate::servers::{Daemon, DaemonSetup, RedisServer, our_program};
+use crate::servers::{Daemon, DaemonSetup, RedisServer, Stop, our_program};
 
 const RULES: &str = "
   - {key: user, rate: 1000000/day, on_store_failure: deny}
@@ -104,6 +104,7 @@ pub(crate) fn waits(pace: &Pace) -> Vec<Figure> {
             let (herd, daemon) = (&herd, &daemon);
             scope.spawn(move || herd.ask(daemon, number));
         }
+        let _stop = Stop(&herd.stops);
         let_pass(pace.steady);
         redis.kill();
         turned = Instant::now();
@@ -116,7 +117,6 @@ pub(crate) fn waits(pace: &Pace) -> Vec<Figure> {
         }
         back = returned.elapsed();
         end = Instant::now();
-        herd.stops.store(true, Ordering::Relaxed);
     });
     let seconds = Duration::from_secs;
     vec![

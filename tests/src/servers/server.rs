@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use redis::{Client, Connection, ConnectionLike, RedisResult, Value};
+use redis::{Client, Commands, Connection, ConnectionLike, RedisResult, Value};
 use rustix::process::Signal;
 
 use super::builder::{Builder, SOCKET};
@@ -173,6 +173,15 @@ impl RedisServer {
     pub fn connection(&self) -> Connection {
         let connection = self.setup.connect(ANSWER_LIMIT);
         connection.unwrap_or_else(|error| self.panic(&format!("no control connection: {error}")))
+    }
+
+    /// Sets `key` to 1 and returns once so many replicas have it, and all that was written before:
+    /// WAIT alone would not do, as it heeds only what its own connection wrote.
+    pub fn set_on_replicas(&self, key: &str, replicas: usize) {
+        let mut connection = self.connection();
+        let _: () = connection.set(key, 1).expect("a primary can be written");
+        let wait = redis::cmd("WAIT").arg(replicas).arg(5_000).query(&mut connection);
+        assert_eq!(wait, Ok(replicas));
     }
 
     /// The answer to a command that cannot fail.

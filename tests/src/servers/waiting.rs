@@ -1,5 +1,6 @@
 //! Waiting on a condition, never on time alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,17 @@ pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
         }
         // Nobody unparks this thread; should somebody, it only looks earlier.
         thread::park_timeout(BETWEEN_LOOKS);
+    }
+}
+
+/// Set when it is dropped: threads of a scope that work until then end also if the test panics, which would
+/// otherwise wait for them for ever.
+#[derive(Debug)]
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tidegate_tests::servers::{
-    Daemon, DaemonSetup, Envoy, RedisServer, envoy_program, our_program, service, wait_until,
+    Daemon, DaemonSetup, Envoy, RedisServer, Stop, envoy_program, our_program, service, wait_until,
 };
 
 const CONFIG: &str = include_str!("../../../examples/envoy/envoy.yaml");
@@ -121,6 +121,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
                 }
             });
         }
+        let _stop = Stop(&answered.stops);
         let before = answered.since([[0; 2]; 3]);
         assert_eq!((before[0][1], before[1][1]), (0, 0), "nobody is over these limits");
         assert!(before[2][0] <= LIMIT, "{before:?}");
@@ -142,11 +143,13 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         wait_until("what was let in is booked", PATIENCE, || {
             world.daemon.admin("/v1/status").body.contains("\"owing_keys\":0")
         });
+        wait_until("the log says that it is back", PATIENCE, || {
+            world.daemon.log_tail().contains("store_back: asked again: 127.0.0.1:")
+        });
         let numbers = answered.numbers();
         let after = answered.since(numbers);
         assert_eq!((after[0][1], after[1][1]), (0, 0), "the store decides again: {after:?}");
         assert_eq!(after[2][0], 0, "nobody gets the outage's units and a full bucket: {after:?}");
-        answered.stops.store(true, Ordering::Relaxed);
         [before[2][0], unnoticed[2][0], away[2][0]]
     });
     let local = answered.numbers()[2][0];

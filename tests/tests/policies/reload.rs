@@ -10,7 +10,7 @@ use tidegate::policy::{
     Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request, Source, Watch,
 };
 use tidegate::store::memory::MemoryStore;
-use tidegate_tests::servers::wait_until;
+use tidegate_tests::servers::{Stop, wait_until};
 
 /// Two limits that always allow the same, so a mixture of two versions shows; and one that never
 /// changes.
@@ -91,6 +91,7 @@ fn a_storm_of_changes_disturbs_nobody() {
             count
         };
         let askers = [scope.spawn(ask), scope.spawn(ask)];
+        let stopping = Stop(&stop);
         for number in 1..=1_000_u64 {
             let broken = number % 2 == 1;
             let text = if broken { "domain: [api\n".to_owned() } else { version(number) };
@@ -103,7 +104,7 @@ fn a_storm_of_changes_disturbs_nobody() {
         }
         let in_force = || limits(&check(&limiter, "pair"))[0] == 1_000_000_000 + last;
         wait_until("the last good version is in force", Duration::from_secs(10), in_force);
-        stop.store(true, Ordering::Relaxed);
+        drop(stopping);
         for asker in askers {
             decided += asker.join().expect("no asker found a mixture");
         }

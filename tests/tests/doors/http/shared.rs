@@ -71,7 +71,7 @@ fn daemons_go_on_after_sentinels_promote_another() {
         assert_eq!(door.check(&question).status, 200);
     }
     // So that what has been charged is there too.
-    sentinels.primary().command(&["WAIT", "1", "5000"]);
+    sentinels.primary().set_on_replicas("mark", 2);
     sentinels.kill_primary();
     wait_until("decisions go on", PATIENCE, || {
         let answer = doors[0].post("/v1/peek", &question.to_string());
