@@ -344,6 +344,17 @@ impl<S: Store> Lease<S> {
         }
         asked.map(|basis| (basis, others))
     }
+
+    /// Whether charges are for the store to decide, so that it may be asked at once.
+    #[inline(always)]
+    fn is_through(&self, now: Timestamp, charges: &[Charge<'_>]) -> bool {
+        match charges {
+            [charge] if matches!(charge.op, Op::Take(1..)) && is_leased(charge) => {
+                !self.purses.may_have(self.purses.print(charge.key), now)
+            }
+            _ => !charges.iter().any(is_leased),
+        }
+    }
 }
 
 impl Way {
@@ -388,7 +399,7 @@ impl<S: Store> Store for Lease<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        if !charges.iter().any(is_leased) {
+        if self.is_through(now, charges) {
             return self.store.decide(now, charges, decisions).await;
         }
         if let [charge] = charges {
@@ -437,7 +448,12 @@ impl<S: Store> Store for Lease<S> {
     fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
         match (charge.op, is_leased(charge)) {
             (Op::Take(cost @ 1..), true) => {
-                self.purses.with(self.purses.print(charge.key), |slot| {
+                let print = self.purses.print(charge.key);
+                if !self.purses.may_hold(print) {
+                    // The store decides it; and memory is waited for once, not once for each layer.
+                    return self.store.at_hand(now, charge);
+                }
+                self.purses.with(print, |slot| {
                     let purse = &mut slot.purse;
                     if purse.is_of(charge.limit) { purse.answer(now, cost) } else { None }
                 })?

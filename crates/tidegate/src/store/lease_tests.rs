@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
+use crate::store::deny_cache::DenyCache;
 use crate::store::memory::MemoryStore;
 use crate::store::{Terms, Tier};
 
@@ -537,6 +538,26 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
     assert_eq!((at_hand(b"whale"), at_hand(b"minnow")), (None, None), "somebody has to be asked");
     assert_eq!((looked.stats(), looked.store.calls()), before);
     assert_eq!(looked.stats().spent, asked.stats().spent);
+}
+
+/// A key without a purse is for the store to decide, and what that has denied it is known behind.
+#[test]
+fn what_was_denied_to_a_key_without_a_purse_is_at_hand() {
+    let (fleet, clock) = (Fleet::new(1, &per_second(1_000)), Clock::from(ManualClock::at(START)));
+    let node = Lease::new(DenyCache::new(fleet.store.clone()), clock);
+    let one = fleet.charge(b"minnow", Op::Take(1));
+    let decide = |op| {
+        let mut decisions = Vec::new();
+        at_once(node.decide(START, &[Charge { op, ..one }], &mut decisions)).unwrap();
+        decisions[0]
+    };
+    let free = decide(Op::Read(1)).remaining;
+    assert!(decide(Op::Take(free)).is_allowed());
+    assert_eq!(node.at_hand(START, &one), None, "nobody has been denied");
+    let denied = decide(Op::Take(1));
+    assert_eq!(node.at_hand(START, &one), Some(denied));
+    assert!(!denied.is_allowed());
+    assert_eq!(fleet.store.calls(), 3);
 }
 
 #[test]

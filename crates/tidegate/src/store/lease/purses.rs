@@ -154,6 +154,19 @@ impl Purses {
         lock(set).slots.iter_mut().find(|slot| slot.print == print).map(work)
     }
 
+    /// Whether a key has a purse, as far as can be told at a glance: if not, it has none.
+    #[inline]
+    pub(super) fn may_hold(&self, print: u64) -> bool {
+        self.set(print).0.tags.may_hold(print)
+    }
+
+    /// Whether a key has a purse or gets one if it is asked for now; that it is, is counted.
+    #[inline]
+    pub(super) fn may_have(&self, print: u64, now: Timestamp) -> bool {
+        let (front, _) = self.set(print);
+        front.tags.may_hold(print) || front.is_in_demand(print, now)
+    }
+
     /// Does something with the purse that a key has by these numbers; it gets one if it is in demand and
     /// there is room, and loses it when it no longer is. `None` if it has none, or somebody fills the one
     /// of other numbers.
