@@ -138,6 +138,23 @@ fn who_gives_up_gets_a_refund() {
     });
 }
 
+/// Worlds where many requests ask for two keys, all or nothing.
+fn in_pairs(drawn: WorldSetup) -> WorldSetup {
+    WorldSetup { keys: 3, pairs: 500, in_flight: false, ..drawn }
+}
+
+#[test]
+fn two_keys_are_not_all_or_nothing() {
+    let worlds = |drawn| in_pairs(bare(drawn));
+    found("charged for one key, denied another", "and kept out", worlds, |_, parts| {
+        Ok(Layer::new(parts.store.clone(), parts.store, Wrong::Splits))
+    });
+    let worlds = |drawn| in_pairs(with_leases(drawn));
+    found("lease spent on who is denied", "was kept out, and", worlds, |setup, parts| {
+        above_leases(setup, parts, Wrong::Splits)
+    });
+}
+
 fn many_keys(drawn: WorldSetup) -> WorldSetup {
     WorldSetup {
         keys: 64,
@@ -387,7 +404,7 @@ fn books_are_not_what_happened() {
         says.granted += 3;
         says.expired += 3;
     });
-    misstated("spent units booked as expired", "let in on", |says| {
+    misstated("spent units booked as expired", "for nothing", |says| {
         let units = says.spent.saturating_sub(100);
         says.spent -= units;
         says.expired += units;
@@ -414,6 +431,7 @@ fn the_right_layers_are_not_found() {
             with_leases,
             with_pushes,
             with_windows,
+            in_pairs,
         ] {
             let setup = worlds(WorldSetup::drawn(Seed(seed)));
             let report = simulate_as_set_up(&setup).unwrap();

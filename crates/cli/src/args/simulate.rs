@@ -172,6 +172,7 @@ Examples:
 
 const FIGURES: &str = "\
 Figures:
+  of two keys  requests for units of two keys: all or nothing, or each alone
   admitted     units let in
   envelope     the most that the limit allows in this time, over all keys, if nothing goes wrong
   utilisation  admitted, of what was asked for or of the envelope, whichever is less

@@ -13,7 +13,7 @@
 //! 2. Every admission on the store's word rests on a charge that it has carried out for that very
 //!    request, and no request is charged twice.
 //! 3. Nobody is denied whom the limit has to admit; without asking the store, for at most a second after
-//!    something has freed units.
+//!    something has freed units, and where units are taken ahead for [`QUANTUM`] more.
 //! 4. A request is answered within the deadline, unless its node stood still.
 //! 5. What is answered without the store is what the policy says for that case: nothing is let in with
 //!    `deny`, with `local` no more than the share of the node (a node that crashes forgets what it has let
@@ -22,19 +22,22 @@
 //!    is given back that nobody asked to give back, nor a place that is in use.
 //! 7. Units that a node took ahead are granted, spent, given back or expired, and add up; none is granted
 //!    that the store has not charged, none is spent a lease time later or in another window. They are spent
-//!    at the instant that a request is answered.
+//!    at the instant that a request is answered; if it asks for another key, perhaps before that is decided.
 //! 8. Two seconds after the last fault, everybody is answered by the store and nothing is owed.
 //! 9. Every request is answered, or ends with its node or its caller; whoever waits for another's units goes
 //!    on when that one is gone.
 
 mod answers;
+mod leases;
+mod request;
 
 use std::collections::BTreeSet;
 
 use tidegate::store::OnStoreFailure;
-use tidegate::store::lease::{LEASE, LeaseStats};
+use tidegate::store::lease::{LEASE, LeaseStats, QUANTUM};
 use tidegate_core::{Decision, LeaseId, Op, Timestamp};
 
+use self::request::{Part, Request};
 use super::circuit::CircuitWatch;
 use super::evidence::{Broken, Question, When};
 use super::fault::Fault;
@@ -45,17 +48,6 @@ use super::numbers::Tables;
 use super::owing::Owing;
 use super::server::Lost;
 use super::setup::{Stack, WorldSetup};
-
-#[derive(Debug)]
-struct Request {
-    question: Question,
-    asked: u64,
-    fate: Fate,
-    /// Units were taken, or given back, for it.
-    is_charged: bool,
-    /// The store has denied it.
-    is_denied: bool,
-}
 
 /// What is known of a node.
 #[derive(Debug)]
@@ -95,6 +87,8 @@ pub(crate) struct Checker {
     calm_from: u64,
     /// The store may forget what it wrote last.
     may_forget: bool,
+    /// How often a node has done something.
+    polls: u64,
     broken: Option<Broken>,
 }
 
@@ -105,13 +99,19 @@ impl Checker {
         Self {
             stack: setup.stack,
             mode: setup.on_store_failure,
-            staleness: if setup.in_flight { 0 } else { STALENESS },
+            staleness: match (setup.in_flight, setup.stack) {
+                (true, _) => 0,
+                (false, Stack::Bare | Stack::Guarded) => STALENESS,
+                // The store's denial may be the last that is repeated, and then stand for the next ones.
+                (false, Stack::Leased) => STALENESS + QUANTUM.as_micros(),
+            },
             requests: Vec::new(),
             ledgers,
             nodes: (0..setup.nodes).map(watch).collect(),
             left: BTreeSet::new(),
             calm_from: setup.calm_from(),
             may_forget: setup.faults.contains(&Fault::Failover),
+            polls: 0,
             broken: None,
             tables,
         }
@@ -130,24 +130,28 @@ impl Checker {
 
     /// A request comes in; they are numbered as they come.
     pub(crate) fn asked(&mut self, when: When, question: Question) {
-        let node = &mut self.nodes[question.node];
-        node.circuit.asked(when.at_node, question.key);
-        node.owing.supposes(when.supposed);
-        self.requests.push(Request {
-            question,
-            asked: when.now,
-            fate: Fate::Open,
-            is_charged: false,
-            is_denied: false,
-        });
+        let (node, request) = (&mut self.nodes[question.node], Request::new(when, question));
+        node.owing.supposes(&self.tables, when.supposed);
+        for part in &request.parts {
+            node.circuit.asked(when.at_node, part.key);
+            if request.parts.len() > 1 {
+                node.owing.cut(&self.tables, (part.key, question.revision), when.supposed);
+            }
+        }
+        self.requests.push(request);
     }
 
     /// A node sends something.
     pub(crate) fn sent(&mut self, when: When, call: &mut Call, leases: &LeaseStats) {
+        let (node, keys) = (call.node, call.charges.iter().filter_map(Sent::number));
+        if let Some(request) = call.request.and_then(|it| self.requests.get_mut(it)) {
+            // What was charged before is not what it is let in on.
+            keys.clone()
+                .for_each(|key| request.part_mut(key).into_iter().for_each(Part::ask_again));
+        }
         if self.stack == Stack::Bare {
             return;
         }
-        let (node, key) = (call.node, call.charges.first().and_then(Sent::number));
         let watch = &mut self.nodes[node].leases;
         for charge in call.charges.iter().filter(|_| call.request.is_none()) {
             if let Op::Return(units) = charge.op {
@@ -157,7 +161,7 @@ impl Checker {
         if let Err(what) = watch.returned(leases) {
             self.blame(when.now, || format!("node {node} {what}"));
         }
-        let sent = self.nodes[node].circuit.sent(when.at_node, key, call.is_probe());
+        let sent = self.nodes[node].circuit.sent(when.at_node, keys, call.is_probe());
         match sent {
             Ok(times) => call.times = times,
             Err(what) => self.blame(when.now, || format!("node {node} {what}")),
@@ -166,31 +170,14 @@ impl Checker {
 
     /// A node hears what came of a call.
     pub(crate) fn heard(&mut self, when: When, call: &Call, is_silent: bool, by: &[usize]) {
+        let answer = call.reply.as_ref().filter(|_| !is_silent).and_then(|it| it.as_ref().ok());
+        answer.into_iter().for_each(|answer| self.granted(when, call, answer, by));
         if self.stack == Stack::Bare {
             return;
         }
         let node = &mut self.nodes[call.node];
-        node.owing.supposes(when.supposed);
+        node.owing.supposes(&self.tables, when.supposed);
         let heard = node.circuit.heard(when.at_node, call.times, call.is_probe(), is_silent);
-        let answer = call.reply.as_ref().filter(|_| !is_silent).and_then(|it| it.as_ref().ok());
-        let request = call.request.and_then(|request| self.requests.get(request));
-        let was_denied = request.is_some_and(|it| it.is_denied);
-        if let (Some(answer), Some(first)) = (answer, call.charges.first())
-            && let (Op::Take(piece), Some(key)) = (first.op, first.number())
-            // Not as many as were asked for, or the last of them. If it had less than a node may ask for, the
-            // node may have known that from a denial, and have asked for less.
-            && let ahead = self.tables.ahead[by[0]].saturating_sub(call.granted(answer))
-            && (was_denied || answer.decisions.iter().any(|it| {
-                let few = ahead.max(piece * call.charges.len() as u64);
-                !it.is_allowed() || it.remaining < few
-            }))
-        {
-            node.leases.ran_dry(when.now, key);
-        }
-        if let (Some(answer), [term, ..], Some(it)) = (answer, &call.terms[..], request) {
-            let asked = (call.request.unwrap_or_default(), it.question.cost());
-            node.leases.heard(it.question.key, asked, call.granted(answer), *term);
-        }
         let mut excess = None;
         for (charge, revision) in call.charges.iter().zip(by) {
             if let (false, Op::Force(units), Some(key)) = (is_silent, charge.op, charge.number()) {
@@ -220,6 +207,8 @@ impl Checker {
         answer: &Answer,
         by: &[usize],
     ) {
+        let goes_through = call.goes_through(answer);
+        let is_alone = call.is_each || call.charges.len() == 1;
         for ((charge, decision), revision) in call.charges.iter().zip(&answer.decisions).zip(by) {
             let Some(key) = charge.number() else { continue };
             let (is_allowed, place) = (decision.is_allowed(), (key, *revision));
@@ -230,11 +219,15 @@ impl Checker {
                 (Op::Take(units), Some(request)) => {
                     self.knows(when.now, request, *revision);
                     // What is let in is written, on what was seen: there is room, so nothing is cut.
-                    match is_allowed {
-                        true => _ = self.repair(when, place),
-                        false => self.repaired(when, place, charge.repairs),
+                    match (is_allowed, is_alone) {
+                        (true, _) if goes_through => _ = self.repair(when, place),
+                        (false, true) => self.repaired(when, place, charge.repairs),
+                        // Nothing is written if it is nothing for all.
+                        _ => {}
                     }
-                    self.taken(when, place, (request, units), decision);
+                    if goes_through || !is_allowed {
+                        self.taken(when, place, (request, call.number, units), decision);
+                    }
                 }
                 (Op::Force(units), _) => {
                     self.repaired(when, place, true);
@@ -288,12 +281,13 @@ impl Checker {
         &mut self,
         when: When,
         (key, revision): (usize, usize),
-        (request, units): (usize, u64),
+        (request, call, units): (usize, usize, u64),
         decision: &Decision,
     ) {
         let (ledger, by, at) =
             (&mut self.ledgers[key], &self.tables.store[revision], when.at_store);
-        let Some(it) = self.requests.get_mut(request) else { return };
+        let it = self.requests.get_mut(request).and_then(|it| it.part_mut(key));
+        let Some(it) = it else { return };
         if !decision.is_allowed() {
             it.is_denied = true;
             if ledger.booked.fits_surely(by, at, units) {
@@ -305,11 +299,11 @@ impl Checker {
         let term = ledger.term(by, when.now, at);
         ledger.grant(revision, by, units, term);
         // What is taken ahead counts when it is spent.
-        if self.stack == Stack::Leased && it.question.cost() != units {
+        if self.stack == Stack::Leased && it.units() != units {
             return;
         }
         let by = ledger.judges(&self.tables, revision, term);
-        ledger.note(Entry::Taken { request, units, at, by, place: decision.lease });
+        ledger.note(Entry::Taken { request, call, units, at, by, place: decision.lease });
         if std::mem::replace(&mut it.is_charged, true) && self.stack != Stack::Leased {
             self.blame(when.now, || format!("request {request} on key {key} was charged twice"));
         }
@@ -328,9 +322,9 @@ impl Checker {
             ledger.booked.forgive(by, at, units, 0);
         }
         let it = request.and_then(|request| self.requests.get_mut(request));
-        let is_asked_for = it.is_some_and(|it| {
+        let is_asked_for = it.and_then(|it| it.part_mut(key)).is_some_and(|it| {
             let is_first = !std::mem::replace(&mut it.is_charged, true);
-            is_first && matches!(it.question.op, Op::Return(asked) if asked == units)
+            is_first && matches!(it.op, Op::Return(asked) if asked == units)
         });
         if request.is_none() && self.stack == Stack::Leased {
             // Nobody was let in on it.
@@ -364,13 +358,13 @@ impl Checker {
     /// A request is gone, with its node or its caller; false if it was answered before.
     pub(crate) fn dropped(&mut self, now: u64, request: usize) -> bool {
         let Some(it) = self.requests.get_mut(request) else { return false };
-        if it.fate != Fate::Open {
+        if !it.is_open() {
             return false;
         }
-        it.fate = Fate::Out;
-        let Question { node, key, .. } = it.question;
-        self.nodes[node].leases.gone(request);
-        self.settle(now, key);
+        it.parts.iter_mut().for_each(|part| part.fate = Fate::Out);
+        for key in it.parts.iter().map(|part| part.key).collect::<Vec<_>>() {
+            self.settle(now, key);
+        }
         true
     }
 
@@ -413,7 +407,10 @@ impl Checker {
     /// Judges what can be judged by now.
     fn settle(&mut self, now: u64, key: usize) {
         let (requests, Some(ledger)) = (&self.requests, self.ledgers.get_mut(key)) else { return };
-        let fate = |request: usize| requests.get(request).map_or(Fate::Out, |it| it.fate);
+        let fate = |request: usize| {
+            let part = requests.get(request).and_then(|it| it.part(key));
+            part.map_or(Fate::Out, |part| part.fate)
+        };
         if let Some((request, units)) = ledger.settle(&self.tables, fate) {
             self.blame(now, || {
                 format!("request {request} took {units} of key {key} above the envelope")
@@ -424,7 +421,7 @@ impl Checker {
     /// Nothing goes wrong any more, for long enough: this node owes nothing.
     pub(crate) fn calm(&mut self, when: When, node: usize, revision: usize) {
         let owing = &mut self.nodes[node].owing;
-        owing.supposes(when.supposed);
+        owing.supposes(&self.tables, when.supposed);
         let owed = owing.unbooked(&self.tables, revision, when.supposed);
         if let Some((key, units)) = owed {
             self.blame(when.now, || format!("node {node} never booked {units} of key {key}"));
@@ -433,7 +430,7 @@ impl Checker {
 
     /// The world is over: nothing may be left open.
     pub(crate) fn end(&mut self, now: u64) {
-        if let Some(request) = self.requests.iter().position(|it| it.fate == Fate::Open) {
+        if let Some(request) = self.requests.iter().position(Request::is_open) {
             self.blame(now, || format!("request {request} was never answered"));
         }
     }

@@ -59,7 +59,7 @@ impl CircuitWatch {
     pub(crate) fn sent(
         &mut self,
         now: Timestamp,
-        key: Option<usize>,
+        keys: impl Iterator<Item = usize>,
         is_probe: bool,
     ) -> Result<u64, &'static str> {
         if self.state == State::Open && !is_probe {
@@ -69,7 +69,7 @@ impl CircuitWatch {
             self.change(State::default());
         }
         if self.is_in_first_step(now) {
-            self.sent.extend(key);
+            self.sent.extend(keys);
         }
         Ok(self.times)
     }

@@ -10,7 +10,8 @@ use tidegate_core::{Op, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) basis: Result<Basis, StoreError>,
-    pub(crate) is_allowed: bool,
+    /// Whether it is let in, for each key that it is about.
+    pub(crate) is_allowed: Vec<bool>,
     /// What the node says of its leases then.
     pub(crate) leases: LeaseStats,
 }
@@ -50,14 +51,16 @@ pub(crate) struct Question {
     pub(crate) key: usize,
     pub(crate) revision: usize,
     pub(crate) op: Op,
+    /// Another key that it takes so many units of, other than of the first.
+    pub(crate) also: Option<(usize, u64)>,
+    /// Each is decided alone, and not all or nothing.
+    pub(crate) is_each: bool,
 }
 
 impl Question {
-    /// Units that it is about.
-    pub(crate) const fn cost(&self) -> u64 {
-        match self.op {
-            Op::Take(cost) | Op::Return(cost) => cost,
-            _ => 0,
-        }
+    /// What it asks for, key by key.
+    pub(crate) fn charges(&self) -> impl Iterator<Item = (usize, Op)> + use<> {
+        let also = self.also.map(|(key, units)| (key, Op::Take(units)));
+        std::iter::once((self.key, self.op)).chain(also)
     }
 }

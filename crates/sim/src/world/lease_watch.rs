@@ -1,24 +1,33 @@
 //! What becomes of units that a node takes ahead, counted on the wire: what the store has granted and the
-//! node has heard of, what requests were let in on, what was sent back. What the node says of itself is held
-//! against that. None is spent a lease time after it was charged, or after the window that it was charged in.
+//! node has heard of, what was sent back. What the node says of itself is held against that; what it says it has
+//! spent, against what the request asks for that it did something for. None is spent a lease time after it was charged, or after the window that it was charged in.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use tidegate::store::lease::{LeaseStats, QUANTUM};
+
+use super::network::DEADLINE;
 
 /// What one node has been granted, in one of its lives.
 #[derive(Debug)]
 pub(crate) struct LeaseWatch {
     /// Units that the store has granted, and the node has heard of it.
     granted: u64,
-    /// Units of them that requests were let in on.
-    spent: u64,
+    /// What the node has said of itself.
+    said: Moved,
     /// Units that it has sent back.
     returned: u64,
-    /// Requests whose last charge was granted and is as large as they are: it may be their own, and need not
-    /// be one that was taken ahead. That shows when they are answered.
-    own: BTreeMap<usize, u64>,
+    /// The last numbers that it has got in this life.
+    learned: Option<usize>,
     keys: Vec<KeyWatch>,
+}
+
+/// Units that a node has got to spend, that it has spent on requests, and that it has taken back from some.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) granted: u64,
+    pub(crate) spent: u64,
+    pub(crate) unspent: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -27,11 +36,15 @@ struct KeyWatch {
     dry_at: Option<u64>,
     /// What may still be spent.
     grants: VecDeque<Granted>,
+    /// How often something was granted.
+    times: u64,
+    /// From then on a node may take all that it holds for ended: with the first of it.
+    ends: u64,
 }
 
 /// Units that the store has granted.
 #[derive(Clone, Copy, Debug)]
-struct Granted {
+pub(crate) struct Granted {
     request: usize,
     units: u64,
     term: Term,
@@ -58,6 +71,14 @@ pub(crate) struct Spent {
     pub(crate) counted: u64,
     /// Of these, whether they fit was not decided by a clock that has been set back since.
     pub(crate) judged: u64,
+}
+
+/// What was spent on one key of a request, and out of which grants: the last was this.
+#[derive(Clone, Debug)]
+pub(crate) struct Spending {
+    pub(crate) spent: Spent,
+    grants: Vec<Granted>,
+    times: u64,
 }
 
 /// A window of one key.
@@ -87,34 +108,22 @@ impl Term {
 impl LeaseWatch {
     pub(crate) fn new(keys: usize) -> Self {
         let keys = vec![KeyWatch::default(); keys];
-        Self { granted: 0, spent: 0, returned: 0, own: BTreeMap::new(), keys }
+        Self { granted: 0, said: Moved::default(), returned: 0, learned: None, keys }
     }
 
-    /// The node hears that units of a key were granted to a request, which asked for `cost`.
-    pub(crate) fn heard(
-        &mut self,
-        key: usize,
-        (request, cost): (usize, u64),
-        units: u64,
-        term: Term,
-    ) {
+    /// The node hears that units of a key were granted to a request.
+    pub(crate) fn heard(&mut self, key: usize, request: usize, units: u64, term: Term) {
         self.granted += units;
-        self.own.remove(&request);
-        if units == cost {
-            self.own.insert(request, units);
-        }
-        if let Some(it) = self.keys.get_mut(key) {
+        if let Some(it) = self.keys.get_mut(key).filter(|_| units > 0) {
+            it.grants.retain(|grant| grant.term.lasts(term));
+            it.ends = if it.grants.is_empty() { term.until } else { it.ends.min(term.until) };
             it.grants.push_back(Granted { request, units, term });
+            it.times += 1;
         }
-    }
-
-    /// Nobody waits for a request any more.
-    pub(crate) fn gone(&mut self, request: usize) {
-        self.own.remove(&request);
     }
 
     /// A request was let in on its own charge, which was none that was taken ahead.
-    fn let_in(&mut self, key: usize, request: usize, units: u64) {
+    pub(crate) fn let_in(&mut self, key: usize, request: usize, units: u64) {
         self.granted -= units;
         let Some(it) = self.keys.get_mut(key) else { return };
         // Before that, units may have been taken ahead on its behalf.
@@ -124,15 +133,32 @@ impl LeaseWatch {
         }
     }
 
-    /// A request was let in on what was taken ahead. None if there is not so much that has not ended.
-    fn spend(&mut self, key: usize, units: u64, present: Term) -> Option<Spent> {
-        self.spent += units;
+    /// The node has got new numbers: what it was granted by others is void, or will be.
+    pub(crate) const fn learned(&mut self, revision: usize) {
+        self.learned = Some(revision);
+    }
+
+    /// What the node has done since it was last asked, by its own account; none if it takes something back
+    /// that it has said.
+    pub(crate) fn moved(&mut self, says: &LeaseStats) -> Option<Moved> {
+        let LeaseStats { granted, spent, unspent, .. } = *says;
+        let before = std::mem::replace(&mut self.said, Moved { granted, spent, unspent });
+        Some(Moved {
+            granted: granted.checked_sub(before.granted)?,
+            spent: spent.checked_sub(before.spent)?,
+            unspent: unspent.checked_sub(before.unspent)?,
+        })
+    }
+
+    /// Units that were taken ahead are spent on a request. None if there are not so many that have not ended.
+    pub(crate) fn spend(&mut self, key: usize, units: u64, present: Term) -> Option<Spending> {
         let it = self.keys.get_mut(key)?;
         it.grants.retain(|grant| grant.term.lasts(present));
-        let (mut rest, mut spent) = (units, Spent::default());
+        let (mut rest, mut spent, mut grants) = (units, Spent::default(), Vec::new());
         while let Some(oldest) = it.grants.front_mut().filter(|_| rest > 0) {
             let used = rest.min(oldest.units);
             (oldest.units, rest) = (oldest.units - used, rest - used);
+            grants.push(Granted { units: used, ..*oldest });
             if oldest.term.counts(present) {
                 spent.counted += used;
                 spent.judged += if oldest.term.backs == present.backs { used } else { 0 };
@@ -141,7 +167,34 @@ impl LeaseWatch {
                 it.grants.pop_front();
             }
         }
-        (rest == 0).then_some(spent)
+        (rest == 0).then_some(Spending { spent, grants, times: it.times })
+    }
+
+    /// They are taken back: the request is not let in after all.
+    pub(crate) fn unspend(&mut self, key: usize, spending: &Spending) {
+        let Some(it) = self.keys.get_mut(key) else { return };
+        for grant in spending.grants.iter().rev() {
+            it.grants.push_front(*grant);
+        }
+    }
+
+    /// Whether they could have been taken back by the numbers of this revision: those have not changed, nothing
+    /// has ended, and nothing was granted since.
+    pub(crate) fn is_there(
+        &self,
+        (key, revision): (usize, usize),
+        spending: &Spending,
+        present: Term,
+    ) -> bool {
+        let is_known = self.learned.is_none_or(|learned| learned == revision);
+        let it = self.keys.get(key).filter(|it| is_known && it.times == spending.times);
+        let Some(it) = it else { return false };
+        // A node counts from before it asked, and reckons with clocks that differ.
+        let is_young = |term: Term| {
+            let margin = DEADLINE + (term.until - term.from) / 500;
+            term.lasts(present) && present.from + margin < term.until.min(it.ends)
+        };
+        spending.grants.iter().all(|grant| is_young(grant.term))
     }
 
     /// The store had less than was asked for.
@@ -170,40 +223,8 @@ impl LeaseWatch {
         }
     }
 
-    /// A request for units of a key was answered, and let in on the store's word or not. If it was on units
-    /// taken ahead, which; or what is wrong with the books.
-    pub(crate) fn answered(
-        &mut self,
-        (key, request): (usize, usize),
-        admitted: Option<u64>,
-        presents: &[Term],
-        says: &LeaseStats,
-    ) -> Result<Option<Spent>, String> {
-        let present = presents[key];
-        let spent = says.spent.checked_sub(says.unspent + self.spent);
-        let own = self.own.remove(&request);
-        let is_ahead = match (admitted, spent) {
-            (Some(cost), Some(0)) if own == Some(cost) => {
-                self.let_in(key, request, cost);
-                None
-            }
-            (Some(cost), Some(spent)) if cost == spent => {
-                let spent = self.spend(key, cost, present);
-                Some(spent.ok_or_else(|| format!("spent {cost} of key {key} that had ended"))?)
-            }
-            (None, Some(0)) => None,
-            _ => {
-                let known = self.spent;
-                return Err(format!(
-                    "spent {known} units before request {request} was let in on {admitted:?}, and says {says:?}"
-                ));
-            }
-        };
-        self.agrees(presents, says).map(|()| is_ahead)
-    }
-
     /// Whether the node's books are those that were kept here.
-    fn agrees(&mut self, presents: &[Term], says: &LeaseStats) -> Result<(), String> {
+    pub(crate) fn agrees(&mut self, presents: &[Term], says: &LeaseStats) -> Result<(), String> {
         let LeaseStats { granted, spent, unspent, returned, expired, outstanding, .. } = *says;
         if granted + unspent != spent + returned + expired + outstanding {
             return Err(format!("keeps books that do not add up: {says:?}"));

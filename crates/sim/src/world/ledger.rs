@@ -13,8 +13,10 @@ use super::numbers::{Judges, Numbers, Tables};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Open,
-    /// Let in on the store's word.
-    Admitted,
+    /// Let in on what this call has charged.
+    Charged(usize),
+    /// Let in on units that were taken before.
+    Spent,
     /// Denied, failed, let in on another word, or gone with its node.
     Out,
 }
@@ -22,8 +24,15 @@ pub(crate) enum Fate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     /// A charge of the store, which counts if its request is let in by it.
-    Taken { request: usize, units: u64, at: Timestamp, by: Judges, place: Option<LeaseId> },
-    /// Let in on units that were taken before.
+    Taken {
+        request: usize,
+        call: usize,
+        units: u64,
+        at: Timestamp,
+        by: Judges,
+        place: Option<LeaseId>,
+    },
+    /// Units that were taken before are spent, which counts if their request is let in.
     Spent { request: usize, spent: Spent, at: Timestamp, by: Judges },
     /// The store has forgotten units; what of it is not spent yet may be until then.
     Lost { place: Option<LeaseId>, units: u64, at: Timestamp, revision: usize, until: u64 },
@@ -33,9 +42,10 @@ pub(crate) enum Entry {
     Released { place: LeaseId },
     /// The store cut a debt by so much time, down to what these numbers allow.
     Repaired { at: Timestamp, revision: usize, time: u128 },
-    /// The store's clock was set, or its memory: it goes on in this window, if it has windows. So much that
-    /// was granted may still be spent, in the time that it takes to be refilled.
-    Set { before: Timestamp, after: Timestamp, window: Option<u64>, held: u128 },
+    /// The store's clock was set, or its memory: it goes on in this window, if it has windows, and there
+    /// afresh if that is further back than it knows. So much that was granted may still be spent, in the time
+    /// that it takes to be refilled.
+    Set { before: Timestamp, after: Timestamp, window: Option<u64>, is_afresh: bool, held: u128 },
 }
 
 /// How far behind a server that takes over may be, in microseconds.
@@ -110,12 +120,13 @@ impl Ledger {
         (before, after): (Timestamp, Timestamp),
     ) {
         let present = self.booked.counting(by, after);
+        let is_afresh = after < before && self.booked.is_blank(by, after);
         self.sets += 1;
         self.steps += u64::from(present != window);
         self.backs += u64::from(after < before);
         self.booked.owe_again(by, after);
         let held = self.recent.iter().map(|(_, time)| time).sum();
-        self.note(Entry::Set { before, after, window: present, held });
+        self.note(Entry::Set { before, after, window: present, is_afresh, held });
     }
 
     /// How long units may be spent that are charged now.
@@ -178,9 +189,14 @@ impl Ledger {
         while let Some(entry) = self.pending.front() {
             let it = &mut self.admitted;
             match *entry {
-                Entry::Taken { request, .. } if fate(request) == Fate::Open => break,
-                Entry::Taken { request, .. } if fate(request) == Fate::Out => {}
-                Entry::Taken { request, units, at, by, place } => {
+                Entry::Taken { request, .. } | Entry::Spent { request, .. }
+                    if fate(request) == Fate::Open =>
+                {
+                    break;
+                }
+                Entry::Taken { request, call, .. } if fate(request) != Fate::Charged(call) => {}
+                Entry::Spent { request, .. } if fate(request) != Fate::Spent => {}
+                Entry::Taken { request, units, at, by, place, .. } => {
                     let by = tables.judged(by);
                     let fits = it.fits(&by, at, units);
                     excess = excess.or((!fits).then_some((request, units)));
@@ -208,12 +224,12 @@ impl Ledger {
                 Entry::Repaired { at, revision, .. } => {
                     it.repair(&tables.policy[revision], at);
                 }
-                Entry::Set { before, after, window, held } => {
+                Entry::Set { before, after, window, is_afresh, held } => {
                     it.set_clock(&tables.policy[0], before, after);
                     if tables.is_leased {
                         it.carry_over(&tables.policy[0], (before, after), held);
                     }
-                    window.into_iter().for_each(|window| it.go_on_in(window));
+                    window.into_iter().for_each(|window| it.go_on_in(window, is_afresh));
                 }
             }
             self.pending.pop_front();

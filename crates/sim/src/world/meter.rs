@@ -257,9 +257,10 @@ impl Meter {
 
     /// The store goes on in the window of this number, whichever that was before: in the same or the one
     /// after it, in one that it had left, or afresh.
-    pub(crate) const fn go_on_in(&mut self, window: u64) {
+    pub(crate) const fn go_on_in(&mut self, window: u64, is_afresh: bool) {
         let Self::Window { index, used, previous, .. } = self else { return };
         (*used, *previous) = match *index {
+            _ if is_afresh => (0, 0),
             same if same == window => (*used, *previous),
             before if before + 1 == window => (0, *used),
             after if after == window + 1 => (*previous, 0),

@@ -82,6 +82,7 @@ pub(crate) struct Answer {
 /// A command, from when it is sent to the end of the world.
 #[derive(Debug)]
 pub(crate) struct Call {
+    pub(crate) number: usize,
     pub(crate) node: usize,
     pub(crate) life: u32,
     /// The request that it was sent for; none if nobody waits for it but the node itself.
@@ -110,14 +111,38 @@ enum Heard {
 }
 
 impl Call {
-    /// Units that it has taken, for a request.
-    pub(crate) fn granted(&self, answer: &Answer) -> u64 {
-        let taken = self.charges.iter().zip(&answer.decisions);
+    /// Whether what it was told was allowed has been taken, too: not if it is all or nothing, and something
+    /// was denied.
+    pub(crate) fn goes_through(&self, answer: &Answer) -> bool {
+        self.is_each || answer.decisions.iter().all(Decision::is_allowed)
+    }
+
+    /// Units of a key that it has taken, for a request.
+    pub(crate) fn granted(&self, answer: &Answer, key: usize) -> u64 {
+        let is_taken = self.request.is_some() && self.goes_through(answer);
         let units = |(charge, decision): (&Sent, &Decision)| match charge.op {
-            Op::Take(units) if decision.is_allowed() && self.request.is_some() => units,
+            Op::Take(units) if decision.is_allowed() && charge.number() == Some(key) => units,
             _ => 0,
         };
-        taken.map(units).sum()
+        let each = self.charges.iter().zip(&answer.decisions).filter(|_| is_taken);
+        each.map(units).sum()
+    }
+
+    /// Units that one of its charges takes.
+    pub(crate) fn units(&self, charge: usize) -> u64 {
+        match self.charges[charge].op {
+            Op::Take(units) => units,
+            _ => 0,
+        }
+    }
+
+    /// The units that it asks for in one piece, if it takes of a key in no more than one.
+    pub(crate) fn piece(&self, key: usize) -> Option<u64> {
+        let mut pieces = self.charges.iter().filter(|it| it.number() == Some(key));
+        match (pieces.next()?.op, pieces.next()) {
+            (Op::Take(units), None) => Some(units),
+            _ => None,
+        }
     }
 
     /// Whether it changes nothing and nobody waits for it: a look at whether the store is there.
@@ -207,6 +232,7 @@ impl Network {
         };
         let number = self.calls.len();
         self.calls.push(Call {
+            number,
             node,
             life,
             request: self.asking,

@@ -7,7 +7,8 @@
 use tidegate_core::{Span, Timestamp};
 
 use super::meter::Meter;
-use super::numbers::Tables;
+use super::network::DEADLINE;
+use super::numbers::{Numbers, Tables};
 
 /// The books of one node in one of its lives, by its own clock as it thinks the store's to be.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct Owing {
 
 /// The clock may seem to go back by the time that messages take.
 const JITTER: Span = Span::from_millis(10);
+/// A request of two keys waits no longer: for each key at most three times until the store's deadline.
+const OTHERS: u64 = 6 * DEADLINE;
 
 #[derive(Debug)]
 struct Account {
@@ -44,8 +47,14 @@ impl Owing {
     }
 
     /// What the node thinks the store's clock to say.
-    pub(crate) fn supposes(&mut self, at: Timestamp) {
-        self.was_ahead |= self.latest.since(at) > JITTER;
+    pub(crate) fn supposes(&mut self, tables: &Tables, at: Timestamp) {
+        if self.latest.since(at) > JITTER {
+            self.was_ahead = true;
+            // What has been refilled by then does not come back: nobody need keep it.
+            let by = &tables.share[0];
+            self.keys.iter_mut().for_each(|it| it.share.set_clock(by, self.latest, at));
+            self.latest = at;
+        }
         self.latest = self.latest.max(at);
     }
 
@@ -63,6 +72,38 @@ impl Owing {
         let fits = it.share.fits(by, at, units);
         it.share.add(by, at, units, None);
         fits
+    }
+
+    /// One of two keys may have been decided without the store before the other was asked for: by new numbers, a
+    /// bucket keeps less against it from then on.
+    pub(crate) fn cut(&mut self, tables: &Tables, (key, revision): (usize, usize), at: Timestamp) {
+        let Some(it) = self.keys.get_mut(key) else { return };
+        if matches!(it.share, Meter::Bucket { .. }) {
+            it.share.repair(&tables.share[revision], at);
+        }
+    }
+
+    /// So many units of the share may have been taken then and given back now, of which some were refilled, or
+    /// cut, in between: there is more by that.
+    pub(crate) fn gave_back(
+        &mut self,
+        tables: &Tables,
+        (key, revision): (usize, usize),
+        (then, now): (Timestamp, Timestamp),
+        units: u64,
+    ) {
+        let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return };
+        // Others may have taken some in between who are not heard of yet: it holds for theirs as well.
+        let until = now.as_micros() + OTHERS;
+        match *by {
+            Numbers::Bucket { unit, scale, .. } if tables.share.len() == 1 => {
+                let refilled = scale * u128::from(now.since(then).as_micros());
+                it.share.forgive_time(by, now, refilled.min(u128::from(units) * unit), until);
+            }
+            Numbers::Window { length, .. }
+                if then.as_micros() / length == now.as_micros() / length => {}
+            _ => it.share.forgive(by, now, units, until),
+        }
     }
 
     /// Units were let in without the store.

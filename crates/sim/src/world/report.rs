@@ -13,6 +13,8 @@ use super::setup::WorldSetup;
 pub struct WorldReport {
     /// Requests that came in.
     pub requests: u64,
+    /// Of these, requests for units of two keys.
+    pub pairs: u64,
     /// Units that they asked for.
     pub offered: u64,
     /// Units let in.
@@ -35,18 +37,17 @@ pub struct WorldReport {
     pub broken: Option<Broken>,
     /// Tells courses of events apart.
     pub trace: Trace,
-    costs: Vec<u64>,
 }
 
 impl WorldReport {
     pub(crate) fn asked(&mut self, cost: u64) {
         self.requests += 1;
         self.offered += cost;
-        self.costs.push(cost);
     }
 
-    pub(crate) fn answered(&mut self, request: usize, verdict: &Verdict) {
-        let outcome = match (&verdict.basis, verdict.is_allowed) {
+    pub(crate) fn answered(&mut self, verdict: &Verdict, admitted: u64) {
+        let is_allowed = verdict.is_allowed.contains(&true);
+        let outcome = match (&verdict.basis, is_allowed) {
             (Ok(Basis::Store), true) => 0,
             (Ok(_), true) => 1,
             (Ok(Basis::Store), false) => 2,
@@ -55,7 +56,7 @@ impl WorldReport {
             (Err(_), _) => 5,
         };
         match outcome {
-            0 | 1 => self.admitted += self.costs.get(request).copied().unwrap_or_default(),
+            0 | 1 => self.admitted += admitted,
             2 | 3 => self.denied += 1,
             _ => self.failed += 1,
         }

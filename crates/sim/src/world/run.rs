@@ -1,16 +1,17 @@
 //! The event loop: one thing happens after the other, and every promise is looked at each time.
 
+mod requests;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use tidegate::Scope;
 use tidegate::store::deny_cache::DRIFT_PPM;
 use tidegate::store::lease::LeaseStats;
-use tidegate::store::{Basis, Charge, StoreError, Terms, Tier};
-use tidegate::{Key, Scope};
-use tidegate_core::{LeaseId, Limit, Op};
+use tidegate::store::{Basis, StoreError};
+use tidegate_core::{LeaseId, Limit};
 
 use super::chance::Chance;
 use super::checker::Checker;
@@ -26,7 +27,7 @@ use super::setup::{InvalidWorld, Stack, WorldSetup, stream};
 use super::stack::{NodeParts, NodeStack, guarded, leased};
 
 /// Whoever has been asked has answered after so many microseconds.
-const DRAINS: u64 = 4 * DEADLINE;
+const DRAINS: u64 = 8 * DEADLINE;
 /// Clocks run this many parts of a million fast or slow, at most: no two differ by more than nodes reckon
 /// with.
 const MAX_DRIFT: u64 = DRIFT_PPM / 2;
@@ -61,7 +62,7 @@ pub fn simulate<S: NodeStack>(
 
 /// What a task came to.
 enum Done {
-    Answered(Result<Basis, StoreError>, bool, Option<LeaseId>),
+    Answered(Result<Basis, StoreError>, Vec<bool>, Option<LeaseId>),
     /// A node has stopped in good order.
     Closed,
     /// Nobody waited for it.
@@ -244,6 +245,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             lock(&self.ground.network).asking = request;
             let done = self.executor.poll(task);
             self.see_off(when, node);
+            self.checker.polled(when, (node, request), &self.leases(node));
             if let Some(done) = done {
                 self.nodes[node].tasks.remove(&task);
                 match (done, request) {
@@ -304,109 +306,6 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         self.report
     }
 
-    /// A request comes in.
-    fn ask(&mut self, now: u64, number: usize, life: u32) {
-        let node = &mut self.nodes[number];
-        if node.body.is_none() || node.life != life || node.is_closing {
-            return;
-        }
-        let mut network = lock(&self.ground.network);
-        if node.still_until > now {
-            return network.add(node.still_until, Event::Ask { node: number, life });
-        }
-        let gap = 1 + self.traffic.below(2 * self.setup.gap());
-        if now + gap < self.setup.end() {
-            network.add(now + gap, Event::Ask { node: number, life });
-        }
-        drop(network);
-        let key = self.traffic.index(self.setup.keys);
-        let is_large = self.traffic.permille(100) && !self.setup.in_flight;
-        let cost = if is_large { self.traffic.between(2, 4) } else { 1 };
-        let is_refund = self.setup.refunds > 0 && self.traffic.permille(self.setup.refunds);
-        let refund = if is_refund { node.served.pop() } else { None };
-        let (key, op) = match refund {
-            Some((key, units)) => (key, Op::Return(units)),
-            None => (key, Op::Take(cost)),
-        };
-        let question = Question { node: number, key, revision: node.revision, op };
-        let request = self.questions.len();
-        self.questions.push(question);
-        self.checker.asked(self.when(now, number), question);
-        self.report.asked(if refund.is_some() { 0 } else { cost });
-        self.put(now, question, request);
-    }
-
-    /// Lets a node decide on something.
-    fn put(&mut self, now: u64, question: Question, request: usize) {
-        let Question { node, key, revision, op } = question;
-        let local = self.when(now, node).at_node;
-        let Some(body) = &self.nodes[node].body else { return };
-        let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
-        let is_leased = self.setup.stack == Stack::Leased && self.is_leased[revision];
-        let tier = if is_leased { Tier::Leased } else { Tier::Exact };
-        let terms = Terms::default().on_store_failure(self.setup.on_store_failure).tier(tier);
-        let work = Box::pin(async move {
-            let text = key.to_string();
-            let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, op).on(terms);
-            let mut decisions = Vec::with_capacity(1);
-            let basis = store.decide(local, &[charge], &mut decisions).await;
-            let is_allowed = basis.is_ok() && decisions.iter().all(|it| it.is_allowed());
-            let lease = decisions.first().and_then(|decision| decision.lease);
-            Done::Answered(basis, is_allowed, lease)
-        });
-        let task = self.adopt(Owner { node, request: Some(request) }, work);
-        let mut network = lock(&self.ground.network);
-        if let Some(patience) = network.patience() {
-            network.add(now + patience, Event::GiveUp(request));
-            self.impatient.insert(request, task);
-        }
-    }
-
-    fn answered(&mut self, now: u64, request: usize, verdict: &Verdict, lease: Option<LeaseId>) {
-        let question = self.questions[request];
-        let when = self.when(now, question.node);
-        let node = &mut self.nodes[question.node];
-        let may_be_late = now <= node.still_until + DEADLINE;
-        self.checker.answered(when, request, verdict, may_be_late);
-        self.report.answered(request, verdict);
-        let owing = node.body.as_ref().map_or(0, |body| body.store.owing_keys());
-        if owing > self.setup.keys {
-            self.checker.blame(now, || format!("{owing} keys owe, and there are not so many"));
-        }
-        let Op::Take(cost) = question.op else { return };
-        if verdict.is_allowed && node.served.len() < MOST_SERVED {
-            node.served.push((question.key, cost));
-        }
-        if let Some(lease) = lease {
-            let (life, key, number) = (node.life, question.key, question.node);
-            let stay = self.traffic.below(LONGEST_STAY);
-            lock(&self.ground.network).add(now + stay, Event::Release(self.held.len()));
-            self.held.push(Held { node: number, life, request, key, lease });
-        }
-    }
-
-    /// Somebody has been served, and gives a place back.
-    fn release(&mut self, now: u64, place: usize) {
-        let Held { node, life, request, key, lease } = self.held[place];
-        let it = &self.nodes[node];
-        if it.life != life || it.body.is_none() {
-            return;
-        }
-        if it.still_until > now {
-            return lock(&self.ground.network).add(it.still_until, Event::Release(place));
-        }
-        let (local, Some(body)) = (self.when(now, node).at_node, &it.body) else { return };
-        let (store, limit, scope) = (Arc::clone(&body.store), self.limits[it.revision], self.scope);
-        self.checker.leaves(key, lease);
-        let work = Box::pin(async move {
-            let text = key.to_string();
-            let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, Op::Release(lease));
-            let _ = store.decide(local, &[charge], &mut Vec::with_capacity(1)).await;
-            Done::Worked
-        });
-        self.adopt(Owner { node, request: Some(request) }, work);
-    }
-
     /// A timer runs off; on a node that stands still, later.
     fn wake(&mut self, now: u64, timer: usize) {
         let mut network = lock(&self.ground.network);
@@ -431,6 +330,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
         body.store.limits_changed();
         node.revision = revision;
+        self.checker.learned(number, revision);
     }
 
     /// A command arrives at the store.

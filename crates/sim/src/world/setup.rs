@@ -103,6 +103,8 @@ pub struct WorldSetup {
     pub on_store_failure: OnStoreFailure,
     /// Of a thousand requests so many give back what another has taken.
     pub refunds: u64,
+    /// So many requests in a thousand ask for units of two keys: together, or each for itself.
+    pub pairs: u64,
     /// Limits what is under way at once, to `burst` places, and not how often.
     pub in_flight: bool,
 }
@@ -149,6 +151,7 @@ impl WorldSetup {
             stack: Stack::Guarded,
             on_store_failure: OnStoreFailure::ALL[chance.index(OnStoreFailure::ALL.len())],
             refunds: if chance.permille(300) { 50 } else { 0 },
+            pairs: 0,
             in_flight: false,
         };
         match chance.below(10) {
@@ -156,7 +159,9 @@ impl WorldSetup {
             1..=5 => {}
             _ => setup.make_leased(),
         }
-        if setup.stack != Stack::Leased && chance.permille(60) {
+        let is_in_flight = setup.stack != Stack::Leased && chance.permille(60);
+        setup.pairs = if chance.permille(400) { 200 } else { 0 };
+        if is_in_flight {
             setup.make_in_flight();
         }
         setup
@@ -181,7 +186,7 @@ impl WorldSetup {
 
     /// Turns it into a world of places in flight. Nothing is let in there without the store.
     pub fn make_in_flight(&mut self) {
-        (self.in_flight, self.refunds) = (true, 0);
+        (self.in_flight, self.refunds, self.pairs) = (true, 0, 0);
         self.burst = 1 + self.burst / 10;
         self.on_store_failure = OnStoreFailure::Deny;
     }

@@ -107,5 +107,5 @@ pub fn answered_for<S: NodeStack>(
     let nodes = u32::try_from(setup.nodes).ok().and_then(NonZeroU32::new);
     let nodes = nodes.unwrap_or(NonZeroU32::MIN);
     let config = FallbackConfig { nodes, otherwise: setup.on_store_failure };
-    Fallback::start_on(store, config, clock, background)
+    Fallback::repeatable(store, config, clock, background)
 }

@@ -47,6 +47,8 @@ pub(crate) enum Wrong {
     Returns,
     /// Takes what timed out for granted.
     Presumes,
+    /// Decides each charge of a request alone, where it is all or nothing.
+    Splits,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,9 @@ impl<S: Store> Store for Layer<S> {
     ) -> Result<Basis, StoreError> {
         if let (Wrong::Denies(longest), Op::Take(_)) = (self.wrong, charges[0].op) {
             return self.decide_denied(now, charges, decisions, longest).await;
+        }
+        if self.wrong == Wrong::Splits {
+            return self.store.decide_each(now, charges, decisions).await;
         }
         if let Some(limit) = &self.other_limit(charges[0].limit) {
             let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();

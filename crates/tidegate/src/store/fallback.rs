@@ -17,6 +17,10 @@
 //! back then go against what is owed, and the rest is forgotten: too few, never too many. A refund whose answer was lost
 //! may have arrived, and is forgotten too.
 //!
+//! Of several charges together, those whose server is away are decided first, and given back if the store then
+//! denies the others. What was refilled meanwhile is not taken out again: a share may let in more by what its
+//! rate gives while the store is waited for, or by what was taken of a window that ends in that time.
+//!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not away, and
 //! nobody is let in because of it: `allow` is `local` then. [`Fallback::failure`] tells, so that somebody
 //! learns of it.
@@ -134,11 +138,33 @@ impl<S: Store + 'static> Fallback<S> {
         clock: Clock,
         background: &Background,
     ) -> io::Result<Self> {
+        let local = MemoryStore::new(LOCAL_BYTES, Hashing::Fast)?;
+        Ok(Self::with(store, config, clock, background, local))
+    }
+
+    /// The same for a simulation, every time alike. Not for keys that strangers choose.
+    pub fn repeatable(
+        store: S,
+        config: FallbackConfig,
+        clock: Clock,
+        background: &Background,
+    ) -> io::Result<Self> {
+        let local = MemoryStore::repeatable(LOCAL_BYTES)?;
+        Ok(Self::with(store, config, clock, background, local))
+    }
+
+    fn with(
+        store: S,
+        config: FallbackConfig,
+        clock: Clock,
+        background: &Background,
+        local: MemoryStore,
+    ) -> Self {
         let inner = Arc::new(Inner {
             store,
             clock,
             config,
-            local: MemoryStore::new(LOCAL_BYTES, Hashing::Fast)?,
+            local,
             owed: Owed::default(),
             answered: Default::default(),
             booked_keys: AtomicU64::new(0),
@@ -146,7 +172,7 @@ impl<S: Store + 'static> Fallback<S> {
             failed: Mutex::default(),
         });
         background.spawn(book(Arc::downgrade(&inner), background.clone()));
-        Ok(Self(inner))
+        Self(inner)
     }
 
     /// The store that it answers for.
@@ -217,9 +243,10 @@ impl<S: Store> Inner<S> {
         let Some(error) = away.iter().flatten().next() else {
             return self.store.decide(now, charges, decisions).await;
         };
-        // What needs nobody else goes first, for it is easily given back.
+        // What needs nobody else goes first, for it is easily given back. It is owed when the rest is decided,
+        // so that nobody books it for a request that is denied.
         let mut own = Vec::with_capacity(here.len());
-        let basis = self.decide_alone(now, &here, error, &mut own)?;
+        let basis = self.take_alone(now, &here, error, &mut own);
         let is_denied = own.iter().any(|decision| !decision.is_allowed());
         for charge in there.iter_mut().filter(|_| is_denied) {
             if let Op::Take(cost) = charge.op {
@@ -230,8 +257,10 @@ impl<S: Store> Inner<S> {
         let answered = self.store.decide(now, &there, &mut others).await;
         let now = self.later(now);
         let goes_through = answered.is_ok() && others.iter().all(Decision::is_allowed);
-        if !goes_through && !is_denied {
-            self.give_back(now, &here, &own, error);
+        match goes_through {
+            _ if is_denied => {}
+            true => self.owe(now, &here),
+            false => self.give_back(now, &here, &own, error),
         }
         if let Err(error) = answered {
             return self.decide_alone(now, charges, &error, decisions);

@@ -49,8 +49,7 @@ pub struct MemoryStore {
     heap: Heap,
     overflow: Mutex<Overflow>,
     overflowed: AtomicU64,
-    /// Some bucket has had a denominator that needs wide slots, so a bucket's state may be in
-    /// either table.
+    /// Some bucket has had a denominator that needs wide slots: its state may be in either table.
     mixed: AtomicBool,
     moving: Mutex<()>,
     /// To ask again when whoever asked seems to have been held up since.
@@ -65,11 +64,20 @@ impl MemoryStore {
 
     /// A store of at most `max_bytes`, of which only what is used is taken from the system.
     pub fn new(max_bytes: u64, hashing: Hashing) -> io::Result<Self> {
+        Self::keyed(max_bytes, Secret::new(hashing))
+    }
+
+    /// The same for a simulation: where a key has its place is the same every time.
+    pub(crate) fn repeatable(max_bytes: u64) -> io::Result<Self> {
+        Self::keyed(max_bytes, Secret::known())
+    }
+
+    fn keyed(max_bytes: u64, secret: Secret) -> io::Result<Self> {
         // A small store has few shards, and one of them copied is as large as the store itself.
         let scratch = Narrow::scratch_bytes(max_bytes).min(max_bytes / 8);
         let budget = Arc::new(Budget::new((max_bytes - scratch).max(Self::MIN_BYTES)));
         Ok(Self {
-            secret: Secret::new(hashing),
+            secret,
             narrow: Table::new(max_bytes, Arc::clone(&budget))?,
             wide: Table::new(max_bytes, Arc::clone(&budget))?,
             heap: Heap::new(Arc::clone(&budget)),

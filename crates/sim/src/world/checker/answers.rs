@@ -1,13 +1,13 @@
 //! Judges answers.
 
-use tidegate::store::lease::LeaseStats;
+use tidegate::store::lease::TURN;
 use tidegate::store::{Basis, OnStoreFailure};
 use tidegate_core::Op;
 
-use super::{Checker, MOST_CALLS, Request};
-use crate::world::evidence::{Question, Verdict, When};
-use crate::world::lease_watch::Spent;
-use crate::world::ledger::{Entry, Fate};
+use super::request::Request;
+use super::{Checker, MOST_CALLS};
+use crate::world::evidence::{Verdict, When};
+use crate::world::ledger::Fate;
 use crate::world::network::DEADLINE;
 use crate::world::setup::Stack;
 
@@ -21,122 +21,209 @@ impl Checker {
         may_be_late: bool,
     ) {
         let Some(it) = self.requests.get(request) else { return };
-        let (question, asked, is_charged) = (it.question, it.asked, it.is_charged);
-        let is_on_store = verdict.basis == Ok(Basis::Store);
-        let (key, now, cost) = (question.key, when.now, question.cost());
-        let is_let_in = verdict.is_allowed && is_on_store;
-        let admitted = Some(cost).filter(|_| is_let_in && matches!(question.op, Op::Take(_)));
-        let spent = match self.stack {
-            Stack::Leased => self.spent(when, request, admitted, &verdict.leases),
-            Stack::Bare | Stack::Guarded => None,
-        };
-        let Some(it) = self.requests.get_mut(request) else { return };
-        it.fate = if is_let_in && spent.is_none() { Fate::Admitted } else { Fate::Out };
-        let calls = if self.stack == Stack::Leased { MOST_CALLS } else { 1 };
+        let (asked, parts) = (it.asked, it.parts.len());
+        let calls = if self.stack == Stack::Leased { MOST_CALLS * parts as u64 } else { 1 };
+        let now = when.now;
         if now > asked + calls * DEADLINE && !may_be_late {
             self.blame(now, || format!("request {request} waited {} us", now - asked));
         }
-        if !is_on_store && asked >= self.calm_from {
+        if verdict.basis != Ok(Basis::Store) && asked >= self.calm_from {
             let basis = &verdict.basis;
             self.blame(now, || format!("request {request} was answered by {basis:?} in calm"));
         }
-        match (&verdict.basis, spent) {
-            (Ok(Basis::Store), Some(spent)) => {
-                let (present, ledger) = (self.term(when, key), &mut self.ledgers[key]);
-                let by = ledger.judges(&self.tables, question.revision, present);
-                if spent.counted > 0 {
-                    ledger.note(Entry::Spent { request, spent, at: when.at_store, by });
-                }
-            }
-            (Ok(Basis::Store), None) if verdict.is_allowed => {
-                if !is_charged && matches!(question.op, Op::Take(_)) {
-                    self.blame(now, || {
-                        format!("request {request} on key {key} was let in for nothing")
-                    });
-                }
-            }
-            (Ok(Basis::Store), None) => self.denied(when, request),
-            (Ok(Basis::Fallback(mode)), _) => {
-                self.fell_back(when, request, *mode, verdict.is_allowed);
-            }
-            (Err(error), _) if self.stack != Stack::Bare => {
-                self.blame(now, || format!("request {request} for {cost} was told: {error}"));
-            }
-            (Err(_), _) => {}
+        if let Err(error) = &verdict.basis
+            && self.stack != Stack::Bare
+        {
+            self.blame(now, || format!("request {request} was told: {error}"));
         }
-        self.settle(now, key);
+        let alone = self.decide_fates(when, request, verdict);
+        match verdict.basis {
+            Ok(Basis::Store) => self.denied(when, request, verdict),
+            Ok(Basis::Fallback(mode)) => {
+                let parts = alone.iter().map(|part| (*part, verdict.is_allowed[*part]));
+                self.fell_back(when, request, mode, &parts.collect::<Vec<_>>());
+            }
+            Err(_) => {}
+        }
+        if verdict.basis == Ok(Basis::Store) {
+            self.ran_dry(when, request);
+        }
+        let it = &self.requests[request];
+        let (node, keys) = (it.question.node, it.parts.iter().map(|part| part.key));
+        for key in keys.collect::<Vec<_>>() {
+            self.settle(now, key);
+        }
+        if self.stack == Stack::Leased {
+            self.agree(when, node, &verdict.leases);
+        }
     }
 
-    /// Which units taken ahead a request was let in on; none if it was not.
-    fn spent(
-        &mut self,
-        when: When,
-        request: usize,
-        admitted: Option<u64>,
-        says: &LeaseStats,
-    ) -> Option<Spent> {
-        let Question { node, key, .. } = self.requests[request].question;
-        let presents: Vec<_> = (0..self.ledgers.len()).map(|key| self.term(when, key)).collect();
-        let leases = &mut self.nodes[node].leases;
-        let spent = leases.answered((key, request), admitted, &presents, says);
-        spent.unwrap_or_else(|what| {
-            self.blame(when.now, || format!("node {node} {what}"));
-            None
-        })
+    /// On what each part of a request was let in. Says which were not let in by the store.
+    fn decide_fates(&mut self, when: When, request: usize, verdict: &Verdict) -> Vec<usize> {
+        let (now, polls) = (when.now, self.polls);
+        let is_answered = verdict.basis.is_ok();
+        let is_on_store = verdict.basis == Ok(Basis::Store);
+        let (mut alone, mut wrong) = (Vec::new(), None);
+        let it = &mut self.requests[request];
+        let (question, is_pair) = (it.question, it.parts.len() > 1);
+        for (number, part) in it.parts.iter_mut().enumerate() {
+            let (key, units) = (part.key, part.units());
+            let leases = &mut self.nodes[question.node].leases;
+            let is_let_in = is_answered && verdict.is_allowed[number];
+            part.fate = match (&part.spending, part.own) {
+                _ if !is_let_in || !matches!(part.op, Op::Take(_)) => Fate::Out,
+                // What was spent before is lost, if another answer was given in the end. Only who asks for
+                // another key waits after it.
+                (Some((poll, _)), _) if *poll == polls || is_on_store && is_pair => Fate::Spent,
+                (None, Some(call)) => {
+                    leases.let_in(key, request, units);
+                    Fate::Charged(call)
+                }
+                _ => Fate::Out,
+            };
+            if part.fate != Fate::Out {
+                continue;
+            }
+            alone.push(number);
+            let is_take = matches!(part.op, Op::Take(_));
+            if is_let_in && is_on_store && is_take {
+                wrong = Some(format!("request {request} on key {key} was let in for nothing"));
+            }
+            if !is_let_in && part.own.is_some() {
+                wrong = Some(format!("request {request} was charged for key {key}, and kept out"));
+            }
+            if let Some((_, spending)) = &part.spending {
+                let ledger = &self.ledgers[key];
+                let present = ledger.term(&self.tables.store[0], now, when.at_store);
+                // A node that stood still finds that nobody has asked for the key, and keeps no purse for it.
+                let is_kept = now <= it.asked + TURN.as_micros();
+                let is_there =
+                    is_kept && leases.is_there((key, question.revision), spending, present);
+                if !is_pair || is_there {
+                    wrong = Some(format!(
+                        "request {request} was kept out, and {units} of key {key} with it"
+                    ));
+                }
+            }
+        }
+        if let Some(what) = wrong {
+            self.blame(now, || what);
+        }
+        alone
     }
 
-    /// A request was denied on the store's word, which it may have given earlier.
-    fn denied(&mut self, when: When, request: usize) {
-        let Request { question, is_denied, .. } = &self.requests[request];
-        let Question { key, revision, .. } = *question;
-        let (ledger, cost) = (&self.ledgers[key], question.cost());
-        let by = &self.tables.store[revision];
-        let is_free = ledger.booked.fits_surely(by, when.at_store, cost);
-        let leases = &mut self.nodes[question.node].leases;
-        let is_dry = self.stack == Stack::Leased && leases.is_dry(when.now, key);
-        if !is_free {
-            leases.ran_dry(when.now, key);
-        }
-        let may_be_stale =
-            is_dry || ledger.freed_at.is_some_and(|at| when.now < at + self.staleness);
-        if *is_denied || may_be_stale {
-            return;
-        }
-        if is_free {
+    /// A request was answered on the store's word, which it may have given earlier. Something of what was
+    /// denied was not free.
+    fn denied(&mut self, when: When, request: usize, verdict: &Verdict) {
+        let is_each = self.requests[request].question.is_each;
+        let denied = (0..verdict.is_allowed.len()).filter(|it| !verdict.is_allowed[*it]);
+        let free: Vec<Option<(usize, u64)>> =
+            denied.map(|part| self.denied_part(when, request, part)).collect();
+        let is_wrong = if is_each {
+            free.iter().any(Option::is_some)
+        } else {
+            !free.is_empty() && free.iter().all(Option::is_some)
+        };
+        if let Some((key, units)) = free.into_iter().flatten().next().filter(|_| is_wrong) {
             self.blame(when.now, || {
-                format!("key {key} was denied {cost} that were free, without asking")
+                format!("key {key} was denied {units} that were free, without asking")
             });
         }
     }
 
-    /// A request was answered without the store.
-    fn fell_back(&mut self, when: When, request: usize, mode: OnStoreFailure, is_allowed: bool) {
-        let question = self.requests[request].question;
-        let Question { node, key, revision, .. } = question;
-        let (place, cost, at) = ((key, revision), question.cost(), when.supposed);
+    /// The store has less than was asked for: its node may know, and not ask again for a while.
+    fn ran_dry(&mut self, when: When, request: usize) {
+        let Request { question, parts, .. } = &self.requests[request];
+        let by = &self.tables.store[question.revision];
+        for part in parts.iter().filter(|part| matches!(part.fate, Fate::Out | Fate::Open)) {
+            let (key, units) = (part.key, part.units());
+            if !self.ledgers[key].booked.fits_surely(by, when.at_store, units) {
+                self.nodes[question.node].leases.ran_dry(when.now, key);
+            }
+        }
+    }
+
+    /// Whoever asks for two keys may be denied one of them before the other is decided.
+    pub(super) fn may_deny(&mut self, when: When, request: usize) {
+        let Some(it) = self.requests.get(request).filter(|it| it.parts.len() > 1 && it.is_open())
+        else {
+            return;
+        };
+        for part in 0..it.parts.len() {
+            if self.denied_part(when, request, part).is_none() {
+                self.requests[request].parts[part].is_scarce = true;
+            }
+        }
+        self.ran_dry(when, request);
+    }
+
+    /// The key and its units, if they were free and nobody has to be told so yet.
+    fn denied_part(&self, when: When, request: usize, part: usize) -> Option<(usize, u64)> {
+        let it = &self.requests[request];
+        let (question, part) = (it.question, &it.parts[part]);
+        let (key, units) = (part.key, part.units());
+        let is_denied = part.is_denied || part.is_scarce;
+        let ledger = &self.ledgers[key];
+        let by = &self.tables.store[question.revision];
+        let is_free = ledger.booked.fits_surely(by, when.at_store, units);
+        let leases = &self.nodes[question.node].leases;
+        let is_dry = self.stack == Stack::Leased && leases.is_dry(when.now, key);
+        let may_be_stale =
+            is_dry || ledger.freed_at.is_some_and(|at| when.now < at + self.staleness);
+        (is_free && !is_denied && !may_be_stale).then_some((key, units))
+    }
+
+    /// A request was answered without the store, or some parts of it were.
+    fn fell_back(
+        &mut self,
+        when: When,
+        request: usize,
+        mode: OnStoreFailure,
+        alone: &[(usize, bool)],
+    ) {
         if mode != self.mode {
             let expected = self.mode;
             self.blame(when.now, || {
                 format!("request {request} was answered by {mode:?} instead of {expected:?}")
             });
         }
+        let it = &self.requests[request];
+        let (question, is_whole) = (it.question, alone.len() == it.parts.len());
+        // Of all or nothing, what needs nobody goes first, and then the store is waited for.
+        let at = if is_whole || question.is_each { when.supposed } else { it.supposed };
+        let has_waited = it.parts.len() > 1 && !question.is_each && when.now > it.asked;
+        let (node, mut excess) = (question.node, None);
         let owing = &mut self.nodes[node].owing;
-        if let Op::Return(units) = question.op {
-            return owing.returned(&self.tables, place, at, units);
+        for (part, is_allowed) in alone.iter().map(|(part, it_is)| (&it.parts[*part], *it_is)) {
+            let units = part.units();
+            let place = (part.key, question.revision);
+            if let Op::Return(units) = part.op {
+                owing.returned(&self.tables, place, at, units);
+                continue;
+            }
+            let admitted = is_allowed.then_some(units);
+            let fits = match mode {
+                // What went first cannot be told from what came since.
+                OnStoreFailure::Local if has_waited && !is_whole && is_allowed => true,
+                OnStoreFailure::Local => {
+                    if has_waited {
+                        let times = (it.supposed, when.supposed);
+                        owing.gave_back(&self.tables, place, times, units);
+                    }
+                    owing.shared(&self.tables, place, when.supposed, admitted)
+                }
+                OnStoreFailure::Allow => true,
+                OnStoreFailure::Deny => !is_allowed,
+            };
+            if is_allowed {
+                owing.let_in(&self.tables, place, at, units);
+            }
+            excess = excess.or((!fits).then_some((part.key, units)));
         }
-        let admitted = is_allowed.then_some(cost);
-        let fits = match mode {
-            OnStoreFailure::Local => owing.shared(&self.tables, place, at, admitted),
-            OnStoreFailure::Allow => true,
-            OnStoreFailure::Deny => !is_allowed,
-        };
-        if is_allowed {
-            owing.let_in(&self.tables, place, at, cost);
-        }
-        if !fits {
+        if let Some((key, units)) = excess {
             self.blame(when.now, || {
                 format!(
-                    "request {request} took {cost} of key {key} above what node {node} may let in"
+                    "request {request} took {units} of key {key} above what node {node} may let in"
                 )
             });
         }

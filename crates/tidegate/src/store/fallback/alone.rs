@@ -40,6 +40,22 @@ impl<S: Store> Inner<S> {
         if charges.len() == 1 || !charges.iter().all(Charge::asks) {
             return self.decide_each_alone(now, charges, error, decisions);
         }
+        let before = decisions.len();
+        let basis = self.take_alone(now, charges, error, decisions);
+        if decisions[before..].iter().all(Decision::is_allowed) {
+            self.owe(now, charges);
+        }
+        Ok(basis)
+    }
+
+    /// The same of charges that all ask, and nothing is owed yet for what is let in.
+    pub(super) fn take_alone(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        error: &StoreError,
+        decisions: &mut Vec<Decision>,
+    ) -> Basis {
         self.note(now, error);
         let now = self.store.clock(now);
         let words: Vec<Word> = charges.iter().map(|it| self.word(now, it, error)).collect();
@@ -56,7 +72,6 @@ impl<S: Store> Inner<S> {
                 self.local.decide_together(now, several, |decision| own.push(decision));
             }
         }
-        let goes_through = !is_denied && own.iter().all(Decision::is_allowed);
         let (mut own, mut basis) = (own.into_iter(), Basis::Store);
         for (charge, word) in charges.iter().zip(&words) {
             let decision = match word {
@@ -65,11 +80,18 @@ impl<S: Store> Inner<S> {
             };
             decisions.extend(decision);
             basis = basis.max(self.count(charge, error));
-            if let (true, Op::Take(cost)) = (goes_through, charge.op) {
+        }
+        basis
+    }
+
+    /// A request is let in by what was decided alone.
+    pub(super) fn owe(&self, now: Timestamp, charges: &[Charge<'_>]) {
+        let now = self.store.clock(now);
+        for charge in charges {
+            if let Op::Take(cost) = charge.op {
                 self.owed.owe(now, charge, cost);
             }
         }
-        Ok(basis)
     }
 
     /// The same, each alone.
@@ -143,7 +165,7 @@ impl<S: Store> Inner<S> {
         Some(own)
     }
 
-    /// Undoes what [`Inner::decide_alone`] let in, where another charge of the request is denied.
+    /// Undoes what [`Inner::take_alone`] let in, where another charge of the request is denied.
     pub(super) fn give_back(
         &self,
         now: Timestamp,
@@ -163,9 +185,6 @@ impl<S: Store> Inner<S> {
             // Nothing was taken of the share where the policy had the word.
             if self.mode(charge, error) == OnStoreFailure::Local {
                 self.local.decide(now, &Charge { limit: &limit, op, ..*charge });
-            }
-            if let Op::Return(units) = op {
-                self.owed.give_back(now, charge, units);
             }
         }
     }

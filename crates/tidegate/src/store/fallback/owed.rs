@@ -52,6 +52,9 @@ struct Account {
     terms: Terms,
     /// By the numbers of its [`twin`].
     state: State,
+    /// Units that were let in, by the same numbers. Where the store's clock is thought to have gone back, which the time that
+    /// messages take does by some milliseconds, the state seems to hold more than that.
+    let_in: u64,
     /// The store refused to book it the last time.
     is_refused: bool,
 }
@@ -120,6 +123,10 @@ impl Owed {
         let name = Name { scope, text: text.into(), tag: tag.into() };
         if let Some(account) = owed.keys.get_mut(&name) {
             twin(&account.limit).decide(&mut account.state, now, op);
+            account.let_in = match op {
+                Op::Return(units) => account.let_in.saturating_sub(units),
+                _ => 0,
+            };
         }
     }
 
@@ -186,7 +193,13 @@ impl Accounts {
     ) {
         let op = Op::Force(units);
         if let Some(account) = self.keys.get_mut(&name) {
-            (account.limit, account.terms) = (limit, terms);
+            if account.limit != limit {
+                // A debt is kept as time, which is another number of units by other numbers.
+                (account.limit, account.let_in) = (limit, u64::MAX);
+                account.let_in = self::units(account, now);
+            }
+            account.terms = terms;
+            account.let_in = account.let_in.saturating_add(units);
             twin(&limit).decide(&mut account.state, now, op);
             return;
         }
@@ -194,7 +207,8 @@ impl Accounts {
             self.forgotten = self.forgotten.saturating_add(units);
             return;
         }
-        let mut account = Account { limit, terms, state: State::default(), is_refused: false };
+        let state = State::default();
+        let mut account = Account { limit, terms, state, let_in: units, is_refused: false };
         twin(&limit).decide(&mut account.state, now, op);
         self.bytes += bytes(&name);
         self.queue.push_back(Arc::clone(&name));
@@ -209,7 +223,7 @@ fn bytes(name: &Name) -> usize {
 /// What the store would still know of.
 fn units(account: &mut Account, now: Timestamp) -> u64 {
     let read = twin(&account.limit).decide(&mut account.state, now, Op::Read(0));
-    read.limit.saturating_sub(read.remaining)
+    read.limit.saturating_sub(read.remaining).min(account.let_in)
 }
 
 /// The numbers that an account is kept by: the limit's own. Only a log would take room for every request.

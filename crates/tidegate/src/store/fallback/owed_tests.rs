@@ -45,6 +45,25 @@ fn what_the_store_would_have_forgotten_is_not_booked() {
     assert_eq!(due(&owed, NOW + Span::from_secs(1)), [30]);
 }
 
+/// F13: replies tell the store's time give or take what they took themselves.
+#[test]
+fn no_more_is_booked_than_was_let_in() {
+    let (owed, limit) = (Owed::default(), bucket());
+    owed.owe(NOW, &charge(&limit, b"bob"), 1);
+    owed.owe(NOW, &charge(&limit, b"bob"), 2);
+    assert_eq!(due(&owed, NOW - Span::from_millis(3)), [3]);
+    for _ in 0..5 {
+        owed.owe(NOW, &charge(&limit, b"bob"), 1);
+        owed.give_back(NOW, &charge(&limit, b"bob"), 1);
+    }
+    assert_eq!(due(&owed, NOW - Span::from_millis(3)), [0; 0]);
+    // A debt is kept as time, which is twice as many units at twice the rate.
+    let twice = Limit::token_bucket(Rate::per_second(2)).burst(20).build().unwrap();
+    owed.owe(NOW, &charge(&limit, b"bob"), 2);
+    owed.owe(NOW, &Charge { limit: &twice, ..charge(&limit, b"bob") }, 1);
+    assert_eq!(due(&owed, NOW - Span::from_millis(3)), [5]);
+}
+
 #[test]
 fn what_is_given_back_is_not_booked() {
     let (owed, limit) = (Owed::default(), bucket());
