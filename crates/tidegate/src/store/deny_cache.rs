@@ -30,7 +30,6 @@
 //! A key that is not denied costs a hash and the look at one word.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
-use std::slice;
 use std::sync::OnceLock;
 
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Span, State, Timestamp};
@@ -299,28 +298,6 @@ impl<S: Store> DenyCache<S> {
         })
     }
 
-    async fn decide_one(
-        &self,
-        now: Timestamp,
-        charge: &Charge<'_>,
-        decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
-        let Some(place) = self.place(charge) else {
-            let _forgetting = self.forget(slice::from_ref(charge));
-            return self.store.decide(now, slice::from_ref(charge), decisions).await;
-        };
-        if let Some(denial) = self.denial(now, charge, place) {
-            decisions.push(denial);
-            return Ok(Basis::Store);
-        }
-        let sight = OnceLock::new();
-        let basis = self.store.decide(now, &[charge.seen_in(&sight)], decisions).await?;
-        if let (Basis::Store, Some(sight)) = (basis, sight.into_inner()) {
-            self.remember(place, now, charge, sight);
-        }
-        Ok(basis)
-    }
-
     /// Asks the store about several charges, and remembers what it denies.
     async fn ask(
         &self,
@@ -392,10 +369,24 @@ impl<S: Store> Store for DenyCache<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        if let [charge] = charges {
-            return self.decide_one(now, charge, decisions).await;
+        if let [charge] = charges
+            && let Some(place) = self.place(charge)
+        {
+            if let Some(denial) = self.denial(now, charge, place) {
+                decisions.push(denial);
+                return Ok(Basis::Store);
+            }
+            let sight = OnceLock::new();
+            let basis = self.store.decide(now, &[charge.seen_in(&sight)], decisions).await?;
+            if let (Basis::Store, Some(sight)) = (basis, sight.into_inner()) {
+                self.remember(place, now, charge, sight);
+            }
+            return Ok(basis);
         }
         let _forgetting = self.forget(charges);
+        if charges.len() == 1 {
+            return self.store.decide(now, charges, decisions).await;
+        }
         let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
         if takes && let Some(denials) = self.denials(now, charges) {
             let at = self.store.clock(now);
@@ -412,8 +403,8 @@ impl<S: Store> Store for DenyCache<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        if let [charge] = charges {
-            return self.decide_one(now, charge, decisions).await;
+        if charges.len() == 1 {
+            return self.decide(now, charges, decisions).await;
         }
         let _forgetting = self.forget(charges);
         let Some(denials) = self.denials(now, charges) else {
