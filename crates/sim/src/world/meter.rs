@@ -24,7 +24,7 @@ pub(crate) enum Meter {
         index: u64,
         used: u64,
         previous: u64,
-        /// The same, in the window of this number.
+        /// The same, in the window of this number, however long the clock makes that last.
         credit: (u64, u64),
     },
     Log(VecDeque<(u64, u64)>),
@@ -52,8 +52,8 @@ impl Meter {
                 let credit = if now <= credit.1 { credit.0 } else { 0 };
                 self.level(by, now) + u128::from(cost) * unit <= capacity + credit + slack
             }
-            (Self::Window { credit, .. }, Numbers::Window { limit, length, .. }) => {
-                let credit = if now / length == credit.1 { credit.0 } else { 0 };
+            (Self::Window { credit, .. }, Numbers::Window { limit, .. }) => {
+                let credit = if self.window(by, now).0 == credit.1 { credit.0 } else { 0 };
                 self.estimate(by, now) + cost <= limit + credit
             }
             (Self::Log(entries), Numbers::Log { limit, length }) => {
@@ -156,8 +156,8 @@ impl Meter {
                 credit.0 -= given;
                 (*level, *last) = (before + units - given, now);
             }
-            (Self::Window { index, used, previous, credit }, Numbers::Window { length, .. }) => {
-                let given = if now / length == credit.1 { cost.min(credit.0) } else { 0 };
+            (Self::Window { index, used, previous, credit }, Numbers::Window { .. }) => {
+                let given = if window.0 == credit.1 { cost.min(credit.0) } else { 0 };
                 credit.0 -= given;
                 (*index, *used, *previous) = (window.0, window.1 + cost - given, window.2);
             }
@@ -201,13 +201,13 @@ impl Meter {
             (it @ Self::Bucket { .. }, Numbers::Bucket { unit, .. }) => {
                 it.forgive_time(by, at, u128::from(units) * unit, until);
             }
-            (Self::Window { index, used, previous, credit }, Numbers::Window { length, .. }) => {
+            (Self::Window { index, used, previous, credit }, Numbers::Window { .. }) => {
                 let newest = units.min(window.1);
                 (*index, *used) = (window.0, window.1 - newest);
                 *previous = window.2.saturating_sub(units - newest);
                 if until > now {
-                    let before = if credit.1 == now / length { credit.0 } else { 0 };
-                    *credit = (before + units - newest, now / length);
+                    let before = if credit.1 == window.0 { credit.0 } else { 0 };
+                    *credit = (before + units - newest, window.0);
                 }
             }
             (Self::Log(entries), _) => {
@@ -258,7 +258,11 @@ impl Meter {
     /// The store goes on in the window of this number, whichever that was before: in the same or the one
     /// after it, in one that it had left, or afresh.
     pub(crate) const fn go_on_in(&mut self, window: u64, is_afresh: bool) {
-        let Self::Window { index, used, previous, .. } = self else { return };
+        let Self::Window { index, used, previous, credit } = self else { return };
+        // What was forgotten in one window is nothing in another.
+        if *index != window {
+            credit.0 = 0;
+        }
         (*used, *previous) = match *index {
             _ if is_afresh => (0, 0),
             same if same == window => (*used, *previous),
@@ -285,7 +289,11 @@ impl Meter {
             return;
         }
         match (self, *by) {
-            (Self::Bucket { level, last, .. }, _) => (*level, *last) = (kept, after),
+            // What was forgotten is spent in the time that it could be spent in before.
+            (Self::Bucket { level, last, credit }, _) => {
+                (*level, *last) = (kept, after);
+                credit.1 = credit.1.saturating_sub(before - after);
+            }
             // What has left the log does not come back.
             (Self::Log(entries), Numbers::Log { length, .. }) => {
                 entries.retain(|(entered, _)| entered + length > before);
@@ -336,3 +344,7 @@ impl Meter {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "meter_tests.rs"]
+mod tests;
