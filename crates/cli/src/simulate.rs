@@ -121,7 +121,7 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
     let mut text = terminal.wrap("", &heading);
     for (name, figure) in [
         ("units asked for", report.offered),
-        ("of two keys", report.pairs),
+        ("requests of two", report.pairs),
         ("admitted", report.admitted),
         ("envelope", report.envelope),
         ("denied", report.denied),

@@ -27,10 +27,13 @@ descriptors:
 const TRYING: &str = "25";
 
 /// Says in what this door differs from what schemathesis expects of all: numbers that make no limit
-/// are 422, a domain that is not there is 404, and to be over a limit is an answer.
+/// are 422, a domain that is not there is 404, to be over a limit is an answer, and a body that is too
+/// long is 413, whatever else is wrong with it.
 const SETTINGS: &str = "
 [checks.positive_data_acceptance]
-expected-statuses = [200, 404, 422, 429]
+expected-statuses = [200, 404, 413, 422, 429]
+[checks.negative_data_rejection]
+expected-statuses = [400, 404, 405, 406, 413, 415, 422, 429]
 ";
 
 fn daemon() -> Server {

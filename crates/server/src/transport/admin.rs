@@ -80,7 +80,10 @@ const PATHS: [(&str, &str); 14] = [
     ("/stats", "what was counted, as envoyproxy/ratelimit tells it"),
     ("/rlconfig", "every limit of the policy, as envoyproxy/ratelimit tells it"),
     ("/healthz", "whether the process lives"),
-    ("/readyz", "whether it is ready: a policy, a store, and not about to end"),
+    (
+        "/readyz",
+        "whether it is ready: a policy, a store that does not refuse, and not about to end",
+    ),
     ("/v1/status", "how it is, whether its store answers, and what is owed there"),
     ("/v1/policy", "which policy is in force, and what overrules it"),
     ("/v1/hot-keys", "which keys come most, and which are denied most"),

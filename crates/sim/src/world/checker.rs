@@ -17,7 +17,7 @@
 //! 4. A request is answered within the deadline, unless its node stood still.
 //! 5. What is answered without the store is what the policy says for that case: nothing is let in with
 //!    `deny`, with `local` no more than the share of the node (a node that crashes forgets what it has let
-//!    in), and all that is let in is booked, once.
+//!    in), and all that is let in is booked, once. What was taken first for a request of two keys counts from then.
 //! 6. A store that is known to be away is left alone but for probes, which no request waits for. Nothing
 //!    is given back that nobody asked to give back, nor a place that is in use.
 //! 7. Units that a node took ahead are granted, spent, given back or expired, and add up; none is granted
@@ -208,7 +208,6 @@ impl Checker {
         by: &[usize],
     ) {
         let goes_through = call.goes_through(answer);
-        let is_alone = call.is_each || call.charges.len() == 1;
         for ((charge, decision), revision) in call.charges.iter().zip(&answer.decisions).zip(by) {
             let Some(key) = charge.number() else { continue };
             let (is_allowed, place) = (decision.is_allowed(), (key, *revision));
@@ -219,11 +218,11 @@ impl Checker {
                 (Op::Take(units), Some(request)) => {
                     self.knows(when.now, request, *revision);
                     // What is let in is written, on what was seen: there is room, so nothing is cut.
-                    match (is_allowed, is_alone) {
-                        (true, _) if goes_through => _ = self.repair(when, place),
-                        (false, true) => self.repaired(when, place, charge.repairs),
+                    match is_allowed {
+                        true if goes_through => _ = self.repair(when, place),
                         // Nothing is written if it is nothing for all.
-                        _ => {}
+                        true => {}
+                        false => self.repaired(when, place, charge.repairs),
                     }
                     if goes_through || !is_allowed {
                         self.taken(when, place, (request, call.number, units), decision);

@@ -1,6 +1,7 @@
 //! What becomes of units that a node takes ahead, counted on the wire: what the store has granted and the
 //! node has heard of, what was sent back. What the node says of itself is held against that; what it says it has
-//! spent, against what the request asks for that it did something for. None is spent a lease time after it was charged, or after the window that it was charged in.
+//! spent, against what the request asks for that it did something for. None is spent a lease time after it was
+//! charged, or after the window that it was charged in.
 
 use std::collections::VecDeque;
 

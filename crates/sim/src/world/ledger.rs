@@ -120,7 +120,7 @@ impl Ledger {
         (before, after): (Timestamp, Timestamp),
     ) {
         let present = self.booked.counting(by, after);
-        let is_afresh = after < before && self.booked.is_blank(by, after);
+        let is_afresh = after < before && self.booked.is_far_ahead(by, after);
         self.sets += 1;
         self.steps += u64::from(present != window);
         self.backs += u64::from(after < before);

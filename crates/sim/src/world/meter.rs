@@ -86,6 +86,16 @@ impl Meter {
         used == 0 && !(is_sliding && previous > 0)
     }
 
+    /// Whether there is a window and it is so far ahead that nobody goes on in it.
+    pub(crate) const fn is_far_ahead(&self, by: &Numbers, at: Timestamp) -> bool {
+        match (self, *by) {
+            (Self::Window { index, .. }, Numbers::Window { length, .. }) => {
+                at.as_micros() / length + 1 < *index
+            }
+            _ => false,
+        }
+    }
+
     /// Whole units that are used and not refilled.
     pub(crate) fn units(&self, by: &Numbers, at: Timestamp) -> u64 {
         let now = at.as_micros();

@@ -8,7 +8,7 @@ fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros)
 }
 
-/// F12: a failover forgets units that a node still holds, and then the clock is set back.
+/// F5, F8: a failover forgets units that a node still holds, and then the clock is set back.
 #[test]
 fn what_was_forgotten_may_be_spent_for_as_long_as_its_window_lasts() {
     let mut meter = Meter::new(&WINDOW);

@@ -83,20 +83,26 @@ impl Owing {
         }
     }
 
-    /// So many units of the share may have been taken then and given back now, of which some were refilled, or
-    /// cut, in between: there is more by that.
-    pub(crate) fn gave_back(
+    /// So many units of the share may have been held from then until now, for a request that waited for the
+    /// store. If they were taken first they are counted only now: there is more by what was refilled in
+    /// between, or by all if their window is over. If they were given back, there is more only where others cut
+    /// in between what was kept against the key, by new numbers.
+    pub(crate) fn held(
         &mut self,
         tables: &Tables,
         (key, revision): (usize, usize),
         (then, now): (Timestamp, Timestamp),
-        units: u64,
+        (units, was_first): (u64, bool),
     ) {
         let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return };
         // Others may have taken some in between who are not heard of yet: it holds for theirs as well.
         let until = now.as_micros() + OTHERS;
         match *by {
-            Numbers::Bucket { unit, scale, .. } if tables.share.len() == 1 => {
+            Numbers::Bucket { .. } if tables.share.len() > 1 => {
+                it.share.forgive(by, now, units, until);
+            }
+            _ if !was_first => {}
+            Numbers::Bucket { unit, scale, .. } => {
                 let refilled = scale * u128::from(now.since(then).as_micros());
                 it.share.forgive_time(by, now, refilled.min(u128::from(units) * unit), until);
             }
@@ -150,7 +156,7 @@ impl Owing {
         let Some(it) = self.keys.get_mut(key) else { return 0 };
         it.owed.forgive(&tables.owed[revision], at, units, 0);
         it.booked += units;
-        if self.was_ahead { 0 } else { it.booked.saturating_sub(it.admitted) }
+        it.booked.saturating_sub(it.admitted)
     }
 
     /// The first key that still owes something, and how much.

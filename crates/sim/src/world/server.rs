@@ -83,7 +83,7 @@ impl Server {
         if !is_each && charges.len() > 1 {
             // All or nothing: tried on copies first.
             let copies: Vec<State> = places.iter().map(|it| self.states[*it].1.clone()).collect();
-            let tried = self.apply(now, charges, &places, |op| op);
+            let tried = self.apply(now, charges, &places, |_, op| op);
             if tried.decisions.iter().all(Decision::is_allowed) {
                 return tried;
             }
@@ -91,12 +91,14 @@ impl Server {
                 self.states[*place].1 = state;
                 self.journal.pop_back();
             }
-            return self.apply(now, charges, &places, |op| match op {
-                Op::Take(cost) => Op::Read(cost),
+            // Who denies leaves what a denial leaves.
+            let denies = |number: usize| !tried.decisions[number].is_allowed();
+            return self.apply(now, charges, &places, |number, op| match op {
+                Op::Take(cost) if !denies(number) => Op::Read(cost),
                 other => other,
             });
         }
-        self.apply(now, charges, &places, |op| op)
+        self.apply(now, charges, &places, |_, op| op)
     }
 
     fn apply(
@@ -104,14 +106,14 @@ impl Server {
         now: u64,
         charges: &[Sent],
         places: &[usize],
-        as_op: impl Fn(Op) -> Op,
+        as_op: impl Fn(usize, Op) -> Op,
     ) -> Answer {
         let time = self.clock.at(now);
         let (mut decisions, mut sights) = (Vec::with_capacity(charges.len()), Vec::new());
-        for (charge, place) in charges.iter().zip(places) {
+        for (number, (charge, place)) in charges.iter().zip(places).enumerate() {
             let state = &mut self.states[*place].1;
             let before = state.clone();
-            let op = as_op(charge.op);
+            let op = as_op(number, charge.op);
             let decision = charge.limit.decide(state, time, op);
             let is_allowed = decision.is_allowed();
             if !is_allowed && !charge.repairs {

@@ -18,8 +18,8 @@
 //! may have arrived, and is forgotten too.
 //!
 //! Of several charges together, those whose server is away are decided first, and given back if the store then
-//! denies the others. What was refilled meanwhile is not taken out again: a share may let in more by what its
-//! rate gives while the store is waited for, or by what was taken of a window that ends in that time.
+//! denies the others or nobody waits for it any more: as far as they are still owed, so not what was refilled
+//! meanwhile, and not in a window that is over. That may be a unit too few, never too many.
 //!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not away, and
 //! nobody is let in because of it: `allow` is `local` then. [`Fallback::failure`] tells, so that somebody
@@ -27,6 +27,7 @@
 
 mod alone;
 mod owed;
+mod taken;
 
 use std::io;
 use std::num::NonZeroU32;
@@ -37,6 +38,7 @@ use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 
 use self::alone::is_local;
 use self::owed::{Debit, Owed};
+use self::taken::Taken;
 use super::background::Background;
 use super::breaker::USUAL_WAIT;
 use super::memory::MemoryStore;
@@ -246,7 +248,7 @@ impl<S: Store> Inner<S> {
         // What needs nobody else goes first, for it is easily given back. It is owed when the rest is decided,
         // so that nobody books it for a request that is denied.
         let mut own = Vec::with_capacity(here.len());
-        let basis = self.take_alone(now, &here, error, &mut own);
+        let (at, basis) = self.take_alone(now, &here, error, &mut own);
         let is_denied = own.iter().any(|decision| !decision.is_allowed());
         for charge in there.iter_mut().filter(|_| is_denied) {
             if let Op::Take(cost) = charge.op {
@@ -254,13 +256,16 @@ impl<S: Store> Inner<S> {
             }
         }
         let mut others = Vec::with_capacity(there.len());
+        let held = if is_denied { &[] } else { &here[..] };
+        let taken = Taken::new(self, at, held, &own, error);
         let answered = self.store.decide(now, &there, &mut others).await;
         let now = self.later(now);
-        let goes_through = answered.is_ok() && others.iter().all(Decision::is_allowed);
-        match goes_through {
-            _ if is_denied => {}
-            true => self.owe(now, &here),
-            false => self.give_back(now, &here, &own, error),
+        match answered.is_ok() && others.iter().all(Decision::is_allowed) {
+            true => {
+                taken.keep();
+                self.owe(now, held);
+            }
+            false => drop(taken),
         }
         if let Err(error) = answered {
             return self.decide_alone(now, charges, &error, decisions);

@@ -4,7 +4,7 @@ use tidegate::store::lease::TURN;
 use tidegate::store::{Basis, OnStoreFailure};
 use tidegate_core::Op;
 
-use super::request::Request;
+use super::request::{Part, Request};
 use super::{Checker, MOST_CALLS};
 use crate::world::evidence::{Verdict, When};
 use crate::world::ledger::Fate;
@@ -135,7 +135,9 @@ impl Checker {
     fn ran_dry(&mut self, when: When, request: usize) {
         let Request { question, parts, .. } = &self.requests[request];
         let by = &self.tables.store[question.revision];
-        for part in parts.iter().filter(|part| matches!(part.fate, Fate::Out | Fate::Open)) {
+        let asks = |part: &&Part| matches!(part.op, Op::Take(_));
+        let is_out = |part: &&Part| matches!(part.fate, Fate::Out | Fate::Open);
+        for part in parts.iter().filter(asks).filter(is_out) {
             let (key, units) = (part.key, part.units());
             if !self.ledgers[key].booked.fits_surely(by, when.at_store, units) {
                 self.nodes[question.node].leases.ran_dry(when.now, key);
@@ -189,9 +191,9 @@ impl Checker {
         }
         let it = &self.requests[request];
         let (question, is_whole) = (it.question, alone.len() == it.parts.len());
-        // Of all or nothing, what needs nobody goes first, and then the store is waited for.
-        let at = if is_whole || question.is_each { when.supposed } else { it.supposed };
-        let has_waited = it.parts.len() > 1 && !question.is_each && when.now > it.asked;
+        let (at, is_pair) = (when.supposed, it.parts.len() > 1 && !question.is_each);
+        // What needs nobody goes first, and then the store is waited for.
+        let has_waited = is_pair && when.now > it.asked;
         let (node, mut excess) = (question.node, None);
         let owing = &mut self.nodes[node].owing;
         for (part, is_allowed) in alone.iter().map(|(part, it_is)| (&it.parts[*part], *it_is)) {
@@ -203,14 +205,12 @@ impl Checker {
             }
             let admitted = is_allowed.then_some(units);
             let fits = match mode {
-                // What went first cannot be told from what came since.
-                OnStoreFailure::Local if has_waited && !is_whole && is_allowed => true,
                 OnStoreFailure::Local => {
                     if has_waited {
-                        let times = (it.supposed, when.supposed);
-                        owing.gave_back(&self.tables, place, times, units);
+                        let was_first = is_allowed && !is_whole;
+                        owing.held(&self.tables, place, (it.supposed, at), (units, was_first));
                     }
-                    owing.shared(&self.tables, place, when.supposed, admitted)
+                    owing.shared(&self.tables, place, at, admitted)
                 }
                 OnStoreFailure::Allow => true,
                 OnStoreFailure::Deny => !is_allowed,

@@ -41,21 +41,22 @@ impl<S: Store> Inner<S> {
             return self.decide_each_alone(now, charges, error, decisions);
         }
         let before = decisions.len();
-        let basis = self.take_alone(now, charges, error, decisions);
+        let (_, basis) = self.take_alone(now, charges, error, decisions);
         if decisions[before..].iter().all(Decision::is_allowed) {
             self.owe(now, charges);
         }
         Ok(basis)
     }
 
-    /// The same of charges that all ask, and nothing is owed yet for what is let in.
+    /// The same of charges that all ask, and nothing is owed yet for what is let in. Says when that was, by the
+    /// store's clock.
     pub(super) fn take_alone(
         &self,
         now: Timestamp,
         charges: &[Charge<'_>],
         error: &StoreError,
         decisions: &mut Vec<Decision>,
-    ) -> Basis {
+    ) -> (Timestamp, Basis) {
         self.note(now, error);
         let now = self.store.clock(now);
         let words: Vec<Word> = charges.iter().map(|it| self.word(now, it, error)).collect();
@@ -81,7 +82,7 @@ impl<S: Store> Inner<S> {
             decisions.extend(decision);
             basis = basis.max(self.count(charge, error));
         }
-        basis
+        (now, basis)
     }
 
     /// A request is let in by what was decided alone.
@@ -165,30 +166,6 @@ impl<S: Store> Inner<S> {
         Some(own)
     }
 
-    /// Undoes what [`Inner::take_alone`] let in, where another charge of the request is denied.
-    pub(super) fn give_back(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &[Decision],
-        error: &StoreError,
-    ) {
-        let now = self.store.clock(now);
-        for (charge, decision) in charges.iter().zip(decisions) {
-            let limit = self.share_of(charge.limit);
-            let lease = decision.lease.and_then(|it| LeaseId::new(it.number() & !LOCAL_LEASE));
-            let op = match (charge.op, lease) {
-                (_, Some(lease)) => Op::Release(lease),
-                (Op::Take(cost), None) => Op::Return(cost),
-                _ => continue,
-            };
-            // Nothing was taken of the share where the policy had the word.
-            if self.mode(charge, error) == OnStoreFailure::Local {
-                self.local.decide(now, &Charge { limit: &limit, op, ..*charge });
-            }
-        }
-    }
-
     /// What is answered to a charge of which nobody knows anything.
     fn word(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> Word {
         let idle = charge.limit.decide(&mut State::default(), now, charge.op);
@@ -223,7 +200,7 @@ impl<S: Store> Inner<S> {
     }
 
     /// What the policy says; but a store that refuses lets nobody in.
-    fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
+    pub(super) fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
         match charge.terms.on_store_failure.unwrap_or(self.config.otherwise) {
             OnStoreFailure::Allow if !error.is_outage() => OnStoreFailure::Local,
             mode => mode,
@@ -231,7 +208,7 @@ impl<S: Store> Inner<S> {
     }
 
     /// This node's share of a limit; the limit itself if it cannot be divided.
-    fn share_of(&self, limit: &Limit) -> Limit {
+    pub(super) fn share_of(&self, limit: &Limit) -> Limit {
         share_of_node(limit, self.config.nodes)
     }
 
@@ -264,6 +241,11 @@ fn read(charge: Charge<'_>) -> Charge<'_> {
         Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
         _ => charge,
     }
+}
+
+/// The place of a decision by the number that it was given here.
+pub(super) fn place(decision: &Decision) -> Option<LeaseId> {
+    decision.lease.and_then(|lease| LeaseId::new(lease.number() & !LOCAL_LEASE))
 }
 
 /// Marks the lease as one that was given here.

@@ -52,8 +52,8 @@ struct Account {
     terms: Terms,
     /// By the numbers of its [`twin`].
     state: State,
-    /// Units that were let in, by the same numbers. Where the store's clock is thought to have gone back, which the time that
-    /// messages take does by some milliseconds, the state seems to hold more than that.
+    /// Units that were let in, by the same numbers. Where the store's clock is thought to have gone back, as it
+    /// is by some milliseconds for the time that messages take, the state seems to hold more than that.
     let_in: u64,
     /// The store refused to book it the last time.
     is_refused: bool,
