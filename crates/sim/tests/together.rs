@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::store::background::Background;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Clock, Explanation, Key, ManualClock, Scope};
+use tidegate::{Explanation, Key, ManualClock, Scope};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::Idle;
 
@@ -53,46 +53,112 @@ impl Store for Halves {
     }
 }
 
+/// One unit of both keys.
+fn both(limit: &Limit) -> [Charge<'_>; 2] {
+    let key = |text| Key::new(Scope::new("together", limit), text);
+    [AWAY, HERE].map(|text| Charge::new(key(text), limit, Op::Take(1)))
+}
+
+/// One way or the other the store has answered by what it knows.
+fn answers<F: Future<Output = Result<Basis, StoreError>>>(
+    store: &Fallback<Halves>,
+    request: Pin<&mut F>,
+    known: &State,
+) {
+    *store.store().0.lock().unwrap() = Some(known.clone());
+    let answered = request.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(answered, Poll::Ready(Ok(_))));
+    *store.store().0.lock().unwrap() = None;
+}
+
+/// A request that waits for the store, and goes on when it is polled again.
+fn waits<F: Future>(mut request: Pin<&mut F>) -> Pin<&mut F> {
+    assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    request
+}
+
 /// Asks for one unit of both keys. Says whether the node owes something before the store has answered, whether
 /// the request is let in, and whether something is owed then.
-fn asked(store: &Fallback<Halves>, limit: &Limit, known: &State) -> (usize, bool, usize) {
-    let key = |text| Key::new(Scope::new("together", limit), text);
-    let charges = [AWAY, HERE].map(|text| Charge::new(key(text), limit, Op::Take(1)));
-    let mut decisions = Vec::new();
+fn asked(
+    store: &Fallback<Halves>,
+    now: Timestamp,
+    limit: &Limit,
+    known: &State,
+) -> (usize, bool, usize) {
+    let (charges, mut decisions) = (both(limit), Vec::new());
     let waiting = {
-        let mut request = pin!(store.decide(NOW, &charges, &mut decisions));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(request.as_mut().poll(&mut context).is_pending());
+        let mut request = pin!(store.decide(now, &charges, &mut decisions));
+        let request = waits(request.as_mut());
         let waiting = store.stats().owing_keys;
-        *store.store().0.lock().unwrap() = Some(known.clone());
-        assert!(matches!(request.as_mut().poll(&mut context), Poll::Ready(Ok(_))));
+        answers(store, request, known);
         waiting
     };
-    *store.store().0.lock().unwrap() = None;
     (waiting, decisions.iter().all(Decision::is_allowed), store.stats().owing_keys)
+}
+
+/// A node by itself: its share of two units a minute is three.
+fn node() -> (Fallback<Halves>, ManualClock, Limit, State) {
+    let clock = ManualClock::at(NOW);
+    let (config, background) = (FallbackConfig::default(), Background::new(Idle));
+    let store = Fallback::start_on(Halves::default(), config, clock.clone().into(), &background);
+    let limit = Limit::token_bucket(Rate::per_minute(2)).burst(2).build().unwrap();
+    let mut empty = State::default();
+    limit.decide(&mut empty, NOW, Op::Take(2));
+    (store.unwrap(), clock, limit, empty)
 }
 
 /// F13, FM-03: what was let in without the store is booked, and nothing else. Somebody books what is owed while the
 /// other server is waited for, so nothing may be owed before its answer.
 #[test]
 fn nothing_is_owed_for_a_request_that_is_denied() {
-    let clock = Clock::from(ManualClock::at(NOW));
-    let config = FallbackConfig::default();
-    let store =
-        Fallback::start_on(Halves::default(), config, clock, &Background::new(Idle)).unwrap();
-    let limit = Limit::token_bucket(Rate::per_minute(2)).burst(2).build().unwrap();
-    let mut empty = State::default();
-    limit.decide(&mut empty, NOW, Op::Take(2));
+    let (store, _, limit, empty) = node();
     for _ in 0..5 {
-        assert_eq!(asked(&store, &limit, &empty), (0, false, 0), "and the share has it back");
+        assert_eq!(asked(&store, NOW, &limit, &empty), (0, false, 0), "and the share has it back");
     }
     // All three of the share: one and a half times the limit.
     for _ in 0..3 {
-        assert!(asked(&store, &limit, &State::default()).1);
+        assert!(asked(&store, NOW, &limit, &State::default()).1);
     }
     assert_eq!(store.stats().owing_keys, 1);
     // What the share has denied is not given back, whatever the store says.
     for known in [&empty, &State::default(), &empty, &State::default()] {
-        assert!(!asked(&store, &limit, known).1);
+        assert!(!asked(&store, NOW, &limit, known).1);
     }
+}
+
+/// FM-03: whoever waits for one key holds units of the other, but not for longer.
+#[test]
+fn who_gives_up_leaves_the_share_as_it_was() {
+    let (store, _, limit, _) = node();
+    for _ in 0..5 {
+        let (charges, mut decisions) = (both(&limit), Vec::new());
+        waits(pin!(store.decide(NOW, &charges, &mut decisions)));
+    }
+    let let_in = (0..5).filter(|_| asked(&store, NOW, &limit, &State::default()).1);
+    assert_eq!(let_in.count(), 3);
+}
+
+/// FM-03: what was refilled while the other server was waited for is not given back besides.
+#[test]
+fn a_share_is_no_larger_for_a_request_that_is_denied() {
+    let (store, clock, limit, empty) = node();
+    let charges = both(&limit);
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    {
+        let mut denied = pin!(store.decide(NOW, &charges, &mut first));
+        let denied = waits(denied.as_mut());
+        // A unit of the share takes so long.
+        clock.advance(Span::from_secs(20));
+        let now = NOW + Span::from_secs(20);
+        let mut let_in = pin!(store.decide(now, &charges, &mut second));
+        let let_in = waits(let_in.as_mut());
+        answers(&store, let_in, &State::default());
+        answers(&store, denied, &empty);
+    }
+    assert!(second.iter().all(Decision::is_allowed) && !first.iter().all(Decision::is_allowed));
+    let mut more = 0;
+    while asked(&store, clock.now(), &limit, &State::default()).1 {
+        more += 1;
+    }
+    assert_eq!(more, 2, "one of three was let in");
 }
