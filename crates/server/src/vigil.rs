@@ -33,7 +33,8 @@ pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
         let told: Vec<String> = told.collect();
         if !told.is_empty() {
             let log = gate.status().log();
-            log.say(Level::Info, Event::StoreBack, format!("asked again: {}", told.join(", ")));
+            // Whoever reads of an outage reads of its end.
+            log.say(Level::Warn, Event::StoreBack, format!("asked again: {}", told.join(", ")));
         }
     }
 }
