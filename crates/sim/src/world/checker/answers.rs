@@ -206,10 +206,12 @@ impl Checker {
             let admitted = is_allowed.then_some(units);
             let fits = match mode {
                 OnStoreFailure::Local => {
+                    let was_first = is_allowed && !is_whole;
                     if has_waited {
-                        let was_first = is_allowed && !is_whole;
                         owing.held(&self.tables, place, (it.supposed, at), (units, was_first));
                     }
+                    // The clock may seem to have gone back since it was decided.
+                    let at = if was_first { at.max(it.supposed) } else { at };
                     owing.shared(&self.tables, place, at, admitted)
                 }
                 OnStoreFailure::Allow => true,
