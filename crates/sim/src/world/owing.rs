@@ -74,6 +74,22 @@ impl Owing {
         fits
     }
 
+    /// The same of units that were taken before the store was waited for, which counts only now. The clock may
+    /// seem to have gone back since: then others have been counted in a window, or by a weight, that it was not
+    /// decided by, and only a bucket tells.
+    pub(crate) fn shared_first(
+        &mut self,
+        tables: &Tables,
+        place: (usize, usize),
+        (then, now): (Timestamp, Timestamp),
+        units: u64,
+    ) -> bool {
+        let latest = self.latest.max(then);
+        let fits = self.shared(tables, place, latest.max(now), Some(units));
+        let is_bucket = matches!(tables.share[place.1], Numbers::Bucket { .. });
+        fits || latest > now && !is_bucket
+    }
+
     /// One of two keys may have been decided without the store before the other was asked for: by new numbers, a
     /// bucket keeps less against it from then on.
     pub(crate) fn cut(&mut self, tables: &Tables, (key, revision): (usize, usize), at: Timestamp) {
@@ -94,6 +110,7 @@ impl Owing {
         (then, now): (Timestamp, Timestamp),
         (units, was_first): (u64, bool),
     ) {
+        let (now, back) = (now.max(self.latest), self.latest.since(now));
         let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return };
         // Others may have taken some in between who are not heard of yet: it holds for theirs as well.
         let until = now.as_micros() + OTHERS;
@@ -101,11 +118,13 @@ impl Owing {
             Numbers::Bucket { .. } if tables.share.len() > 1 => {
                 it.share.forgive(by, now, units, until);
             }
-            _ if !was_first => {}
             Numbers::Bucket { unit, scale, .. } => {
-                let refilled = scale * u128::from(now.since(then).as_micros());
+                // Where the clock seems to have gone back nobody knows what was refilled.
+                let time = if was_first { now.since(then) } else { back };
+                let refilled = scale * u128::from(time.as_micros());
                 it.share.forgive_time(by, now, refilled.min(u128::from(units) * unit), until);
             }
+            _ if !was_first => {}
             Numbers::Window { length, .. }
                 if then.as_micros() / length == now.as_micros() / length => {}
             _ => it.share.forgive(by, now, units, until),
@@ -135,10 +154,9 @@ impl Owing {
         units: u64,
     ) {
         let Some(it) = self.keys.get_mut(key) else { return };
-        if !it.share.is_blank(&tables.share[revision], at) {
-            it.share.repair(&tables.share[revision], at);
-            it.share.forgive(&tables.share[revision], at, units, 0);
-        }
+        // It may go for units that are held, and count when those do.
+        it.share.repair(&tables.share[revision], at);
+        it.share.forgive(&tables.share[revision], at, units, at.as_micros() + OTHERS);
         if !it.owed.is_blank(&tables.owed[revision], at) {
             it.owed.repair(&tables.owed[revision], at);
             it.owed.forgive(&tables.owed[revision], at, units, 0);

@@ -18,8 +18,11 @@
 //! may have arrived, and is forgotten too.
 //!
 //! Of several charges together, those whose server is away are decided first, and given back if the store then
-//! denies the others or nobody waits for it any more: as far as they are still owed, so not what was refilled
-//! meanwhile, and not in a window that is over. That may be a unit too few, never too many.
+//! denies the others or nobody waits for it any more: as far as they are still owed. What others would have got
+//! by then is not given back: what a bucket that others took from has refilled, what a window holds that is over,
+//! and nothing of a log that others have written to. That is too few, never too many, but for two things: units
+//! that callers give back meanwhile may go for what is held, and where the store's clock seems to go back after
+//! others took, a bucket may give back what it has refilled in that time.
 //!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not away, and
 //! nobody is let in because of it: `allow` is `local` then. [`Fallback::failure`] tells, so that somebody

@@ -210,9 +210,10 @@ impl Checker {
                     if has_waited {
                         owing.held(&self.tables, place, (it.supposed, at), (units, was_first));
                     }
-                    // The clock may seem to have gone back since it was decided.
-                    let at = if was_first { at.max(it.supposed) } else { at };
-                    owing.shared(&self.tables, place, at, admitted)
+                    match was_first {
+                        true => owing.shared_first(&self.tables, place, (it.supposed, at), units),
+                        false => owing.shared(&self.tables, place, at, admitted),
+                    }
                 }
                 OnStoreFailure::Allow => true,
                 OnStoreFailure::Deny => !is_allowed,

@@ -41,7 +41,7 @@ impl<'a, S: Store> Taken<'a, S> {
         let op = match place(decision) {
             Some(place) => Op::Release(place),
             None => {
-                let idle = || self.inner.local.decide(now, &share(Op::Read(0))).reset_after;
+                let idle = self.inner.local.decide(now, &share(Op::Read(0))).reset_after;
                 Op::Return(still_owed(&limit, cost, decision, (self.at, now), idle))
             }
         };
@@ -64,36 +64,33 @@ impl<S: Store> Drop for Taken<'_, S> {
     }
 }
 
-/// How many of the units that a take left with this decision are owed for it still. What was refilled since
-/// would be another's by now, and so would what a window held that is over, or a log that others have
-/// written to. Nobody knows what was if the clock went back. `idle` tells how long until nothing is owed at all.
+/// How many of the units that a take left with this decision are owed for it still, where nothing at all will be
+/// owed after `idle`. All of them, if that is the instant that the take has left: then nobody has written to a
+/// bucket or a log since, and a window is the same. Else what was refilled would be another's by now, and so
+/// would what a window held that is over, or a log that others have written to. Nobody knows what was refilled if
+/// the clock went back.
 fn still_owed(
     limit: &Limit,
     cost: u64,
     taken: &Decision,
     (then, now): (Timestamp, Timestamp),
-    idle: impl FnOnce() -> Span,
+    idle: Span,
 ) -> u64 {
-    let waited = now.since(then);
-    let is_there = match limit {
-        _ if now < then => false,
-        Limit::Bucket(bucket) => return cost.min(owed(bucket, taken.reset_after, waited)),
-        Limit::FixedWindow(_) => waited < taken.reset_after,
-        // It is gone a window after the one that it counts in.
-        Limit::SlidingWindow(window) => waited + window.length() < taken.reset_after,
-        Limit::SlidingLog(_) => waited + idle() == taken.reset_after,
-        // Its places are given back by their numbers.
-        _ => false,
-    };
-    if is_there { cost } else { 0 }
+    match limit {
+        _ if now + idle == then + taken.reset_after => cost,
+        Limit::Bucket(bucket) if now >= then => {
+            cost.min(owed(bucket, taken.reset_after, now.since(then)))
+        }
+        _ => 0,
+    }
 }
 
 /// The whole units that a bucket owes for certain which was to be full after `full`, so long after that was said.
 fn owed(bucket: &Bucket, full: Span, waited: Span) -> u64 {
     let Some(one) = bucket.time_of(1) else { return 0 };
-    // What is told is rounded up: by less than a microsecond, which matters once something was refilled.
-    let less = waited.as_micros() + u64::from(!waited.is_zero());
-    let (left, parts) = (full.as_micros().saturating_sub(less), u128::from(bucket.denominator()));
+    // What is told is rounded up, by less than a microsecond.
+    let left = full.as_micros().saturating_sub(waited.as_micros() + 1);
+    let parts = u128::from(bucket.denominator());
     let unit = (u128::from(one.ticks) * parts + u128::from(one.part)).max(1);
     u64::try_from(u128::from(left) * parts / unit).unwrap_or(u64::MAX)
 }
