@@ -71,7 +71,13 @@ fn what_gives_back_gets_through_when_there_is_no_room() {
         let takes = texts.iter().map(|text| ask(&client.store, &bucket, text, Op::Take(1)));
         let returns = texts.iter().map(|text| ask(&client.store, &bucket, text, Op::Return(1)));
         let release = ask(&client.store, &in_flight, "place", Op::Release(lease));
-        let resume = async { server.resume() };
+        // Not before all have asked, however many of them get their turn at a time.
+        let resume = async {
+            for _ in &texts {
+                tokio::task::yield_now().await;
+            }
+            server.resume();
+        };
         // In this order: the room is full of takes when the first comes that gives back.
         let (takes, release, returns, ()) =
             tokio::join!(join_all(takes), release, join_all(returns), resume);
