@@ -86,6 +86,13 @@ impl Meter {
         used == 0 && !(is_sliding && previous > 0)
     }
 
+    /// Whoever keeps no state where nothing counts does not know in which window that was.
+    pub(crate) const fn forget_blank(&mut self) {
+        if let Self::Window { index, used: 0, previous: 0, .. } = self {
+            *index = 0;
+        }
+    }
+
     /// Whether there is a window and it is so far ahead that nobody goes on in it.
     pub(crate) const fn is_far_ahead(&self, by: &Numbers, at: Timestamp) -> bool {
         match (self, *by) {

@@ -67,6 +67,7 @@ impl Owing {
         admitted: Option<u64>,
     ) -> bool {
         let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return true };
+        it.share.forget_blank();
         it.share.repair(by, at);
         let Some(units) = admitted else { return true };
         let fits = it.share.fits(by, at, units);
