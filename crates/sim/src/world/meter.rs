@@ -241,6 +241,15 @@ impl Meter {
         }
     }
 
+    /// The same of a window in which nothing counts, and which nobody writes for that.
+    pub(crate) fn credit(&mut self, by: &Numbers, at: Timestamp, units: u64) {
+        let present = self.window(by, at.as_micros()).0;
+        if let Self::Window { credit, .. } = self {
+            let before = if credit.1 == present { credit.0 } else { 0 };
+            *credit = (before + units, present);
+        }
+    }
+
     /// The same of a bucket, in the time that units take to be refilled.
     pub(crate) fn forgive_time(&mut self, by: &Numbers, at: Timestamp, time: u128, until: u64) {
         let now = at.as_micros();

@@ -155,9 +155,15 @@ impl Owing {
         units: u64,
     ) {
         let Some(it) = self.keys.get_mut(key) else { return };
-        // It may go for units that are held, and count when those do.
-        it.share.repair(&tables.share[revision], at);
-        it.share.forgive(&tables.share[revision], at, units, at.as_micros() + OTHERS);
+        // It may go for units that are held for a request of two keys, and counts when those do.
+        let until = if tables.has_pairs { at.as_micros() + OTHERS } else { 0 };
+        let share = &tables.share[revision];
+        if !it.share.is_blank(share, at) {
+            it.share.repair(share, at);
+            it.share.forgive(share, at, units, until);
+        } else if tables.has_pairs {
+            it.share.credit(share, at, units);
+        }
         if !it.owed.is_blank(&tables.owed[revision], at) {
             it.owed.repair(&tables.owed[revision], at);
             it.owed.forgive(&tables.owed[revision], at, units, 0);
