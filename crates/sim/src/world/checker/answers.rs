@@ -206,7 +206,7 @@ impl Checker {
             let admitted = is_allowed.then_some(units);
             let fits = match mode {
                 OnStoreFailure::Local => {
-                    let was_first = is_allowed && !is_whole;
+                    let was_first = has_waited && is_allowed && !is_whole;
                     if has_waited {
                         owing.held(&self.tables, place, (it.supposed, at), (units, was_first));
                     }
