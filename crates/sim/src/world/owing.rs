@@ -2,7 +2,8 @@
 //!
 //! A node goes by the store's clock as far as it knows it. If that turns out to be earlier than it thought
 //! (it was set back; or the node started with a wrong clock of its own, and has heard of the store only
-//! now), what is owed seems to be owed for longer, or to be from another window. It is not judged then.
+//! now), what is owed seems to be owed for longer, or to be from another window. Whether something is left to
+//! book is not judged then; that no more is booked than was let in always is.
 
 use tidegate_core::{Span, Timestamp};
 
