@@ -135,7 +135,7 @@ impl Checker {
         for part in &request.parts {
             node.circuit.asked(when.at_node, part.key);
             if request.parts.len() > 1 {
-                node.owing.cut(&self.tables, (part.key, question.revision), when.supposed);
+                node.owing.asked_with(&self.tables, (part.key, question.revision), when.supposed);
             }
         }
         self.requests.push(request);

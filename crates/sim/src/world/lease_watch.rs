@@ -112,11 +112,18 @@ impl LeaseWatch {
         Self { granted: 0, said: Moved::default(), returned: 0, learned: None, keys }
     }
 
-    /// The node hears that units of a key were granted to a request.
-    pub(crate) fn heard(&mut self, key: usize, request: usize, units: u64, term: Term) {
+    /// The node hears that units of a key were granted to a request. What was granted after that it may
+    /// have heard of before.
+    pub(crate) fn heard(
+        &mut self,
+        (key, request): (usize, usize),
+        units: u64,
+        term: Term,
+        present: Term,
+    ) {
         self.granted += units;
         if let Some(it) = self.keys.get_mut(key).filter(|_| units > 0) {
-            it.grants.retain(|grant| grant.term.lasts(term));
+            it.grants.retain(|grant| grant.term.lasts(present));
             it.ends = if it.grants.is_empty() { term.until } else { it.ends.min(term.until) };
             it.grants.push_back(Granted { request, units, term });
             it.times += 1;

@@ -33,6 +33,8 @@ struct Account {
     /// Units let in, and units booked.
     admitted: u64,
     booked: u64,
+    /// When a request of two keys asked for it last.
+    asked_with: Timestamp,
 }
 
 impl Owing {
@@ -42,6 +44,7 @@ impl Owing {
             owed: Meter::new(&tables.owed[0]),
             admitted: 0,
             booked: 0,
+            asked_with: Timestamp::EPOCH,
         };
         let keys = (0..keys).map(account).collect();
         Self { keys, latest: Timestamp::EPOCH, was_ahead: false }
@@ -53,7 +56,10 @@ impl Owing {
             self.was_ahead = true;
             // What has been refilled by then does not come back: nobody need keep it.
             let by = &tables.share[0];
-            self.keys.iter_mut().for_each(|it| it.share.set_clock(by, self.latest, at));
+            for it in &mut self.keys {
+                it.share.set_clock(by, self.latest, at);
+                it.asked_with = it.asked_with.min(at);
+            }
             self.latest = at;
         }
         self.latest = self.latest.max(at);
@@ -71,6 +77,10 @@ impl Owing {
         it.share.forget_blank();
         it.share.repair(by, at);
         let Some(units) = admitted else { return true };
+        // Who is not answered yet may have begun a window that the clock seems to have gone back from.
+        let is_window = matches!(by, Numbers::Window { .. });
+        let may_turn = is_window && !it.share.fits(by, at, units);
+        let at = if may_turn { at.max(it.asked_with) } else { at };
         let fits = it.share.fits(by, at, units);
         it.share.add(by, at, units, None);
         fits
@@ -92,10 +102,16 @@ impl Owing {
         fits || latest > now && !is_bucket
     }
 
-    /// One of two keys may have been decided without the store before the other was asked for: by new numbers, a
-    /// bucket keeps less against it from then on.
-    pub(crate) fn cut(&mut self, tables: &Tables, (key, revision): (usize, usize), at: Timestamp) {
+    /// One of two keys may be decided without the store before the other is asked for: by new numbers, a bucket
+    /// keeps less against it from then on.
+    pub(crate) fn asked_with(
+        &mut self,
+        tables: &Tables,
+        (key, revision): (usize, usize),
+        at: Timestamp,
+    ) {
         let Some(it) = self.keys.get_mut(key) else { return };
+        it.asked_with = at;
         if matches!(it.share, Meter::Bucket { .. }) {
             it.share.repair(&tables.share[revision], at);
         }

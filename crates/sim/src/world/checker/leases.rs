@@ -118,7 +118,9 @@ impl Checker {
                 leases.ran_dry(when.now, key);
             }
             if let Some(term) = call.terms.get(*first) {
-                leases.heard(key, number, units, *term);
+                let by = &self.tables.store[0];
+                let present = self.ledgers[key].term(by, when.now, when.at_store);
+                leases.heard((key, number), units, *term, present);
             }
         }
     }
