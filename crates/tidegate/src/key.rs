@@ -36,6 +36,18 @@ impl Scope {
         let fields = [number, of].into_iter().flat_map(u32::to_le_bytes);
         Self(fnv(self.0, b"shard".iter().copied().chain(fields)))
     }
+
+    /// Eleven letters and digits.
+    #[inline]
+    pub(crate) fn letters(self) -> [u8; 11] {
+        const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        let mut rest = self.0;
+        std::array::from_fn(|_| {
+            let digit = DIGITS[(rest % 62) as usize];
+            rest /= 62;
+            digit
+        })
+    }
 }
 
 /// FNV-1a: the same on every node and in every release.
@@ -46,13 +58,7 @@ fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
 /// As it appears in the keys of a shared store: eleven letters and digits.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-        let mut rest = self.0;
-        for _ in 0..11 {
-            f.write_char(char::from(DIGITS[(rest % 62) as usize]))?;
-            rest /= 62;
-        }
-        Ok(())
+        self.letters().into_iter().try_for_each(|letter| f.write_char(char::from(letter)))
     }
 }
 

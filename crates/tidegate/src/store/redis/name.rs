@@ -28,7 +28,10 @@ impl Namer {
 
     pub(super) fn name(&self, key: Key<'_>) -> Vec<u8> {
         let mut name = Vec::with_capacity(self.namespace.len() + key.text.len() + 50);
-        write!(name, "{}:{}:{{", self.namespace, key.scope).expect("a vector grows");
+        name.extend_from_slice(self.namespace.as_bytes());
+        name.push(b':');
+        name.extend_from_slice(&key.scope.letters());
+        name.extend_from_slice(b":{");
         self.append(&mut name, key.tag);
         name.push(b'}');
         if key.tag != key.text {
