@@ -22,6 +22,7 @@ mod run;
 mod runtime;
 mod server;
 mod setup;
+mod share;
 mod sim_store;
 mod stack;
 

@@ -131,11 +131,12 @@ impl Checker {
     /// A request comes in; they are numbered as they come.
     pub(crate) fn asked(&mut self, when: When, question: Question) {
         let (node, request) = (&mut self.nodes[question.node], Request::new(when, question));
-        node.owing.supposes(&self.tables, when.supposed);
+        node.owing.supposes(when.supposed);
         for part in &request.parts {
             node.circuit.asked(when.at_node, part.key);
-            if request.parts.len() > 1 {
-                node.owing.asked_with(&self.tables, (part.key, question.revision), when.supposed);
+            if request.is_together() {
+                let place = (part.key, question.revision);
+                node.owing.opened(place, self.requests.len(), when.supposed);
             }
         }
         self.requests.push(request);
@@ -176,7 +177,7 @@ impl Checker {
             return;
         }
         let node = &mut self.nodes[call.node];
-        node.owing.supposes(&self.tables, when.supposed);
+        node.owing.supposes(when.supposed);
         let heard = node.circuit.heard(when.at_node, call.times, call.is_probe(), is_silent);
         let mut excess = None;
         for (charge, revision) in call.charges.iter().zip(by) {
@@ -355,16 +356,36 @@ impl Checker {
     }
 
     /// A request is gone, with its node or its caller; false if it was answered before.
-    pub(crate) fn dropped(&mut self, now: u64, request: usize) -> bool {
+    pub(crate) fn dropped(&mut self, when: When, request: usize) -> bool {
         let Some(it) = self.requests.get_mut(request) else { return false };
         if !it.is_open() {
             return false;
         }
         it.parts.iter_mut().for_each(|part| part.fate = Fate::Out);
-        for key in it.parts.iter().map(|part| part.key).collect::<Vec<_>>() {
-            self.settle(now, key);
+        let owing = &mut self.nodes[it.question.node].owing;
+        owing.supposes(when.supposed);
+        for part in &it.parts {
+            owing.let_go(part.key, request, part.units(), when.supposed);
         }
+        self.settle_all(when.now, request);
         true
+    }
+
+    /// Judges what can be judged by now of the keys of a request.
+    fn settle_all(&mut self, now: u64, request: usize) {
+        let it = &self.requests[request];
+        let (node, keys) = (it.question.node, it.parts.iter().map(|part| part.key));
+        for key in keys.collect::<Vec<_>>() {
+            self.settle(now, key);
+            let excess = self.nodes[node].owing.settle(&self.tables, key);
+            excess.into_iter().for_each(|excess| self.blame_share(now, node, key, excess));
+        }
+    }
+
+    fn blame_share(&mut self, now: u64, node: usize, key: usize, (request, units): (usize, u64)) {
+        self.blame(now, || {
+            format!("request {request} took {units} of key {key} above what node {node} may let in")
+        });
     }
 
     /// A node starts again, and knows nothing.
@@ -420,7 +441,7 @@ impl Checker {
     /// Nothing goes wrong any more, for long enough: this node owes nothing.
     pub(crate) fn calm(&mut self, when: When, node: usize, revision: usize) {
         let owing = &mut self.nodes[node].owing;
-        owing.supposes(&self.tables, when.supposed);
+        owing.supposes(when.supposed);
         let owed = owing.unbooked(&self.tables, revision, when.supposed);
         if let Some((key, units)) = owed {
             self.blame(when.now, || format!("node {node} never booked {units} of key {key}"));

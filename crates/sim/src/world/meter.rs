@@ -32,6 +32,29 @@ pub(crate) enum Meter {
     Places(Vec<(LeaseId, u64)>),
 }
 
+/// What was given back and was not among the newest units: in a window units, of a bucket time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missed {
+    /// In which window.
+    index: u64,
+    units: u128,
+    /// Of these, taken off the window before.
+    aged: u64,
+}
+
+impl Missed {
+    pub(crate) const NOTHING: Self = Self { index: 0, units: 0, aged: 0 };
+
+    /// In another window it is nothing.
+    pub(crate) const fn add(&mut self, other: Self) {
+        if self.index != other.index {
+            *self = other;
+            return;
+        }
+        (self.units, self.aged) = (self.units + other.units, self.aged + other.aged);
+    }
+}
+
 impl Meter {
     pub(crate) const fn new(numbers: &Numbers) -> Self {
         match numbers {
@@ -241,16 +264,58 @@ impl Meter {
         }
     }
 
-    /// The same of a window in which nothing counts, and which nobody writes for that.
-    pub(crate) fn credit(&mut self, by: &Numbers, at: Timestamp, units: u64) {
-        let present = self.window(by, at.as_micros()).0;
-        if let Self::Window { credit, .. } = self {
-            let before = if credit.1 == present { credit.0 } else { 0 };
-            *credit = (before + units, present);
+    /// Units are given back. Says what of them was not among the newest: it went for older ones, or for none.
+    pub(crate) fn give_back(&mut self, by: &Numbers, at: Timestamp, units: u64) -> Missed {
+        let now = at.as_micros();
+        let (level, (index, used, previous)) = (self.level(by, now), self.window(by, now));
+        let missed = match *by {
+            Numbers::Bucket { unit, .. } => {
+                let units = (u128::from(units) * unit).saturating_sub(level);
+                Missed { index, units, aged: 0 }
+            }
+            Numbers::Window { .. } => {
+                let missed = units.saturating_sub(used);
+                Missed { index, units: missed.into(), aged: missed.min(previous) }
+            }
+            _ => Missed::NOTHING,
+        };
+        if !self.is_blank(by, at) {
+            self.forgive(by, at, units, 0);
+        }
+        missed
+    }
+
+    /// Units are given back that are not used: those that somebody held, and that others have given back
+    /// meanwhile instead of what they meant. What was missed then is given back now. Of a window only as long as
+    /// it lasts.
+    pub(crate) fn give_instead(
+        &mut self,
+        by: &Numbers,
+        at: Timestamp,
+        units: u64,
+        missed: &mut Missed,
+    ) {
+        let now = at.as_micros();
+        let window = self.window(by, now);
+        match (self, *by) {
+            (it @ Self::Bucket { .. }, Numbers::Bucket { unit, .. }) => {
+                let time = (u128::from(units) * unit).min(missed.units);
+                missed.units -= time;
+                it.forgive_time(by, at, time, 0);
+            }
+            (Self::Window { index, used, previous, .. }, Numbers::Window { .. })
+                if window.0 == missed.index =>
+            {
+                let instead = missed.units.min(units.min(window.1).into());
+                let aged = missed.aged.min(instead as u64);
+                (missed.units, missed.aged) = (missed.units - instead, missed.aged - aged);
+                (*index, *used, *previous) = (window.0, window.1 - instead as u64, window.2 + aged);
+            }
+            _ => {}
         }
     }
 
-    /// The same of a bucket, in the time that units take to be refilled.
+    /// Forgives a bucket, in the time that units take to be refilled.
     pub(crate) fn forgive_time(&mut self, by: &Numbers, at: Timestamp, time: u128, until: u64) {
         let now = at.as_micros();
         let before = self.level(by, now);

@@ -51,8 +51,6 @@ pub(crate) struct Judges {
 pub(crate) struct Tables {
     /// Units are taken ahead.
     pub(crate) is_leased: bool,
-    /// Some requests ask for two keys.
-    pub(crate) has_pairs: bool,
     /// What the policy promises.
     pub(crate) policy: Vec<Numbers>,
     /// What the store decides by.
@@ -113,7 +111,6 @@ impl Tables {
             owed: store.iter().map(owed).collect(),
             ahead: revisions.iter().map(|it| setup.taken_ahead(it)).collect(),
             is_leased: setup.stack == Stack::Leased,
-            has_pairs: setup.keys > 1 && setup.pairs > 0,
             policy,
             store,
             share: all((MORE.0, MORE.1 * nodes), true),

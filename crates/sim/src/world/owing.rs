@@ -8,8 +8,8 @@
 use tidegate_core::{Span, Timestamp};
 
 use super::meter::Meter;
-use super::network::DEADLINE;
-use super::numbers::{Numbers, Tables};
+use super::numbers::Tables;
+use super::share::Share;
 
 /// The books of one node in one of its lives, by its own clock as it thinks the store's to be.
 #[derive(Debug)]
@@ -21,132 +21,82 @@ pub(crate) struct Owing {
 
 /// The clock may seem to go back by the time that messages take.
 const JITTER: Span = Span::from_millis(10);
-/// A request of two keys waits no longer: for each key at most three times until the store's deadline.
-const OTHERS: u64 = 6 * DEADLINE;
 
 #[derive(Debug)]
 struct Account {
     /// What was let in by the share.
-    share: Meter,
+    share: Share,
     /// What was let in at all and is neither booked nor refilled.
     owed: Meter,
     /// Units let in, and units booked.
     admitted: u64,
     booked: u64,
-    /// When a request of two keys asked for it last.
-    asked_with: Timestamp,
 }
 
 impl Owing {
     pub(crate) fn new(tables: &Tables, keys: usize) -> Self {
         let account = |_| Account {
-            share: Meter::new(&tables.share[0]),
+            share: Share::new(&tables.share[0]),
             owed: Meter::new(&tables.owed[0]),
             admitted: 0,
             booked: 0,
-            asked_with: Timestamp::EPOCH,
         };
         let keys = (0..keys).map(account).collect();
         Self { keys, latest: Timestamp::EPOCH, was_ahead: false }
     }
 
     /// What the node thinks the store's clock to say.
-    pub(crate) fn supposes(&mut self, tables: &Tables, at: Timestamp) {
+    pub(crate) fn supposes(&mut self, at: Timestamp) {
         if self.latest.since(at) > JITTER {
             self.was_ahead = true;
-            // What has been refilled by then does not come back: nobody need keep it.
-            let by = &tables.share[0];
-            for it in &mut self.keys {
-                it.share.set_clock(by, self.latest, at);
-                it.asked_with = it.asked_with.min(at);
-            }
+            self.keys.iter_mut().for_each(|it| it.share.set_clock(self.latest, at));
             self.latest = at;
         }
         self.latest = self.latest.max(at);
     }
 
-    /// A share has decided; false if it let in more than it holds.
+    /// A request of two keys comes, and may take of a share before it waits for the store.
+    pub(crate) fn opened(
+        &mut self,
+        (key, revision): (usize, usize),
+        request: usize,
+        at: Timestamp,
+    ) {
+        self.keys.get_mut(key).into_iter().for_each(|it| it.share.opened(request, at, revision));
+    }
+
+    /// It did, and is let in.
+    pub(crate) fn took_first(&mut self, key: usize, request: usize, units: u64) {
+        self.keys.get_mut(key).into_iter().for_each(|it| it.share.took_first(request, units));
+    }
+
+    /// If it did, it has given that back by now.
+    pub(crate) fn let_go(&mut self, key: usize, request: usize, units: u64, now: Timestamp) {
+        let (at, back) = (self.latest.max(now), self.latest.since(now));
+        let it = self.keys.get_mut(key).into_iter();
+        it.for_each(|it| it.share.let_go(request, units, at, back));
+    }
+
+    /// It was answered, and did not.
+    pub(crate) fn passed_by(&mut self, key: usize, request: usize) {
+        self.keys.get_mut(key).into_iter().for_each(|it| it.share.passed_by(request));
+    }
+
+    /// A share has decided.
     pub(crate) fn shared(
         &mut self,
-        tables: &Tables,
         (key, revision): (usize, usize),
+        request: usize,
         at: Timestamp,
         admitted: Option<u64>,
-    ) -> bool {
-        let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return true };
-        it.share.forget_blank();
-        it.share.repair(by, at);
-        let Some(units) = admitted else { return true };
-        // Who is not answered yet may have begun a window that the clock seems to have gone back from.
-        let is_window = matches!(by, Numbers::Window { .. });
-        let may_turn = is_window && !it.share.fits(by, at, units);
-        let at = if may_turn { at.max(it.asked_with) } else { at };
-        let fits = it.share.fits(by, at, units);
-        it.share.add(by, at, units, None);
-        fits
-    }
-
-    /// The same of units that were taken before the store was waited for, which counts only now. The clock may
-    /// seem to have gone back since: then others have been counted in a window, or by a weight, that it was not
-    /// decided by, and only a bucket tells.
-    pub(crate) fn shared_first(
-        &mut self,
-        tables: &Tables,
-        place: (usize, usize),
-        (then, now): (Timestamp, Timestamp),
-        units: u64,
-    ) -> bool {
-        let latest = self.latest.max(then);
-        let fits = self.shared(tables, place, latest.max(now), Some(units));
-        let is_bucket = matches!(tables.share[place.1], Numbers::Bucket { .. });
-        fits || latest > now && !is_bucket
-    }
-
-    /// One of two keys may be decided without the store before the other is asked for: by new numbers, a bucket
-    /// keeps less against it from then on.
-    pub(crate) fn asked_with(
-        &mut self,
-        tables: &Tables,
-        (key, revision): (usize, usize),
-        at: Timestamp,
     ) {
-        let Some(it) = self.keys.get_mut(key) else { return };
-        it.asked_with = at;
-        if matches!(it.share, Meter::Bucket { .. }) {
-            it.share.repair(&tables.share[revision], at);
-        }
+        let it = self.keys.get_mut(key).into_iter();
+        it.for_each(|it| it.share.decided(request, at, revision, admitted));
     }
 
-    /// So many units of the share may have been held from then until now, for a request that waited for the
-    /// store. If they were taken first they are counted only now: there is more by what was refilled in
-    /// between, or by all if their window is over. If they were given back, there is more only where others cut
-    /// in between what was kept against the key, by new numbers.
-    pub(crate) fn held(
-        &mut self,
-        tables: &Tables,
-        (key, revision): (usize, usize),
-        (then, now): (Timestamp, Timestamp),
-        (units, was_first): (u64, bool),
-    ) {
-        let (now, back) = (now.max(self.latest), self.latest.since(now));
-        let (Some(it), by) = (self.keys.get_mut(key), &tables.share[revision]) else { return };
-        // Others may have taken some in between who are not heard of yet: it holds for theirs as well.
-        let until = now.as_micros() + OTHERS;
-        match *by {
-            Numbers::Bucket { .. } if tables.share.len() > 1 => {
-                it.share.forgive(by, now, units, until);
-            }
-            Numbers::Bucket { unit, scale, .. } => {
-                // Where the clock seems to have gone back nobody knows what was refilled.
-                let time = if was_first { now.since(then) } else { back };
-                let refilled = scale * u128::from(time.as_micros());
-                it.share.forgive_time(by, now, refilled.min(u128::from(units) * unit), until);
-            }
-            _ if !was_first => {}
-            Numbers::Window { length, .. }
-                if then.as_micros() / length == now.as_micros() / length => {}
-            _ => it.share.forgive(by, now, units, until),
-        }
+    /// The first request that was let in by more than the share of a key, as far as can be told by now.
+    pub(crate) fn settle(&mut self, tables: &Tables, key: usize) -> Option<(usize, u64)> {
+        self.keys.get_mut(key).and_then(|it| it.share.settle(&tables.share))
     }
 
     /// Units were let in without the store.
@@ -172,15 +122,7 @@ impl Owing {
         units: u64,
     ) {
         let Some(it) = self.keys.get_mut(key) else { return };
-        // It may go for units that are held for a request of two keys, and counts when those do.
-        let until = if tables.has_pairs { at.as_micros() + OTHERS } else { 0 };
-        let share = &tables.share[revision];
-        if !it.share.is_blank(share, at) {
-            it.share.repair(share, at);
-            it.share.forgive(share, at, units, until);
-        } else if tables.has_pairs {
-            it.share.credit(share, at, units);
-        }
+        it.share.returned(at, revision, units);
         if !it.owed.is_blank(&tables.owed[revision], at) {
             it.owed.repair(&tables.owed[revision], at);
             it.owed.forgive(&tables.owed[revision], at, units, 0);

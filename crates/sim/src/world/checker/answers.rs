@@ -21,6 +21,7 @@ impl Checker {
         may_be_late: bool,
     ) {
         let Some(it) = self.requests.get(request) else { return };
+        self.nodes[it.question.node].owing.supposes(when.supposed);
         let (asked, parts) = (it.asked, it.parts.len());
         let calls = if self.stack == Stack::Leased { MOST_CALLS * parts as u64 } else { 1 };
         let now = when.now;
@@ -49,10 +50,9 @@ impl Checker {
             self.ran_dry(when, request);
         }
         let it = &self.requests[request];
-        let (node, keys) = (it.question.node, it.parts.iter().map(|part| part.key));
-        for key in keys.collect::<Vec<_>>() {
-            self.settle(now, key);
-        }
+        let node = it.question.node;
+        it.parts.iter().for_each(|part| self.nodes[node].owing.passed_by(part.key, request));
+        self.settle_all(now, request);
         if self.stack == Stack::Leased {
             self.agree(when, node, &verdict.leases);
         }
@@ -191,9 +191,9 @@ impl Checker {
         }
         let it = &self.requests[request];
         let (question, is_whole) = (it.question, alone.len() == it.parts.len());
-        let (at, is_pair) = (when.supposed, it.parts.len() > 1 && !question.is_each);
+        let at = when.supposed;
         // What needs nobody goes first, and then the store is waited for.
-        let has_waited = is_pair && when.now > it.asked;
+        let was_first = it.is_together() && when.now > it.asked && !is_whole;
         let (node, mut excess) = (question.node, None);
         let owing = &mut self.nodes[node].owing;
         for (part, is_allowed) in alone.iter().map(|(part, it_is)| (&it.parts[*part], *it_is)) {
@@ -203,32 +203,24 @@ impl Checker {
                 owing.returned(&self.tables, place, at, units);
                 continue;
             }
-            let admitted = is_allowed.then_some(units);
-            let fits = match mode {
-                OnStoreFailure::Local => {
-                    let was_first = has_waited && is_allowed && !is_whole;
-                    if has_waited {
-                        owing.held(&self.tables, place, (it.supposed, at), (units, was_first));
-                    }
-                    match was_first {
-                        true => owing.shared_first(&self.tables, place, (it.supposed, at), units),
-                        false => owing.shared(&self.tables, place, at, admitted),
-                    }
+            match mode {
+                OnStoreFailure::Local if was_first && is_allowed => {
+                    owing.took_first(part.key, request, units);
                 }
-                OnStoreFailure::Allow => true,
-                OnStoreFailure::Deny => !is_allowed,
-            };
+                OnStoreFailure::Local => {
+                    owing.let_go(part.key, request, units, at);
+                    owing.shared(place, request, at, is_allowed.then_some(units));
+                }
+                OnStoreFailure::Allow => {}
+                OnStoreFailure::Deny if is_allowed => excess = Some((part.key, units)),
+                OnStoreFailure::Deny => {}
+            }
             if is_allowed {
                 owing.let_in(&self.tables, place, at, units);
             }
-            excess = excess.or((!fits).then_some((part.key, units)));
         }
         if let Some((key, units)) = excess {
-            self.blame(when.now, || {
-                format!(
-                    "request {request} took {units} of key {key} above what node {node} may let in"
-                )
-            });
+            self.blame_share(when.now, node, key, (request, units));
         }
     }
 }

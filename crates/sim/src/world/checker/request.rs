@@ -1,6 +1,6 @@
 //! What is known of a request.
 
-use tidegate_core::{Op, Timestamp};
+use tidegate_core::Op;
 
 use crate::world::evidence::{Question, When};
 use crate::world::lease_watch::Spending;
@@ -10,8 +10,6 @@ use crate::world::ledger::Fate;
 pub(super) struct Request {
     pub(super) question: Question,
     pub(super) asked: u64,
-    /// By what its node thought the store's clock to say.
-    pub(super) supposed: Timestamp,
     pub(super) parts: Vec<Part>,
 }
 
@@ -47,7 +45,7 @@ impl Request {
             spending: None,
         };
         let parts = question.charges().map(part).collect();
-        Self { question, asked: when.now, supposed: when.supposed, parts }
+        Self { question, asked: when.now, parts }
     }
 
     pub(super) fn part(&self, key: usize) -> Option<&Part> {
@@ -56,6 +54,11 @@ impl Request {
 
     pub(super) fn part_mut(&mut self, key: usize) -> Option<&mut Part> {
         self.parts.iter_mut().find(|part| part.key == key)
+    }
+
+    /// Whether it asks for several keys, all or nothing.
+    pub(super) fn is_together(&self) -> bool {
+        self.parts.len() > 1 && !self.question.is_each
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -79,7 +79,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         self.executor.drop_task(task);
         self.see_off(when, number);
         self.given_up.insert(request);
-        if self.checker.dropped(now, request) {
+        if self.checker.dropped(when, request) {
             self.report.dropped += 1;
         }
     }
@@ -112,7 +112,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
             self.executor.drop_task(task);
             // Who was answered and only gives back a place is not dropped.
             let Some(request) = self.owners[task].request else { continue };
-            if self.checker.dropped(now, request) {
+            if self.checker.dropped(self.at_store_only(now), request) {
                 self.report.dropped += 1;
             }
         }
