@@ -111,26 +111,40 @@ fn nor_do_others() {
     worlds(leased(5_000..10_000));
 }
 
+/// One node whose keys are asked for so often that much happens while a message is on its way, and a store that
+/// comes and goes.
+fn busy(algorithm: AlgorithmName, rate: Rate, burst: u64, seeds: Range<u64>) {
+    let setups = drawn(seeds).map(|setup| WorldSetup {
+        nodes: 1,
+        keys: 3,
+        algorithm,
+        rate,
+        burst,
+        load: 170,
+        in_flight: false,
+        on_store_failure: OnStoreFailure::Local,
+        faults: vec![Fault::StoreDown, Fault::Partition],
+        ..setup
+    });
+    let sum = worlds(setups);
+    assert!(sum.admitted > 10_000 && sum.fallback > 10_000 && sum.pairs > 0, "{sum:?}");
+}
+
 /// Answers of one window come in after those of the next, and nodes see the store's clock go back from one
-/// window to the other. Seeds 181 and 234 are such.
+/// window to the other. Seeds 181, 234, 231 and 453 are such.
 #[test]
 fn windows_that_are_hardly_longer_than_messages_take_are_kept() {
-    for (count, millis, seeds) in [(60, 50, 172..192), (12, 10, 225..245)] {
-        let short = drawn(seeds).map(|setup| WorldSetup {
-            nodes: 1,
-            keys: 3,
-            algorithm: AlgorithmName::FixedWindow,
-            rate: Rate::new(count, Span::from_millis(millis)),
-            burst: count,
-            load: 170,
-            in_flight: false,
-            on_store_failure: OnStoreFailure::Local,
-            faults: vec![Fault::StoreDown, Fault::Partition],
-            ..setup
-        });
-        let sum = worlds(short);
-        assert!(sum.admitted > 100_000 && sum.fallback > 100_000 && sum.pairs > 0, "{sum:?}");
-    }
+    let per = |count, millis| Rate::new(count, Span::from_millis(millis));
+    busy(AlgorithmName::FixedWindow, per(60, 50), 60, 176..186);
+    busy(AlgorithmName::FixedWindow, per(12, 10), 12, 229..239);
+    busy(AlgorithmName::SlidingWindow, per(60, 50), 60, 226..236);
+    busy(AlgorithmName::SlidingLog, per(12, 10), 12, 448..458);
+}
+
+/// A share that gave back what was refilled meanwhile would be found out here.
+#[test]
+fn shares_get_back_no_more_than_is_owed_to_them() {
+    busy(AlgorithmName::TokenBucket, Rate::new(600, Span::from_millis(50)), 8, 10..18);
 }
 
 #[test]
