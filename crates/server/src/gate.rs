@@ -329,6 +329,11 @@ impl Gate {
     /// Whether the store answers, unless it is known to be away. Changes nothing.
     pub(crate) async fn probe(&self) -> Result<(), StoreError> {
         let Some(store) = self.shared_store() else { return Ok(()) };
+        if let Some(fault) = self.watched().and_then(|watched| watched.store().fault())
+            && !fault.is_outage()
+        {
+            return Err(fault);
+        }
         let (now, given) =
             (self.now(), Given { key: b"probe", limit: &self.widest, op: Op::Read(0) });
         if let Some((at, error)) = store.failure()

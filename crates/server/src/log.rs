@@ -68,8 +68,12 @@ pub enum Event {
     PolicyLoaded,
     /// A policy could not be.
     PolicyRefused,
-    /// The store gave no decision.
-    StoreAway,
+    /// The store is unavailable.
+    StoreUnavailable,
+    /// The store answers later than the deadline.
+    StoreSlow,
+    /// More requests wait for the store than may wait.
+    StoreOverloaded,
     /// The store is asked again.
     StoreBack,
     /// The store refuses, and somebody has to change something.
@@ -84,11 +88,13 @@ pub enum Event {
 
 impl Event {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Settings,
         Self::PolicyLoaded,
         Self::PolicyRefused,
-        Self::StoreAway,
+        Self::StoreUnavailable,
+        Self::StoreSlow,
+        Self::StoreOverloaded,
         Self::StoreBack,
         Self::StoreRefuses,
         Self::Full,
@@ -102,7 +108,9 @@ impl Event {
             Self::Settings => "settings",
             Self::PolicyLoaded => "policy_loaded",
             Self::PolicyRefused => "policy_refused",
-            Self::StoreAway => "store_away",
+            Self::StoreUnavailable => "store_unavailable",
+            Self::StoreSlow => "store_slow",
+            Self::StoreOverloaded => "store_overloaded",
             Self::StoreBack => "store_back",
             Self::StoreRefuses => "store_refuses",
             Self::Full => "full",
@@ -115,7 +123,14 @@ impl Event {
     /// servers come back, which is looked at no more than twice in a second, or by the hand of somebody
     /// who may.
     const fn is_rare(self) -> bool {
-        !matches!(self, Self::StoreAway | Self::StoreRefuses | Self::Full)
+        !matches!(
+            self,
+            Self::StoreUnavailable
+                | Self::StoreSlow
+                | Self::StoreOverloaded
+                | Self::StoreRefuses
+                | Self::Full
+        )
     }
 }
 
@@ -278,15 +293,15 @@ mod tests {
         clock.set(Timestamp::from_secs(100));
         let log = Log::new(Level::Warn, Format::Json, clock.clone().into());
         let may = |level, event| log.may_say(level, event, Clock::from(clock.clone()).now());
-        assert_eq!(may(Level::Info, Event::StoreAway), None);
-        assert_eq!(may(Level::Warn, Event::StoreAway), Some(0));
+        assert_eq!(may(Level::Info, Event::StoreUnavailable), None);
+        assert_eq!(may(Level::Warn, Event::StoreUnavailable), Some(0));
         for _ in 0..1_000 {
-            assert_eq!(may(Level::Warn, Event::StoreAway), None);
+            assert_eq!(may(Level::Warn, Event::StoreUnavailable), None);
         }
         // Others are not held back by it.
         assert_eq!(may(Level::Error, Event::StoreRefuses), Some(0));
         clock.set(Timestamp::from_secs(101));
-        assert_eq!(may(Level::Warn, Event::StoreAway), Some(1_000));
+        assert_eq!(may(Level::Warn, Event::StoreUnavailable), Some(1_000));
         log.set_level(Level::Error);
         assert_eq!((log.level(), may(Level::Warn, Event::Full)), (Level::Error, None));
     }

@@ -8,15 +8,18 @@ mod envoy;
 pub(crate) mod table;
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use tidegate::policy::{OVERFLOW, Tally};
 use tidegate::store::OnStoreFailure;
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackStats;
+use tidegate::store::redis::Timing;
 
 use self::table::METRICS;
 use crate::gate::Gate;
 use crate::status::{BOUNDS, Times};
+use crate::store::Watched;
 use crate::transport::Protocol;
 
 pub(crate) use self::envoy::{rules, stats};
@@ -227,12 +230,13 @@ fn store(gate: &Gate, page: &mut Page) {
             page.line("tidegate_second_shards_total", &[("outcome", outcome)], count);
         }
     }
-    let (away, refused) = gate.status().store_errors();
-    for (kind, count) in [("away", away), ("refused", refused)] {
-        page.line("tidegate_store_errors_total", &[("kind", kind)], count);
+    for (kind, count) in gate.status().store_errors() {
+        page.line("tidegate_store_errors_total", &[("kind", kind.as_str())], count);
     }
     if let Some(watched) = gate.watched() {
-        circuits(&watched.circuits(), page);
+        let reports = watched.circuits();
+        circuits(&reports, page);
+        timing(&reports, watched, page);
     }
     if let Some(store) = gate.shared_store() {
         fallback(&store.stats(), page);
@@ -253,6 +257,24 @@ fn circuits(circuits: &[CircuitReport], page: &mut Page) {
         let endpoint = circuit.endpoint.to_string();
         let labels = [("endpoint", &*endpoint)];
         page.line("tidegate_store_circuit_trips_total", &labels, circuit.trips);
+    }
+}
+
+fn timing(circuits: &[CircuitReport], watched: &Watched, page: &mut Page) {
+    let timed = circuits.iter().filter_map(|circuit| {
+        Some((circuit.endpoint.to_string(), watched.store().timing(circuit.endpoint)?))
+    });
+    let timed: Vec<_> = timed.collect();
+    let micros = |time: Duration| seconds(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    for (endpoint, Timing { round_trip, .. }) in &timed {
+        if let Some(round_trip) = round_trip {
+            let labels = [("endpoint", &**endpoint)];
+            page.line("tidegate_store_round_trip_seconds", &labels, micros(*round_trip));
+        }
+    }
+    for (endpoint, Timing { deadline, .. }) in &timed {
+        let labels = [("endpoint", &**endpoint)];
+        page.line("tidegate_store_deadline_seconds", &labels, micros(*deadline));
     }
 }
 

@@ -44,13 +44,45 @@ pub struct PolicyStatus {
 #[repr(align(128))]
 pub(crate) struct Counters {
     doors: [DoorCounts; Protocol::ALL.len()],
-    store_failures: AtomicU64,
-    store_refusals: AtomicU64,
+    store_errors: [AtomicU64; StoreFailure::ALL.len()],
     /// How long Redis took.
     pub(crate) store_times: Histogram,
     /// How long gRPC calls took.
     pub(crate) grpc_times: Histogram,
     pub(crate) hot_keys: HotKeys,
+}
+
+/// Why the store gave no decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoreFailure {
+    Unavailable,
+    Slow,
+    Overloaded,
+    Refused,
+}
+
+impl StoreFailure {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Unavailable, Self::Slow, Self::Overloaded, Self::Refused];
+
+    pub(crate) const fn of(error: &StoreError) -> Self {
+        match error {
+            StoreError::Slow(_) => Self::Slow,
+            StoreError::Overloaded => Self::Overloaded,
+            error if error.is_outage() => Self::Unavailable,
+            _ => Self::Refused,
+        }
+    }
+
+    /// As metrics spell it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Slow => "slow",
+            Self::Overloaded => "overloaded",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -213,13 +245,15 @@ impl Status {
 
     /// Takes note of a store that gave no decision.
     pub(crate) fn store_failed(&self, counters: &Counters, error: &StoreError) {
-        if error.is_outage() {
-            counters.store_failures.fetch_add(1, Ordering::Relaxed);
-            self.log.say(Level::Warn, Event::StoreAway, error);
-        } else {
-            counters.store_refusals.fetch_add(1, Ordering::Relaxed);
-            self.log.say(Level::Error, Event::StoreRefuses, error);
-        }
+        let failure = StoreFailure::of(error);
+        counters.store_errors[failure as usize].fetch_add(1, Ordering::Relaxed);
+        let (level, event) = match failure {
+            StoreFailure::Unavailable => (Level::Warn, Event::StoreUnavailable),
+            StoreFailure::Slow => (Level::Warn, Event::StoreSlow),
+            StoreFailure::Overloaded => (Level::Warn, Event::StoreOverloaded),
+            StoreFailure::Refused => (Level::Error, Event::StoreRefuses),
+        };
+        self.log.say(level, event, error);
     }
 
     /// What came through a door.
@@ -240,13 +274,15 @@ impl Status {
         tally
     }
 
-    /// How often the store was away, and how often it refused.
-    pub(crate) fn store_errors(&self) -> (u64, u64) {
+    /// How many requests the store gave no decision for, by reason.
+    pub(crate) fn store_errors(&self) -> [(StoreFailure, u64); StoreFailure::ALL.len()] {
         let threads = self.lock_threads();
-        let sum = |which: fn(&Counters) -> &AtomicU64| {
-            threads.iter().map(|thread| which(thread).load(Ordering::Relaxed)).sum()
-        };
-        (sum(|thread| &thread.store_failures), sum(|thread| &thread.store_refusals))
+        StoreFailure::ALL.map(|failure| {
+            let count = |thread: &Arc<Counters>| {
+                thread.store_errors[failure as usize].load(Ordering::Relaxed)
+            };
+            (failure, threads.iter().map(count).sum())
+        })
     }
 
     /// Times of all threads.

@@ -12,7 +12,7 @@ use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shards::Shards;
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Clock, Decision, Explanation, Timestamp};
+use tidegate::{Clock, Decision, Explanation, Key, Limit, Op, Rate, Scope, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
@@ -25,6 +25,16 @@ pub(crate) type Leased = Lease<Shards<DenyCache<Watched>>>;
 
 /// Servers that are not asked while they are gone.
 pub(crate) type Watched = Breaker<RedisStore>;
+
+/// Starts degraded: no request has to find out that the servers are unavailable.
+fn open_circuits(store: &Watched) {
+    // Limits of a second or less may have a server of their own.
+    for rate in [Rate::per_minute(1), Rate::per_second(1)] {
+        let Ok(limit) = Limit::token_bucket(rate).build() else { continue };
+        let key = Key::new(Scope::new("start", &limit), b"start");
+        store.open(&Charge::new(key, &limit, Op::Read(0)));
+    }
+}
 
 /// One of the stores.
 #[derive(Debug)]
@@ -108,8 +118,15 @@ impl StoreThread {
         let runtime = runtime.map_err(failed)?;
         let store = runtime.block_on(async {
             let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
+            let fault = store.store().fault();
+            if fault.is_some() {
+                open_circuits(&store);
+            }
             let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
             let store = Fallback::start(store, fallback, clock.clone()).map_err(failed)?;
+            if let Some(fault) = &fault {
+                store.record_failure(fault);
+            }
             Local::new(store, clock).map_err(failed)
         })?;
         let (stop, stopped) = oneshot::channel();

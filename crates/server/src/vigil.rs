@@ -1,4 +1,5 @@
-//! Says in the log when servers that were away are asked again. That they are away, failing requests say.
+//! Watches the servers of a shared store: logs when they are unavailable at the start and when they
+//! recover, and runs the self-test once they answer.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::gate::Gate;
 use crate::log::{Event, Level};
+use crate::store::Watched;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(500);
@@ -18,10 +20,18 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Looks until the daemon stops; at once over if all state is in this process.
 pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
     let Some(watched) = gate.watched() else { return };
+    if let Some(fault) = watched.store().fault() {
+        gate.status().store_failed(gate.counters(), &fault);
+    }
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let (mut stopping, mut vigil) = (pin!(stopping), Vigil::default());
     while timeout(LOOK, stopping.as_mut()).await.is_err() {
-        let back = vigil.look(gate.now(), &watched.circuits());
+        let circuits = watched.circuits();
+        let is_open = |circuit: &CircuitReport| circuit.state == CircuitState::Open;
+        if watched.store().fault().is_some() && !circuits.iter().any(is_open) {
+            test(&gate, watched).await;
+        }
+        let back = vigil.look(gate.now(), &circuits);
         let told = back.into_iter().map(|(endpoint, away)| {
             let address = watched.store().address(endpoint);
             let address = address.unwrap_or_else(|| format!("server {endpoint}"));
@@ -36,6 +46,16 @@ pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
             // Whoever reads of an outage reads of its end.
             log.say(Level::Warn, Event::StoreBack, format!("asked again: {}", told.join(", ")));
         }
+    }
+}
+
+/// Tests servers that did not answer at the start, or refused since. A fault that is left keeps the
+/// daemon from being ready, if it takes a change of the setup, and is tested again.
+async fn test(gate: &Gate, watched: &Watched) {
+    let log = gate.status().log();
+    match watched.store().self_test().await {
+        Ok(_) => log.say(Level::Info, Event::StoreBack, "the self-test of the store passed"),
+        Err(fault) => gate.status().store_failed(gate.counters(), &fault),
     }
 }
 

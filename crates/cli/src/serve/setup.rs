@@ -57,6 +57,9 @@ pub(super) fn gate(chosen: &Chosen) -> Result<Gate, String> {
     if let Some(most) = count(chosen, "store.max_in_flight") {
         config = config.max_in_flight(most);
     }
+    if let Some(most) = count(chosen, "store.pipeline") {
+        config = config.pipeline(most);
+    }
     if !chosen.flag("store.wait_at_start") {
         config = config.start_without_server();
     }

@@ -159,21 +159,26 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "The most memory that state takes in this process",
     )
     .default("256MiB"),
-    setting("store.deadline", Kind::Span(millis(1), MINUTE), "How long a request waits for Redis")
-        .default("5ms"),
     setting(
-        "store.connect_timeout",
+        "store.deadline",
         Kind::Span(millis(1), MINUTE),
-        "How long connecting may take, and how long a server may be silent",
-    )
-    .default("250ms"),
+        "How long a request waits for Redis; by default this follows the measured round trip, from 10ms to 1s",
+    ),
+    setting("store.connect_timeout", Kind::Span(millis(1), MINUTE), "How long connecting to Redis may take")
+        .default("1s"),
     setting("store.namespace", Kind::Text(128), "What all keys in Redis begin with").default("tg"),
     setting("store.hash_keys", Kind::Flag, "Keep hashes in Redis instead of the texts of keys")
         .default("false"),
     setting(
         "store.max_in_flight",
         Kind::Number(1, 1 << 20),
-        "Requests under way per Redis server; more are refused at once",
+        "Requests that may wait for one Redis server; further ones are decided without it",
+    )
+    .default("16384"),
+    setting(
+        "store.pipeline",
+        Kind::Number(1, 1 << 16),
+        "The most commands in flight per Redis server; as many are used as the round trip calls for",
     )
     .default("1024"),
     setting(

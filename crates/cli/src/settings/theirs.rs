@@ -262,9 +262,6 @@ impl Reader<'_> {
             for path in ["store.deadline", "store.connect_timeout"] {
                 self.take("REDIS_TIMEOUT", path, "");
             }
-        } else if self.chosen.origin("store.deadline").is_none() {
-            // What theirs waits for. Who takes its place must not give up where it did not.
-            self.set("store.deadline", "10s", "compat: envoy");
         }
     }
 

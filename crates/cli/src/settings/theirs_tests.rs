@@ -162,7 +162,6 @@ fn what_somebody_chose_goes_before_their_defaults() {
         assert_eq!(shown(&settings, path), expected);
     }
     let nothing = chosen(&[("REDIS_URL", "h:1")]).unwrap();
-    assert_eq!(shown(&nothing, "store.deadline"), "10s");
     assert!(nothing.warnings.iter().any(|it| it.contains("there is no policy")));
     let rooted = [("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "/ratelimit")];
     assert_eq!(shown(&chosen(&rooted).unwrap(), "policy.files"), "[/data/ratelimit/config]");

@@ -106,7 +106,7 @@ pub(crate) static METRICS: &[Metric] = &[
     counter(
         "tidegate_store_errors_total",
         "kind",
-        "Requests that Redis did not answer (away), or refused so that somebody has to act (refused).",
+        "Requests that Redis gave no decision for: Redis was unavailable, answered after the deadline (slow), refused because of its setup (refused), or too many requests waited for it (overloaded).",
     ),
     gauge(
         "tidegate_store_circuit",
@@ -117,6 +117,16 @@ pub(crate) static METRICS: &[Metric] = &[
         "tidegate_store_circuit_trips_total",
         "endpoint",
         "How often a Redis server was found to be gone.",
+    ),
+    gauge(
+        "tidegate_store_round_trip_seconds",
+        "endpoint",
+        "Mean round trip to a Redis server, as measured.",
+    ),
+    gauge(
+        "tidegate_store_deadline_seconds",
+        "endpoint",
+        "How long a Redis server may be silent before requests are decided without it.",
     ),
     counter(
         "tidegate_fallback_charges_total",

@@ -165,6 +165,17 @@ impl<S: Store + 'static> Breaker<S> {
         &self.0.store
     }
 
+    /// Opens the circuit of the endpoint that decides `charge`, for a server that is known to be
+    /// unavailable before the first request. A probe closes it as soon as the server answers.
+    pub fn open(&self, charge: &Charge<'_>) {
+        let inner = &self.0;
+        let (now, pause) = (inner.clock.now(), pause(inner.background.chance()));
+        let endpoint = inner.store.endpoint(charge) % MAX_ENDPOINTS;
+        if inner.place(endpoint).with(|circuit| circuit.trip(now, pause)) {
+            inner.start_probe(endpoint, charge, pause);
+        }
+    }
+
     /// What is known of every endpoint that has ever been gone, and of the first.
     pub fn circuits(&self) -> Vec<CircuitReport> {
         let now = self.0.clock.now();
@@ -230,15 +241,17 @@ impl<S: Store + 'static> Inner<S> {
                 let belongs =
                     |charge: &&Charge<'_>| self.store.endpoint(charge) % MAX_ENDPOINTS == *endpoint;
                 // If its keys have moved since, any of the request's tells as much.
-                let example = charges.iter().find(belongs).or(charges.first());
-                if let Some(example) = example.map(Example::of) {
-                    let background = self.background.clone();
-                    let inner = Arc::downgrade(self);
-                    let work = probe(inner, background, *endpoint, example, pause);
-                    self.background.spawn(work);
+                if let Some(example) = charges.iter().find(belongs).or(charges.first()) {
+                    self.start_probe(*endpoint, example, pause);
                 }
             }
         }
+    }
+
+    fn start_probe(self: &Arc<Self>, endpoint: usize, example: &Charge<'_>, pause: Span) {
+        let (inner, background) = (Arc::downgrade(self), self.background.clone());
+        let work = probe(inner, background, endpoint, Example::of(example), pause);
+        self.background.spawn(work);
     }
 }
 
@@ -270,7 +283,9 @@ async fn probe<S: Store>(
 const fn heard<T>(outcome: &Result<T, StoreError>) -> Option<Heard> {
     match outcome {
         Ok(_) | Err(StoreError::Misconfigured(..) | StoreError::Protocol(_)) => Some(Heard::Answer),
-        Err(StoreError::Timeout | StoreError::Unavailable(_)) => Some(Heard::Silence),
+        Err(StoreError::Timeout | StoreError::Slow(_) | StoreError::Unavailable(_)) => {
+            Some(Heard::Silence)
+        }
         Err(StoreError::Overloaded | StoreError::Away { .. }) => None,
     }
 }

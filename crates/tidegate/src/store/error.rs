@@ -9,8 +9,11 @@ use tidegate_core::Span;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// No answer within the deadline. The charge may have been booked all the same.
+    /// The store sent nothing until the deadline. The charge may have been booked all the same.
     Timeout,
+    /// The store answers, but this answer did not arrive within the deadline. The charge may have
+    /// been booked all the same.
+    Slow(Arc<str>),
     /// No connection, or it broke; the store is starting, failing over or moving the key.
     Unavailable(Arc<str>),
     /// It has been silent, and is not asked until it answers again.
@@ -18,7 +21,8 @@ pub enum StoreError {
         /// When it is worth trying again.
         retry_after: Span,
     },
-    /// As many requests are under way as may be.
+    /// As many requests wait for the store as may wait: this process is overloaded, not the store
+    /// unavailable.
     Overloaded,
     /// The store answers, but refuses: waiting will not help, somebody has to change something.
     Misconfigured(Misconfigured, Arc<str>),
@@ -120,7 +124,8 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Timeout => f.write_str("the store did not answer within the deadline"),
+            Self::Timeout => f.write_str("the store sent nothing within the deadline"),
+            Self::Slow(why) => write!(f, "the store is slow: {why}"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
             Self::Away { .. } => f.write_str("the store is away and not asked until it is back"),
             Self::Overloaded => f.write_str("too many requests wait for the store"),

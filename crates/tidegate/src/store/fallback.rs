@@ -204,6 +204,11 @@ impl<S: Store + 'static> Fallback<S> {
         }
     }
 
+    /// Records why the store is unavailable, for a failure that no request has met yet.
+    pub fn record_failure(&self, error: &StoreError) {
+        self.0.note(self.0.clock.now(), error);
+    }
+
     /// The last thing that the store failed with, and when that was.
     pub fn failure(&self) -> Option<(Timestamp, StoreError)> {
         self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -14,12 +14,15 @@
 //! denies: that may deny too much for an instant, never admit too much.
 //!
 //! # When it cannot be had
-//! Then the answer is a [`StoreError`], within the deadline. It says whether the store is away
-//! ([`StoreError::is_outage`]) or somebody has to act.
+//! Then the answer is a [`StoreError`]. It says whether the store is unavailable for now
+//! ([`StoreError::is_outage`]) or its setup has to be changed. A server that sends nothing while this
+//! process listens is unavailable after the [deadline](RedisConfig::deadline); time in which this
+//! process did not run does not count, and neither does waiting in its own queue.
 
 mod call;
 mod cluster;
 mod config;
+mod deadline;
 mod failure;
 mod lane;
 mod link;
@@ -35,9 +38,11 @@ mod skew;
 mod tariff;
 
 use std::slice;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
-use tokio::time::timeout;
 
 use self::call::{Answered, Decided, Item};
 use self::name::Namer;
@@ -61,7 +66,17 @@ pub struct RedisStore {
     routes: Routes,
     settling: Settling,
     skew: Skew,
-    findings: Vec<Finding>,
+    /// The result of the last self-test.
+    tested: Mutex<Option<Result<Vec<Finding>, StoreError>>>,
+}
+
+/// How far a server is away, and how long it may be silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// The mean round trip; `None` before one was measured.
+    pub round_trip: Option<Duration>,
+    /// How long a request waits for a server that sends nothing.
+    pub deadline: Duration,
 }
 
 impl RedisStore {
@@ -71,34 +86,50 @@ impl RedisStore {
         Self::start(config).await.map_err(StoreError::at_start)
     }
 
-    async fn start(config: RedisConfig) -> Result<Self, StoreError> {
+    async fn start(mut config: RedisConfig) -> Result<Self, StoreError> {
         config.check()?;
+        // A clone of the settings may have started another store.
+        config.started = Arc::default();
         let settling = Settling::start(config.settles_after);
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
-        let deadline = config.deadline;
-        let (skew, findings) = (Skew::default(), Vec::new());
-        let mut store = Self { config, namer, routes, settling, skew, findings };
-        // A first request may have to wait for its connection.
-        store.config.deadline = store.config.connect_timeout.max(deadline) * 2;
-        let tested = store.self_test().await;
-        store.config.deadline = deadline;
-        store.findings = match tested {
-            Err(error) if error.is_outage() && store.config.starts_alone => Vec::new(),
-            tested => tested?,
-        };
+        let (skew, tested) = (Skew::default(), Mutex::default());
+        let store = Self { config, namer, routes, settling, skew, tested };
+        match store.self_test().await {
+            Err(error) if error.is_outage() && store.config.starts_alone => {}
+            tested => drop(tested?),
+        }
+        store.config.started.store(true, Ordering::Relaxed);
         Ok(store)
     }
 
     /// Tries everything once, as [`RedisStore::connect`] does; for a store that was
     /// [started without its servers](RedisConfig::start_without_server), once they answer.
     pub async fn self_test(&self) -> Result<Vec<Finding>, StoreError> {
-        self_test::run(self, Clock::default().now()).await
+        let tested = self_test::run(self, Clock::default().now()).await;
+        *self.tested.lock().unwrap_or_else(PoisonError::into_inner) = Some(tested.clone());
+        tested
     }
 
-    /// What the self-test found that works, but should not stay so.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
+    /// What the last self-test found that works, but should not stay as it is.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.tested().and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// Why the last self-test failed; `None` if the servers can be used.
+    pub fn fault(&self) -> Option<StoreError> {
+        self.tested().and_then(Result::err)
+    }
+
+    fn tested(&self) -> Option<Result<Vec<Finding>, StoreError>> {
+        self.tested.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The measured round trip and the deadline that follows from it, for the server that
+    /// [`Store::endpoint`] gives this number; `None` if there is none.
+    pub fn timing(&self, endpoint: usize) -> Option<Timing> {
+        let lane = self.routes.lane(endpoint)?;
+        Some(Timing { round_trip: lane.link.round_trip(), deadline: lane.link.deadline() })
     }
 
     /// The address of the server that [`Store::endpoint`] calls so; `None` if there is none.
@@ -120,11 +151,7 @@ impl RedisStore {
         items: Vec<Item>,
     ) -> Result<Answered, StoreError> {
         let answer = self.routes.submit(route, now, items);
-        match timeout(self.config.deadline, answer).await {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(_)) => Err(StoreError::unavailable("the connection was given up")),
-            Err(_) => Err(StoreError::Timeout),
-        }
+        answer.await.unwrap_or_else(|_| Err(StoreError::unavailable("the connection was given up")))
     }
 
     async fn ask_decisions(
@@ -203,8 +230,7 @@ impl Store for RedisStore {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        let carried_out = timeout(self.config.deadline, self.carry_out(now, charges)).await;
-        decisions.extend(carried_out.unwrap_or(Err(StoreError::Timeout))?);
+        decisions.extend(self.carry_out(now, charges).await?);
         Ok(Basis::Store)
     }
 

@@ -115,7 +115,7 @@ fn every_door_answers_while_redis_is_gone() {
         "tidegate_store_circuit{endpoint=\"0\",state=\"open\"} 1",
         "tidegate_store_circuit_trips_total{endpoint=\"0\"} 1",
         "tidegate_fallback_charges_total{mode=\"deny\"}",
-        "tidegate_store_errors_total{kind=\"away\"}",
+        "tidegate_store_errors_total{kind=\"unavailable\"}",
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }

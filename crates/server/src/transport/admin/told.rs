@@ -1,5 +1,7 @@
 //! What is told about the daemon, as documents.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use tidegate::Timestamp;
 use tidegate::policy::{Demoted, OtherNumbers, Switch, in_words};
@@ -29,11 +31,15 @@ pub(super) async fn status(gate: &Gate) -> Value {
     });
     if let (Some(store), Some(watched)) = (gate.shared_store(), gate.watched()) {
         let endpoint = |circuit: CircuitReport| {
+            let timing = watched.store().timing(circuit.endpoint);
+            let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
             json!({
                 "endpoint": circuit.endpoint,
                 "address": watched.store().address(circuit.endpoint),
                 "circuit": circuit.state.as_str(),
                 "trips": circuit.trips,
+                "round_trip_ms": timing.and_then(|timing| timing.round_trip).map(millis),
+                "deadline_ms": timing.map(|timing| millis(timing.deadline)),
             })
         };
         let endpoints: Vec<Value> = watched.circuits().into_iter().map(endpoint).collect();

@@ -189,6 +189,16 @@ impl Circuit {
         opens
     }
 
+    /// Opens a closed circuit, to be probed `pause` later; false if it is not closed.
+    pub(super) fn trip(&mut self, now: Timestamp, pause: Span) -> bool {
+        let trips = self.is_closed();
+        if trips {
+            self.trips += 1;
+            self.change(State::Open { probe_at: now + pause });
+        }
+        trips
+    }
+
     /// Takes note of what came of a probe; true if that was the last, or else the next is `pause` later.
     pub(super) fn probed(&mut self, now: Timestamp, heard: Heard, pause: Span) -> bool {
         match (self.state, heard) {

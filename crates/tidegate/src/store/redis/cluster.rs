@@ -12,6 +12,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::config::{RedisConfig, Tls, at};
+use super::deadline::listen;
 use super::lane::{Lane, Request};
 use super::link::{Target, open};
 use super::name::SLOTS;
@@ -258,7 +259,7 @@ async fn ask(
     let mut connection = open(node.clone(), tls, patience).await?;
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let asked = timeout(patience, command.query_async::<Value>(&mut connection)).await;
+    let asked = listen(patience, command.query_async::<Value>(&mut connection)).await;
     match asked {
         Ok(Ok(slots)) => ranges(&slots, &host_of(node))
             .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),

@@ -1,5 +1,7 @@
 //! Which servers, and how they are asked.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
@@ -26,7 +28,10 @@ pub struct RedisConfig {
     pub(super) tls: Tls,
     pub(super) namespace: String,
     pub(super) hashes_texts: bool,
-    pub(super) deadline: Duration,
+    /// `None`: follows the round trip.
+    pub(super) deadline: Option<Duration>,
+    /// False while the store is tried for the first time.
+    pub(super) started: Arc<AtomicBool>,
     pub(super) connect_timeout: Duration,
     pub(super) max_in_flight: usize,
     pub(super) max_batch: usize,
@@ -70,11 +75,12 @@ impl RedisConfig {
             tls: Tls::default(),
             namespace: "tg".into(),
             hashes_texts: false,
-            deadline: Duration::from_millis(5),
-            connect_timeout: Duration::from_millis(250),
-            max_in_flight: 1_024,
+            deadline: None,
+            started: Arc::default(),
+            connect_timeout: Duration::from_secs(1),
+            max_in_flight: 16_384,
             max_batch: 64,
-            pipeline: 4,
+            pipeline: 1_024,
             settles_after: Duration::from_secs(10),
             starts_alone: false,
             time: TimeSource::Store,
@@ -101,21 +107,25 @@ impl RedisConfig {
         self
     }
 
-    /// How long a request waits for its decision; 5 ms unless told otherwise.
+    /// Fixes how long a request waits for its reply, of the time in which this process listens.
+    ///
+    /// By default the deadline follows the measured round trip, from 10 ms for a server close by up
+    /// to 1 s, and ends only the wait for a server that sends nothing at all. A fixed deadline also
+    /// ends the wait for a server that is slow; the guide on where to place Redis says when to fix it.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.deadline = Some(deadline);
         self
     }
 
-    /// How long connecting may take, and how long a server may be silent before it counts as gone;
-    /// 250 ms unless told otherwise.
+    /// How long connecting may take; 1 s by default.
     pub const fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Requests under way per server; more are refused at once. 1,024 unless told otherwise. As many
-    /// again may be under way that release, renew, refund or reset.
+    /// The most requests that wait for one server, sent or not; 16,384 by default. Further ones are
+    /// refused at once with [`StoreError::Overloaded`]. As many again may wait that release, renew,
+    /// refund or reset.
     pub fn max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = requests.max(1);
         self
@@ -127,8 +137,9 @@ impl RedisConfig {
         self
     }
 
-    /// Commands under way per server and slot; what comes meanwhile goes into the next command
-    /// together. 4 unless told otherwise.
+    /// The most commands in flight per server and slot; 1,024 by default. As many are used as keep
+    /// throughput independent of the round trip: 16 for each millisecond, and at least 4. Requests
+    /// that arrive meanwhile share the next command.
     pub fn pipeline(mut self, commands: usize) -> Self {
         self.pipeline = commands.max(1);
         self

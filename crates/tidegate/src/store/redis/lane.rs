@@ -2,7 +2,10 @@
 //!
 //! A request goes out at once while few commands are under way; what arrives meanwhile goes into
 //! the next command together. So an idle server answers without delay and a busy one is asked with
-//! few commands.
+//! few commands. How many are few follows the round trip: a server far away is sent more at a time.
+//!
+//! Requests are declared late here and not by their callers: only the task that listens to the
+//! server knows whether the server was silent or this process did not run.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -20,7 +23,7 @@ use super::call::{Answered, Call, How, Item, Text};
 use super::cluster::Cluster;
 use super::config::RedisConfig;
 use super::failure::Failure;
-use super::link::{Connected, Link, Target};
+use super::link::{Connected, Late, Link, Target, Until};
 use super::script::{Scripts, TimeSource};
 use super::tariff::{Tariff, Work};
 use crate::store::StoreError;
@@ -45,7 +48,8 @@ pub(super) struct Request {
     pub(super) unasked: bool,
     /// Its share of what may be under way; given back with the request.
     pub(super) permit: Option<OwnedSemaphorePermit>,
-    pub(super) answer: oneshot::Sender<Result<Answered, StoreError>>,
+    /// `None` once the caller was told that the reply is late.
+    answer: Option<oneshot::Sender<Result<Answered, StoreError>>>,
 }
 
 impl Request {
@@ -61,7 +65,7 @@ impl Request {
         let unasked = items.iter().all(|item| {
             matches!(item.tariff.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
         });
-        Self { items, slot, now, hops, asking, unasked, permit, answer }
+        Self { items, slot, now, hops, asking, unasked, permit, answer: Some(answer) }
     }
 
     /// Whether others wait for what it does: it frees places or units, or keeps a place.
@@ -77,12 +81,20 @@ impl Request {
 
     /// Nobody waits for it any more: carried out it would be charged to nobody's good.
     fn is_pointless(&self) -> bool {
-        self.answer.is_closed() && !self.unasked
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) && !self.unasked
     }
 
-    pub(super) fn fail(self, error: StoreError) {
-        // Whoever asked may have gone away.
-        let _ = self.answer.send(Err(error));
+    pub(super) fn fail(mut self, error: StoreError) {
+        self.expire(error);
+    }
+
+    /// Tells the caller why there is no answer. What the server makes of the request is still worth
+    /// knowing: it may have taken a place that only this process can give back.
+    fn expire(&mut self, error: StoreError) {
+        if let Some(answer) = self.answer.take() {
+            // The caller may have given up.
+            let _ = answer.send(Err(error));
+        }
     }
 }
 
@@ -108,6 +120,14 @@ struct Carrier {
     cluster: Weak<Cluster>,
 }
 
+/// A call that the server replied to.
+struct Sent {
+    reply: Result<Value, Failure>,
+    call: Call,
+    requests: Vec<Request>,
+    to: Connected,
+}
+
 /// Commands under way for a slot, and requests that wait for them.
 #[derive(Default)]
 struct Waiting {
@@ -122,7 +142,7 @@ impl Lane {
         settled: Arc<AtomicBool>,
         (cluster, number): (Weak<Cluster>, usize),
     ) -> Self {
-        let link = Link::new(target, config.tls.clone(), config.connect_timeout);
+        let link = Link::new(target, config);
         let scripts = Scripts::by(config.time);
         let carrier = Arc::new(Carrier { link: Arc::clone(&link), scripts, settled, cluster });
         let (queue, requests) = mpsc::unbounded_channel();
@@ -168,7 +188,7 @@ async fn dispatch(
     (max_batch, pipeline): (usize, usize),
 ) {
     let mut slots: HashMap<u16, Waiting> = HashMap::new();
-    let mut under_way: JoinSet<()> = JoinSet::new();
+    let mut under_way: JoinSet<Option<StoreError>> = JoinSet::new();
     let mut slot_of: HashMap<task::Id, u16> = HashMap::new();
     let (mut arrived, mut touched, mut is_open) = (Vec::new(), Vec::new(), true);
     let bounds = Bounds { max_batch, one_time: carrier.scripts.time == TimeSource::Caller };
@@ -176,10 +196,17 @@ async fn dispatch(
         tokio::select! {
             Some(done) = under_way.join_next_with_id(), if !under_way.is_empty() => {
                 // A command whose task panicked is not under way any more either.
-                let task = match done {
-                    Ok((task, ())) => task,
-                    Err(panicked) => panicked.id(),
+                let (task, unavailable) = match done {
+                    Ok(ended) => ended,
+                    Err(panicked) => (panicked.id(), None),
                 };
+                if let Some(error) = unavailable {
+                    // Requests that wait for a place behind it would only be late as well.
+                    for waiting in slots.values_mut() {
+                        waiting.requests.iter_mut().for_each(|it| it.expire(error.clone()));
+                        waiting.requests.retain(|request| !request.is_pointless());
+                    }
+                }
                 let Some(slot) = slot_of.remove(&task) else { continue };
                 if let Some(waiting) = slots.get_mut(&slot) {
                     waiting.under_way -= 1;
@@ -202,7 +229,7 @@ async fn dispatch(
         }
         for slot in touched.drain(..) {
             let Some(waiting) = slots.get_mut(&slot) else { continue };
-            while waiting.under_way < pipeline
+            while waiting.under_way < carrier.link.depth(pipeline)
                 && let Some((call, requests)) = gather(&mut waiting.requests, bounds)
             {
                 waiting.under_way += 1;
@@ -249,11 +276,18 @@ fn gather(waiting: &mut VecDeque<Request>, bounds: Bounds) -> Option<(Call, Vec<
 }
 
 impl Carrier {
-    /// Sends a call and answers its requests.
-    async fn carry(self: Arc<Self>, mut call: Call, mut requests: Vec<Request>) {
-        let connected = match self.link.connected().await {
+    /// Sends a call and answers its requests. Returns an error if the server cannot be had.
+    async fn carry(
+        self: Arc<Self>,
+        mut call: Call,
+        mut requests: Vec<Request>,
+    ) -> Option<StoreError> {
+        let connected = match self.link.connected_soon().await {
             Ok(connected) => connected,
-            Err(error) => return self.failed(Failure::Refused(error), requests).await,
+            Err(error) => {
+                self.failed(Failure::Refused(error.clone()), requests).await;
+                return Some(error);
+            }
         };
         // While the connection was made, some may have given up.
         if requests.iter().any(Request::is_pointless) {
@@ -261,42 +295,84 @@ impl Carrier {
             call = Call::default();
             requests.retain(|request| call.add(&request.items));
             if requests.is_empty() {
-                return;
+                return None;
             }
         }
-        match self.send(&call, &requests, &connected).await {
-            Ok(reply) => self.answer(&call, &reply, requests, &connected).await,
-            Err(failure) => self.failed(failure, requests).await,
+        match self.send(call, requests, connected).await {
+            Ok(Sent { reply: Ok(reply), call, requests, to }) => {
+                self.answer(&call, &reply, requests, &to).await;
+                None
+            }
+            Ok(Sent { reply: Err(failure), requests, .. }) => {
+                self.failed(failure, requests).await;
+                None
+            }
+            Err(Late::Silent) => Some(StoreError::Timeout),
+            Err(Late::Slow) => None,
         }
     }
 
-    /// Sends a call by its hash, and whole if the server does not know the script: once, for sent
-    /// whole it cannot be unknown.
+    /// Sends a call and waits for the reply. If the reply is late, the callers are told so, and
+    /// what comes of the call is seen to in the background.
     async fn send(
-        &self,
-        call: &Call,
-        requests: &[Request],
-        to: &Connected,
-    ) -> Result<Value, Failure> {
-        match self.send_as(call, requests, to, Text::Hash).await {
-            Err(Failure::NoScript) => self.send_as(call, requests, to, Text::Whole).await,
-            sent => sent,
+        self: &Arc<Self>,
+        call: Call,
+        mut requests: Vec<Request>,
+        to: Connected,
+    ) -> Result<Sent, Late> {
+        let asking = requests.first().is_some_and(|request| request.asking);
+        let now = requests.first().map_or(Timestamp::EPOCH, |request| request.now);
+        let (mut listening, number) = (self.link.listening(), to.number);
+        let carrier = Arc::clone(self);
+        let mut sending = Box::pin(async move {
+            let reply = carrier.send_as(&call, &to, Text::Hash, (asking, now)).await;
+            let reply = match reply {
+                // Once: a script that is sent whole cannot be unknown.
+                Err(Failure::NoScript) => {
+                    carrier.send_as(&call, &to, Text::Whole, (asking, now)).await
+                }
+                reply => reply,
+            };
+            (reply, call, to)
+        });
+        match self.link.wait(sending.as_mut(), &mut listening, Until::Deadline).await {
+            Ok((reply, call, to)) => {
+                self.link.replied(&listening);
+                Ok(Sent { reply, call, requests, to })
+            }
+            Err(late) => {
+                let error = self.link.late_error(late);
+                requests.iter_mut().for_each(|request| request.expire(error.clone()));
+                let carrier = Arc::clone(self);
+                tokio::spawn(async move {
+                    let link = &carrier.link;
+                    match link.wait(sending.as_mut(), &mut listening, Until::Lost).await {
+                        Ok((reply, call, to)) => {
+                            link.replied(&listening);
+                            if let Ok(reply) = reply {
+                                carrier.answer(&call, &reply, requests, &to).await;
+                            }
+                        }
+                        Err(_) => drop(link.lose(number)),
+                    }
+                });
+                Err(late)
+            }
         }
     }
 
     async fn send_as(
         &self,
         call: &Call,
-        requests: &[Request],
         to: &Connected,
         text: Text,
+        (asking, now): (bool, Timestamp),
     ) -> Result<Value, Failure> {
         let repairs = self.settled.load(Ordering::Relaxed);
-        let now = requests.first().map_or(Timestamp::EPOCH, |request| request.now);
         let command = call.command(self.scripts, How { text, repairs, now });
-        match requests.first().is_some_and(|request| request.asking) {
-            true => self.link.send_asking(to, &command).await,
-            false => self.link.send(to, &command).await,
+        match asking {
+            true => self.link.exchange_asking(to, &command).await,
+            false => self.link.exchange(to, &command).await,
         }
     }
 
@@ -348,13 +424,15 @@ impl Carrier {
             }
             let mut call = Call::default();
             call.add(&request.items);
-            let connected = match self.link.connected().await {
+            let connected = match self.link.connected_soon().await {
                 Ok(connected) => connected,
                 Err(error) => return self.failed(Failure::Refused(error), vec![request]).await,
             };
-            let requests = vec![request];
-            match self.send(&call, &requests, &connected).await {
-                Ok(reply) => self.answer(&call, &reply, requests, &connected).await,
+            // Late requests were told so already.
+            let Ok(sent) = self.send(call, vec![request], connected).await else { return };
+            let Sent { reply, call, requests, to } = sent;
+            match reply {
+                Ok(reply) => self.answer(&call, &reply, requests, &to).await,
                 Err(failure @ Failure::Redirected { .. }) => self.failed(failure, requests).await,
                 Err(failure) => {
                     let error = failure.into_error();
@@ -375,7 +453,11 @@ impl Carrier {
         let mut orphans = Call::default();
         for (request, answered) in requests.into_iter().zip(answers) {
             let Request { items, answer, .. } = request;
-            if let Err(Ok(Answered::Decisions(decided))) = answer.send(Ok(answered)) {
+            let unheard = match answer {
+                Some(answer) => answer.send(Ok(answered)).err(),
+                None => Some(Ok(answered)),
+            };
+            if let Some(Ok(Answered::Decisions(decided))) = unheard {
                 for (item, decision) in items.iter().zip(decided.decisions) {
                     if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
                         (decision.lease, item.tariff.work)

@@ -1,21 +1,26 @@
 //! One connection, kept up by a task of its own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, TlsCertificates, Value};
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::config::Tls;
+use super::config::{RedisConfig, Tls};
+use super::deadline::{LONGEST, Listening, RoundTrip, Silent, last_look, listen};
 use super::failure::Failure;
 use super::sentinel::{self, Watched};
 use crate::store::{Misconfigured, StoreError};
 
 /// A server that nobody asks is asked whether it is still there this often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// A connection is given up once the server was silent for this long, or for two deadlines.
+const LOST: Duration = Duration::from_millis(250);
 /// Between attempts to connect: from the first to the longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
@@ -35,6 +40,13 @@ pub(super) struct Link {
     target: Target,
     tls: Tls,
     patience: Duration,
+    /// Replaces the deadline that follows the round trip.
+    fixed_deadline: Option<Duration>,
+    /// False until the store has been tried for the first time, which may take longer.
+    started: Arc<AtomicBool>,
+    round_trip: RoundTrip,
+    /// Replies so far, over all connections.
+    replies: AtomicU64,
     state: watch::Sender<State>,
     broken: Notify,
     made: AtomicU64,
@@ -60,23 +72,45 @@ impl std::fmt::Debug for State {
     }
 }
 
+/// What a wait for a reply ends with, at the latest.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Until {
+    /// The caller's deadline.
+    Deadline,
+    /// The connection counts as lost.
+    Lost,
+}
+
+/// Why a wait for a reply ended without it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Late {
+    /// The server sent nothing at all while this process listened.
+    Silent,
+    /// The server replied to other commands meanwhile.
+    Slow,
+}
+
 /// A connection as it was when asked for.
 #[derive(Clone)]
 pub(super) struct Connected {
     connection: MultiplexedConnection,
-    number: u64,
+    pub(super) number: u64,
 }
 
 impl Link {
-    pub(super) fn new(target: Target, tls: Tls, patience: Duration) -> Arc<Self> {
+    pub(super) fn new(target: Target, config: &RedisConfig) -> Arc<Self> {
         let address = match &target {
             Target::Fixed(info) | Target::Node(info) => info.addr().to_string(),
             Target::Primary(watched) => watched.name.clone(),
         };
         Arc::new(Self {
             target,
-            tls,
-            patience,
+            tls: config.tls.clone(),
+            patience: config.connect_timeout,
+            fixed_deadline: config.deadline,
+            started: Arc::clone(&config.started),
+            round_trip: RoundTrip::default(),
+            replies: AtomicU64::new(0),
             state: watch::Sender::new(State::Connecting),
             broken: Notify::new(),
             made: AtomicU64::new(0),
@@ -99,15 +133,119 @@ impl Link {
         }
     }
 
-    /// Sends a command. A server that is silent for too long counts as gone.
-    pub(super) async fn send(&self, to: &Connected, command: &Cmd) -> Result<Value, Failure> {
-        let mut connection = to.connection.clone();
-        let sent = timeout(self.patience, connection.send_packed_command(command)).await;
-        self.judge(to, sent.map(|reply| reply.and_then(Value::extract_error)))
+    /// The same, but waits no longer than the deadline.
+    pub(super) async fn connected_soon(&self) -> Result<Connected, StoreError> {
+        let connected = listen(self.deadline(), self.connected()).await;
+        connected.unwrap_or_else(|Silent| {
+            Err(StoreError::unavailable(format!("no connection to {} yet", self.address())))
+        })
     }
 
-    /// Sends a command to a node that does not serve its slot yet.
-    pub(super) async fn send_asking(
+    /// How long the server may be silent before a request is answered without it.
+    pub(super) fn deadline(&self) -> Duration {
+        let unmeasured = self.patience.max(LOST);
+        let deadline = match self.fixed_deadline {
+            Some(fixed) => fixed,
+            None => self.round_trip.deadline(unmeasured),
+        };
+        if self.started.load(Ordering::Relaxed) { deadline } else { deadline.max(2 * unmeasured) }
+    }
+
+    /// The mean round trip, once one was measured.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip.mean()
+    }
+
+    /// How many commands may be in flight, at most `most`.
+    pub(super) fn depth(&self, most: usize) -> usize {
+        self.round_trip.depth(most)
+    }
+
+    /// Starts to listen for the reply to a command that is sent now.
+    pub(super) fn listening(&self) -> Listening {
+        Listening::start(self.deadline())
+    }
+
+    /// Waits for `reply`, until the request or the connection is late.
+    pub(super) async fn wait<T>(
+        &self,
+        mut reply: Pin<&mut impl Future<Output = T>>,
+        listening: &mut Listening,
+        until: Until,
+    ) -> Result<T, Late> {
+        let mut replies = self.replies.load(Ordering::Relaxed);
+        loop {
+            tokio::select! {
+                biased;
+                value = reply.as_mut() => return Ok(value),
+                () = listening.tick() => {}
+            }
+            let known = std::mem::replace(&mut replies, self.replies.load(Ordering::Relaxed));
+            if known != replies {
+                listening.heard();
+            }
+            if let Some(late) = self.late(listening, until) {
+                return last_look(reply).await.map_err(|Silent| late);
+            }
+        }
+    }
+
+    fn late(&self, listening: &Listening, until: Until) -> Option<Late> {
+        let Listening { listened, heard_nothing_for, .. } = *listening;
+        let silent = |limit| (heard_nothing_for >= limit).then_some(Late::Silent);
+        match (until, self.fixed_deadline) {
+            (Until::Lost, _) => silent(LOST.max(2 * self.deadline())),
+            (Until::Deadline, None) => {
+                let slow = || (listened >= LONGEST.max(self.deadline())).then_some(Late::Slow);
+                silent(self.deadline()).or_else(slow)
+            }
+            (Until::Deadline, Some(_)) if listened < self.deadline() => None,
+            (Until::Deadline, Some(_)) if heard_nothing_for < listened => Some(Late::Slow),
+            (Until::Deadline, Some(_)) => Some(Late::Silent),
+        }
+    }
+
+    /// What a request is told whose reply is late.
+    pub(super) fn late_error(&self, late: Late) -> StoreError {
+        match late {
+            Late::Silent => StoreError::Timeout,
+            Late::Slow => {
+                let (address, deadline) = (self.address(), self.deadline());
+                StoreError::Slow(format!("{address} replies, but not within {deadline:?}").into())
+            }
+        }
+    }
+
+    /// Takes note of a reply.
+    pub(super) fn replied(&self, listening: &Listening) {
+        self.replies.fetch_add(1, Ordering::Relaxed);
+        if let Some(took) = listening.undisturbed() {
+            self.round_trip.record(took);
+        }
+    }
+
+    /// Sends a command. A connection whose server stays silent is given up.
+    pub(super) async fn send(&self, to: &Connected, command: &Cmd) -> Result<Value, Failure> {
+        let mut listening = self.listening();
+        let sent = pin!(self.exchange(to, command));
+        match self.wait(sent, &mut listening, Until::Lost).await {
+            Ok(sent) => {
+                self.replied(&listening);
+                sent
+            }
+            Err(_) => Err(Failure::Broken(self.lose(to.number))),
+        }
+    }
+
+    /// Sends a command and waits for the reply, however long that takes.
+    pub(super) async fn exchange(&self, to: &Connected, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = to.connection.clone();
+        let reply = connection.send_packed_command(command).await;
+        self.judge(to, reply.and_then(Value::extract_error))
+    }
+
+    /// The same, to a node that does not serve the command's slot yet.
+    pub(super) async fn exchange_asking(
         &self,
         to: &Connected,
         command: &Cmd,
@@ -116,28 +254,20 @@ impl Link {
         pipeline.cmd("ASKING").add_command(command.clone());
         let mut connection = to.connection.clone();
         // Both replies as they are: of a pipeline's own error one cannot tell where it redirects to.
-        let sent = timeout(self.patience, connection.send_packed_commands(&pipeline, 0, 2)).await;
+        let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
         let second = |mut replies: Vec<Value>| {
             replies.pop().map_or_else(|| Ok(Value::Nil), Value::extract_error)
         };
-        self.judge(to, sent.map(|replies| replies.and_then(second)))
+        self.judge(to, replies.and_then(second))
     }
 
-    fn judge(
-        &self,
-        to: &Connected,
-        sent: Result<redis::RedisResult<Value>, tokio::time::error::Elapsed>,
-    ) -> Result<Value, Failure> {
+    fn judge(&self, to: &Connected, sent: redis::RedisResult<Value>) -> Result<Value, Failure> {
         let failure = match sent {
-            Ok(Ok(value)) => return Ok(value),
-            Ok(Err(error)) => Failure::of(&error, self.address()),
-            Err(_) => {
-                let why = format!("{} is silent", self.address());
-                Failure::Broken(StoreError::unavailable(why))
-            }
+            Ok(value) => return Ok(value),
+            Err(error) => Failure::of(&error, self.address()),
         };
         if let Failure::Broken(_) | Failure::NotHere(_) = failure {
-            self.give_up(to);
+            self.give_up(to.number);
         }
         Err(match (failure, &self.target) {
             // A primary that sentinels have replaced: nobody has to act, they name the next.
@@ -148,10 +278,16 @@ impl Link {
         })
     }
 
+    /// Gives a connection up whose server is silent.
+    pub(super) fn lose(&self, number: u64) -> StoreError {
+        self.give_up(number);
+        StoreError::unavailable(format!("{} is silent", self.address()))
+    }
+
     /// This connection is of no use any more; a newer one may be.
-    fn give_up(&self, connected: &Connected) {
+    fn give_up(&self, number: u64) {
         let gave_up = self.state.send_if_modified(|state| {
-            let current = matches!(state, State::Up(up) if up.number == connected.number);
+            let current = matches!(state, State::Up(up) if up.number == number);
             if current {
                 *state = State::Connecting;
             }
@@ -205,12 +341,12 @@ impl Link {
         // A refusal is a sign of life, and a connection that gives none is given up by `send`.
         // A replica refuses to write, but would go on to deny by what it has copied.
         if self.send(connected, beat).await.is_ok_and(|role| sentinel::is_replica(&role)) {
-            self.give_up(connected);
+            self.give_up(connected.number);
         }
         if let Target::Primary(watched) = &self.target {
             let named = sentinel::primary(watched, &self.tls, self.patience).await;
             if named.is_ok_and(|info| info.addr().to_string() != self.address()) {
-                self.give_up(connected);
+                self.give_up(connected.number);
             }
         }
     }
@@ -226,7 +362,9 @@ impl Link {
         let address = info.addr().to_string();
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address.clone();
         let connection = open(info, &self.tls, self.patience).await?;
+        let asked = Instant::now();
         self.verify(&mut connection.clone(), &address).await?;
+        self.round_trip.reconnected(asked.elapsed());
         Ok(connection)
     }
 
@@ -237,6 +375,9 @@ impl Link {
         address: &str,
     ) -> Result<(), StoreError> {
         if matches!(self.target, Target::Node(_)) {
+            // Whatever it answers, the round trip is measured.
+            let ping = redis::cmd("PING");
+            let _ = listen(self.patience, ping.query_async::<Value>(connection)).await;
             return Ok(());
         }
         let primary = sentinel::is_primary(connection, address, self.patience).await;
@@ -273,14 +414,14 @@ pub(super) async fn open(
         Client::open(info)
     };
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(patience))
+        .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(1_024);
     let client = client.map_err(|error| failed(&error))?;
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
-    match timeout(patience, connecting).await {
+    match listen(patience, connecting).await {
         Ok(connected) => connected.map_err(|error| failed(&error)),
-        Err(_) => Err(StoreError::unavailable(format!("{address} does not answer"))),
+        Err(Silent) => Err(StoreError::unavailable(format!("{address} does not answer"))),
     }
 }
 

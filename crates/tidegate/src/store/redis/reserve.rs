@@ -9,7 +9,6 @@
 //! for what is not taken back, others may be denied.
 
 use tidegate_core::{Decision, Op, Timestamp};
-use tokio::time::timeout;
 
 use super::call::{Answered, Decided, Item};
 use super::route::Route;
@@ -84,10 +83,7 @@ impl RedisStore {
                 decided.tell(charges.iter());
                 Ok(decided.decisions)
             }
-            false => {
-                let reserving = self.reserve(now, charges, &routes, &items);
-                timeout(self.config.deadline, reserving).await.unwrap_or(Err(StoreError::Timeout))
-            }
+            false => self.reserve(now, charges, &routes, &items).await,
         }
     }
 
@@ -141,10 +137,8 @@ impl RedisStore {
                 (places, self.routes.submit(*route, now, looks))
             })
             .collect();
-        let half = self.config.deadline / 2;
         for (places, answer) in asked {
-            let answered = timeout(half, answer).await.ok().and_then(Result::ok);
-            if let Some(Ok(Answered::Decisions(decided))) = answered {
+            if let Ok(Ok(Answered::Decisions(decided))) = answer.await {
                 places
                     .iter()
                     .zip(decided.decisions)

@@ -69,11 +69,15 @@ impl Routes {
 
     /// The address of the server of this number.
     pub(super) fn address(&self, endpoint: usize) -> Option<String> {
+        self.lane(endpoint).map(|lane| lane.link.address())
+    }
+
+    /// The lane to the server of this number.
+    pub(super) fn lane(&self, endpoint: usize) -> Option<Arc<Lane>> {
         match self.group(endpoint % 2 == 1) {
-            Group::One(lane) => (endpoint < 2).then(|| lane.link.address()),
+            Group::One(lane) => (endpoint < 2).then(|| Arc::clone(lane)),
             Group::Cluster(cluster) => {
-                let mut lanes = cluster.lanes().into_iter();
-                Some(lanes.find(|lane| lane.number == endpoint / 2)?.link.address())
+                cluster.lanes().into_iter().find(|lane| lane.number == endpoint / 2)
             }
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, Value};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::config::{Tls, at};
+use super::deadline::listen;
 use super::failure::Failure;
 use super::link::open;
 use crate::store::{Misconfigured, StoreError};
@@ -63,7 +63,7 @@ async fn ask(
     let mut connection = open(sentinel.clone(), tls, patience).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(name);
-    let asked = timeout(patience, command.query_async::<Option<(String, u16)>>(&mut connection));
+    let asked = listen(patience, command.query_async::<Option<(String, u16)>>(&mut connection));
     match asked.await {
         Ok(Ok(Some(address))) => Ok(address),
         Ok(Ok(None)) => {
@@ -87,7 +87,7 @@ pub(super) async fn is_primary(
     patience: Duration,
 ) -> Result<bool, StoreError> {
     let role = redis::cmd("ROLE");
-    let asked = timeout(patience, role.query_async::<Value>(connection)).await;
+    let asked = listen(patience, role.query_async::<Value>(connection)).await;
     match asked {
         Ok(Ok(role)) => Ok(!is_replica(&role)),
         Ok(Err(error)) => Err(Failure::of(&error, address).into_error()),
