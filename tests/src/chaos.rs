@@ -8,10 +8,12 @@
 //! `cargo xtask chaos` measures at length and writes docs/failures.md; the tests run the same for a
 //! moment, where figures that depend on the machine have tenfold slack.
 
+mod callers;
 mod case;
 mod counted;
 mod course;
 mod failover;
+mod far;
 mod figure;
 mod fleet;
 mod herd;
@@ -22,12 +24,15 @@ mod load;
 mod node;
 mod node_clock;
 mod pace;
+mod peer;
 mod places;
 mod process;
 mod refusal;
 mod shard;
 mod slow;
+mod starved;
 mod store_clock;
+mod strain;
 mod unreachable;
 
 pub use case::{CASES, Case};

@@ -1,8 +1,11 @@
 //! A network that can be made to fail: stands in front of a server, on the loopback, and does to its
 //! connections what it is told.
 //!
-//! What it keeps is bounded: so many connections, and one piece of each direction at a time. What waits
-//! here is not read, so that whoever sends has to wait as well.
+//! It can also be far away: every byte then takes half a round trip in each direction, and bytes that are
+//! on their way do not hold up those that follow.
+//!
+//! Memory is bounded: the number of connections, and the pieces on their way in each direction. Beyond
+//! that the proxy stops reading, so that the sender has to wait.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +16,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -20,6 +24,8 @@ use tokio::time::{Instant, sleep_until};
 const MAX_CONNECTIONS: usize = 256;
 /// The longest piece that is passed on at once.
 const PIECE: usize = 16 << 10;
+/// The most pieces on their way in one direction of a connection.
+const MAX_PIECES: usize = 1_024;
 
 /// What is wrong with the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,8 +56,20 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
+    /// The id of the thread that passes on the bytes.
+    thread: u32,
     fault: watch::Sender<Fault>,
+    /// The delay of one direction, in nanoseconds.
+    delay: Arc<AtomicU64>,
     accepted: Arc<AtomicU64>,
+}
+
+/// What every connection of a proxy needs.
+#[derive(Clone, Debug)]
+struct Network {
+    server: SocketAddr,
+    fault: watch::Receiver<Fault>,
+    delay: Arc<AtomicU64>,
 }
 
 impl FaultProxy {
@@ -66,21 +84,30 @@ impl FaultProxy {
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a new socket");
         let counter = Arc::clone(&accepted);
+        let delay = Arc::<AtomicU64>::default();
+        let server = (Ipv4Addr::LOCALHOST, port).into();
+        let network = Network { server, fault: told.clone(), delay: Arc::clone(&delay) };
+        let (sender, thread) = std::sync::mpsc::channel();
         thread::spawn(move || {
+            sender.send(own_thread()).expect("it is waited for");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let server = (Ipv4Addr::LOCALHOST, port).into();
             // Ends with the sender, and all connections with it.
             runtime.expect("a runtime").block_on(async move {
-                let mut ended = told.clone();
+                let mut ended = told;
                 let listener =
                     TcpListener::from_std(listener).expect("a socket that does not wait");
                 tokio::select! {
-                    () = accept(&listener, server, &told, &counter) => {}
+                    () = accept(&listener, &network, &counter) => {}
                     _ = ended.wait_for(|_| false) => {}
                 }
             });
         });
-        Self { address, fault, accepted }
+        Self { address, thread: thread.recv().expect("a thread"), fault, delay, accepted }
+    }
+
+    /// The thread that passes on the bytes, for a test that has to keep it running.
+    pub const fn thread(&self) -> u32 {
+        self.thread
     }
 
     /// What a client under test is given.
@@ -93,26 +120,35 @@ impl FaultProxy {
         self.fault.send_replace(fault);
     }
 
+    /// Adds this to every round trip from now on, half of it in each direction. The timer rounds each
+    /// half up to a millisecond.
+    pub fn set_round_trip(&self, time: Duration) {
+        let nanos = u64::try_from((time / 2).as_nanos()).expect("a short time");
+        self.delay.store(nanos, Ordering::Relaxed);
+    }
+
     /// How many connections there have been.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    server: SocketAddr,
-    fault: &watch::Receiver<Fault>,
-    accepted: &AtomicU64,
-) {
+/// The id of the thread that asks: the link reads `PID/task/TID`.
+fn own_thread() -> u32 {
+    let link = std::fs::read_link("/proc/thread-self").expect("Linux");
+    let id = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+    id.expect("a number")
+}
+
+async fn accept(listener: &TcpListener, network: &Network, accepted: &AtomicU64) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let Ok((client, _)) = listener.accept().await else { return };
         accepted.fetch_add(1, Ordering::Relaxed);
-        let fault = fault.clone();
+        let network = network.clone();
         tokio::spawn(async move {
             // How a connection ends is what the proxy is for.
-            let _ = carry(client, server, fault).await;
+            let _ = carry(client, network).await;
             drop(place);
         });
     }
@@ -124,21 +160,17 @@ enum End {
     Reset,
 }
 
-async fn carry(
-    mut client: TcpStream,
-    server: SocketAddr,
-    mut fault: watch::Receiver<Fault>,
-) -> io::Result<()> {
-    let mut server = TcpStream::connect(server).await?;
+async fn carry(mut client: TcpStream, mut network: Network) -> io::Result<()> {
+    let mut server = TcpStream::connect(network.server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let end = {
-        let (mut asking, mut asked) = (fault.clone(), fault.clone());
+        let (asking, asked) = (network.clone(), network.clone());
         let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
         tokio::select! {
-            end = pass(from_client, to_server, &mut asking, false) => end?,
-            end = pass(from_server, to_client, &mut asked, true) => end?,
-            _ = fault.wait_for(|fault| *fault == Fault::Reset) => End::Reset,
+            end = pass(from_client, to_server, asking, false) => end?,
+            end = pass(from_server, to_client, asked, true) => end?,
+            _ = network.fault.wait_for(|fault| *fault == Fault::Reset) => End::Reset,
         }
     };
     match end {
@@ -147,50 +179,73 @@ async fn carry(
     }
 }
 
-/// Passes on what comes, one piece after the other.
+/// Bytes on their way, and when they set out; none at the end of a stream.
+type Piece = (Instant, Vec<u8>);
+
+/// Passes on what comes, one piece after the other, each after the delay.
 async fn pass(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    fault: &mut watch::Receiver<Fault>,
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+    network: Network,
     are_replies: bool,
 ) -> io::Result<End> {
-    let mut piece = vec![0; PIECE];
+    let (sender, pieces) = channel(MAX_PIECES);
+    tokio::select! {
+        Err(error) = receive(from, sender) => Err(error),
+        end = deliver(pieces, to, network, are_replies) => end,
+    }
+}
+
+async fn receive(mut from: impl AsyncRead + Unpin, pieces: Sender<Piece>) -> io::Result<()> {
+    let mut buffer = vec![0; PIECE];
     loop {
-        let length = from.read(&mut piece).await?;
-        if length == 0 {
-            return Ok(End::Closed);
+        let length = from.read(&mut buffer).await?;
+        let piece = (Instant::now(), buffer[..length].to_vec());
+        if pieces.send(piece).await.is_err() || length == 0 {
+            return Ok(());
+        }
+    }
+}
+
+async fn deliver(
+    mut pieces: Receiver<Piece>,
+    mut to: impl AsyncWrite + Unpin,
+    mut network: Network,
+    are_replies: bool,
+) -> io::Result<End> {
+    let mut is_over = false;
+    while let Some((sent, piece)) = pieces.recv().await {
+        sleep_until(sent + Duration::from_nanos(network.delay.load(Ordering::Relaxed))).await;
+        if piece.is_empty() {
+            break;
+        }
+        if is_over {
+            continue;
         }
         // Nobody can be told any more once the proxy is gone.
-        let held = fault.wait_for(|fault| *fault != Fault::Hold).await;
+        let held = network.fault.wait_for(|fault| *fault != Fault::Hold).await;
         let now = held.map_or(Fault::Reset, |fault| *fault);
-        let mut passed = &piece[..length];
         match now {
-            Fault::Lose => passed = &[],
             Fault::Late { percent, by } if are_replies && fastrand::u8(..100) < percent => {
                 sleep_until(Instant::now() + by).await;
             }
             Fault::HalfClose if are_replies => to.shutdown().await?,
             Fault::Truncate if are_replies => {
-                to.write_all(&passed[..length / 2]).await?;
+                to.write_all(&piece[..piece.len() / 2]).await?;
                 return Ok(End::Closed);
             }
             Fault::None
             | Fault::Late { .. }
             | Fault::Hold
+            | Fault::Lose
             | Fault::Reset
             | Fault::HalfClose
             | Fault::Truncate => {}
         }
-        let is_over = now == Fault::Lose || (now == Fault::HalfClose && are_replies);
-        if is_over {
-            return swallow(from, &mut piece).await;
+        is_over = now == Fault::Lose || (now == Fault::HalfClose && are_replies);
+        if !is_over {
+            to.write_all(&piece).await?;
         }
-        to.write_all(passed).await?;
     }
-}
-
-/// Reads what still comes, for nobody.
-async fn swallow(mut from: impl AsyncRead + Unpin, piece: &mut [u8]) -> io::Result<End> {
-    while from.read(piece).await? > 0 {}
     Ok(End::Closed)
 }

@@ -3,8 +3,8 @@
 use super::figure::Figure;
 use super::pace::Pace;
 use super::{
-    failover, fleet, herd, hot_key, hung, node_clock, places, refusal, shard, slow, store_clock,
-    unreachable,
+    failover, far, fleet, herd, hot_key, hung, node_clock, places, refusal, shard, slow, starved,
+    store_clock, unreachable,
 };
 
 /// One thing that goes wrong.
@@ -48,4 +48,6 @@ pub const CASES: &[Case] = &[
     case("F23", "8 processes, one stopped (SIGSTOP) at a time, leased tier", fleet::suspended),
     case("F23b", "8 processes killed and stopped at random, leased tier", fleet::leased),
     case("F23c", "8 processes killed and stopped at random, exact tier", fleet::exact),
+    case("starved", "three daemons do not get the CPU, and Redis does", starved::starved),
+    case("far", "Redis is far away: three daemons with default settings", far::far),
 ];

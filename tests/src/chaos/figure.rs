@@ -23,6 +23,7 @@ pub struct Figure {
 enum Target {
     AtMost(f64),
     AtLeast(f64),
+    Exactly(f64),
     /// It is told for itself.
     None,
 }
@@ -34,6 +35,8 @@ enum Unit {
     Percent,
     MiB,
     Times,
+    /// It was not measured.
+    Nothing,
 }
 
 /// Where a target has to be met.
@@ -56,6 +59,19 @@ impl Figure {
     /// No more than this, wherever it runs.
     pub(crate) fn count(behaviour: impl Into<String>, measured: u64, most: u64) -> Self {
         Self::new(behaviour, measured as f64, most as f64, Unit::Count)
+    }
+
+    /// Exactly this, wherever it runs.
+    pub(crate) fn exactly(behaviour: impl Into<String>, measured: u64, wanted: u64) -> Self {
+        let target = Target::Exactly(wanted as f64);
+        Self { target, ..Self::count(behaviour, measured, wanted) }
+    }
+
+    /// It could not be measured here, for the reason in its text.
+    pub(crate) fn left_out(behaviour: impl Into<String>) -> Self {
+        let behaviour = behaviour.into();
+        println!("!!! LEFT OUT: {behaviour}");
+        Self::new(behaviour, 0.0, 0.0, Unit::Nothing).told()
     }
 
     /// None, wherever it runs.
@@ -133,6 +149,7 @@ impl Figure {
         match self.target {
             Target::AtMost(most) => self.measured <= most * slack,
             Target::AtLeast(least) => self.measured * slack >= least,
+            Target::Exactly(wanted) => self.measured == wanted,
             Target::None => true,
         }
     }
@@ -141,6 +158,7 @@ impl Figure {
         match self.target {
             Target::AtMost(most) => self.measured <= most + SHARE_SLACK,
             Target::AtLeast(least) => self.measured >= least - SHARE_SLACK,
+            Target::Exactly(wanted) => (self.measured - wanted).abs() <= SHARE_SLACK,
             Target::None => true,
         }
     }
@@ -152,6 +170,7 @@ impl Figure {
             Target::AtMost(0.0) => ("0".to_owned(), 0.0),
             Target::AtMost(most) => (format!("≤ {}", show(most)), most),
             Target::AtLeast(least) => (format!("≥ {}", show(least)), least),
+            Target::Exactly(wanted) => (show(wanted), wanted),
             Target::None => ("–".to_owned(), 0.0),
         };
         let met = match (self.target, self.is_met()) {
@@ -176,6 +195,7 @@ impl fmt::Display for Shown {
             Unit::Percent => write!(f, "{value:.1} %"),
             Unit::MiB => write!(f, "{value:.1} MiB"),
             Unit::Times => write!(f, "{value:.2} ×"),
+            Unit::Nothing => write!(f, "–"),
         }
     }
 }
@@ -197,6 +217,11 @@ mod tests {
         let hardly = Figure::percent("used", 0.7, 99.0).at_least().roughly();
         assert!(!hardly.holds_on_a_busy_machine(), "ten times as little is not about as much");
         assert!(Figure::count("told", 7, 0).told().is_met());
+        let exact = Figure::exactly("admitted", 499, 500);
+        assert_eq!(exact.cells(), ["499", "500", "no, off by 1"]);
+        assert!(!exact.holds_on_a_busy_machine());
+        assert!(Figure::exactly("admitted", 500, 500).is_met());
+        assert_eq!(Figure::left_out("no cgroup").cells(), ["–", "–", "–"]);
         assert!(Figure::times("peak", 9.0, 1.5).when_idle().holds_on_a_busy_machine());
     }
 }

@@ -20,6 +20,22 @@ pub struct Pace {
     pub deadline: Duration,
     /// How long a place in flight is leased.
     pub lease: Duration,
+    /// Requests for the limits of three daemons under one condition.
+    pub requests: u64,
+    /// Every other round, those requests are spread over this time; else they come as fast as it goes.
+    pub spread: Duration,
+    /// How often each kind of starvation is measured; the worst counts.
+    pub rounds: u32,
+    /// Numbers of busy loops.
+    pub loops: &'static [usize],
+    /// CPU limits of each daemon, in ms per 100 ms.
+    pub cpu_limits: &'static [u64],
+    /// Round trips to Redis, in ms.
+    pub round_trips: &'static [u64],
+    /// Callers at once of a daemon whose Redis is far away; 0 for not measuring throughput.
+    pub far_callers: u32,
+    /// Whether to measure envoyproxy/ratelimit as well.
+    pub compares: bool,
 }
 
 impl Pace {
@@ -32,6 +48,14 @@ impl Pace {
         hang: Duration::from_secs(60),
         deadline: Duration::from_millis(5),
         lease: Duration::from_secs(5),
+        requests: 9_000,
+        spread: Duration::from_secs(3),
+        rounds: 9,
+        loops: &[2, 8, 32],
+        cpu_limits: &[50, 20, 10],
+        round_trips: &[0, 1, 3, 5, 10, 30, 50, 100],
+        far_callers: 1_000,
+        compares: true,
     };
 
     /// The same in a few minutes.
@@ -40,6 +64,7 @@ impl Pace {
         outage: Duration::from_secs(3),
         hang: Duration::from_secs(5),
         lease: Duration::from_secs(2),
+        rounds: 3,
         ..Self::FULL
     };
 
@@ -52,5 +77,13 @@ impl Pace {
         hang: Duration::from_millis(1_000),
         deadline: Duration::from_millis(250),
         lease: Duration::from_millis(1_500),
+        requests: 4_500,
+        spread: Duration::from_millis(1_200),
+        rounds: 3,
+        loops: &[4],
+        cpu_limits: &[20],
+        round_trips: &[10, 50],
+        far_callers: 0,
+        compares: false,
     };
 }

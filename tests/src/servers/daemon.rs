@@ -96,6 +96,11 @@ impl Daemon {
         self.admin("/v1/status").body.contains("\"degraded\"")
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Stops it in its tracks.
     pub fn pause(&self) {
         self.process.signal(Signal::STOP);

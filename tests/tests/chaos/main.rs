@@ -158,3 +158,13 @@ fn f23_processes_that_are_killed_and_stopped_never_exceed_a_leased_limit() {
 fn f23_processes_that_are_killed_and_stopped_never_exceed_an_exact_limit() {
     hold("F23c");
 }
+
+#[test]
+fn daemons_without_cpu_time_admit_exactly_the_limit() {
+    hold("starved");
+}
+
+#[test]
+fn daemons_far_from_redis_admit_exactly_the_limit() {
+    hold("far");
+}

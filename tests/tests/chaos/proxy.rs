@@ -60,6 +60,25 @@ fn late_replies_come_and_come_late() {
 }
 
 #[test]
+fn bytes_on_their_way_do_not_hold_up_others() {
+    let world = World::start();
+    let mut connection = world.connection();
+    connection.set_read_timeout(Some(PATIENCE)).expect("a time");
+    world.proxy.set_round_trip(WAIT);
+    let start = Instant::now();
+    for _ in 0..100 {
+        connection.send_packed_command(&redis::cmd("PING").get_packed_command()).expect("sent");
+    }
+    for _ in 0..100 {
+        assert_eq!(connection.recv_response(), Ok(redis::Value::SimpleString("PONG".into())));
+    }
+    let took = start.elapsed();
+    assert!(took >= WAIT, "{took:?}");
+    // One after the other, a hundred round trips take 30 s.
+    assert!(took < 50 * WAIT, "{took:?}");
+}
+
+#[test]
 fn what_is_held_comes_in_the_end_and_what_is_lost_never() {
     for (fault, comes) in [(Fault::Hold, true), (Fault::Lose, false)] {
         let world = World::start();
