@@ -27,6 +27,9 @@ const PIECE: usize = 16 << 10;
 /// The most pieces on their way in one direction of a connection.
 const MAX_PIECES: usize = 1_024;
 
+/// By how much a timer is late on average.
+const TIMER_ROUNDING: Duration = Duration::from_micros(500);
+
 /// What is wrong with the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
@@ -59,8 +62,7 @@ pub struct FaultProxy {
     /// The id of the thread that passes on the bytes.
     thread: u32,
     fault: watch::Sender<Fault>,
-    /// The delay of one direction, in nanoseconds.
-    delay: Arc<AtomicU64>,
+    round_trip: Arc<AtomicU64>,
     accepted: Arc<AtomicU64>,
 }
 
@@ -69,7 +71,20 @@ pub struct FaultProxy {
 struct Network {
     server: SocketAddr,
     fault: watch::Receiver<Fault>,
-    delay: Arc<AtomicU64>,
+    /// What is added to it, in milliseconds.
+    round_trip: Arc<AtomicU64>,
+}
+
+impl Network {
+    /// Waits until bytes arrive that set out at `sent`.
+    async fn delay(&self, sent: Instant, are_replies: bool) {
+        let round_trip = self.round_trip.load(Ordering::Relaxed);
+        let millis = if are_replies { round_trip.div_ceil(2) } else { round_trip / 2 };
+        // The timer rounds up to the next millisecond: on average, this makes up for it.
+        if let Some(early) = Duration::from_millis(millis).checked_sub(TIMER_ROUNDING) {
+            sleep_until(sent + early).await;
+        }
+    }
 }
 
 impl FaultProxy {
@@ -84,9 +99,9 @@ impl FaultProxy {
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("a new socket");
         let counter = Arc::clone(&accepted);
-        let delay = Arc::<AtomicU64>::default();
+        let round_trip = Arc::<AtomicU64>::default();
         let server = (Ipv4Addr::LOCALHOST, port).into();
-        let network = Network { server, fault: told.clone(), delay: Arc::clone(&delay) };
+        let network = Network { server, fault: told.clone(), round_trip: Arc::clone(&round_trip) };
         let (sender, thread) = std::sync::mpsc::channel();
         thread::spawn(move || {
             sender.send(own_thread()).expect("it is waited for");
@@ -102,7 +117,7 @@ impl FaultProxy {
                 }
             });
         });
-        Self { address, thread: thread.recv().expect("a thread"), fault, delay, accepted }
+        Self { address, thread: thread.recv().expect("a thread"), fault, round_trip, accepted }
     }
 
     /// The thread that passes on the bytes, for a test that has to keep it running.
@@ -120,11 +135,9 @@ impl FaultProxy {
         self.fault.send_replace(fault);
     }
 
-    /// Adds this to every round trip from now on, half of it in each direction. The timer rounds each
-    /// half up to a millisecond.
-    pub fn set_round_trip(&self, time: Duration) {
-        let nanos = u64::try_from((time / 2).as_nanos()).expect("a short time");
-        self.delay.store(nanos, Ordering::Relaxed);
+    /// Adds so many milliseconds to every round trip from now on, half of them in each direction.
+    pub fn set_round_trip(&self, millis: u64) {
+        self.round_trip.store(millis, Ordering::Relaxed);
     }
 
     /// How many connections there have been.
@@ -215,7 +228,7 @@ async fn deliver(
 ) -> io::Result<End> {
     let mut is_over = false;
     while let Some((sent, piece)) = pieces.recv().await {
-        sleep_until(sent + Duration::from_nanos(network.delay.load(Ordering::Relaxed))).await;
+        network.delay(sent, are_replies).await;
         if piece.is_empty() {
             break;
         }

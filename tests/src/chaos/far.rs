@@ -15,8 +15,8 @@ use crate::fault_proxy::FaultProxy;
 use crate::http::Connection;
 use crate::servers::{Daemon, DaemonSetup, Priority, RedisServer, Stop, our_program};
 
-/// The round trip at which throughput is measured.
-const THROUGHPUT_AT: Duration = Duration::from_millis(50);
+/// The round trip in ms at which throughput is measured.
+const THROUGHPUT_AT: u64 = 50;
 /// Requests per second that a daemon answers then.
 const THROUGHPUT: u64 = 5_000;
 /// A thread of a caller needs little of it.
@@ -33,8 +33,7 @@ pub(crate) fn far(pace: &Pace) -> Vec<Figure> {
     }
     let mut figures = Vec::new();
     for millis in pace.round_trips {
-        let round_trip = Duration::from_millis(*millis);
-        proxy.set_round_trip(round_trip);
+        proxy.set_round_trip(*millis);
         let daemons = start_daemons(&proxy.url());
         let answered: Vec<AtomicU64> = daemons.iter().map(|_| AtomicU64::new(0)).collect();
         let load = (pace.requests, pace.spread);
@@ -97,7 +96,6 @@ fn throughput(pace: &Pace, proxy: &FaultProxy) -> Figure {
         rate = count as f64 / start.elapsed().as_secs_f64();
     });
     let callers = pace.far_callers;
-    let millis = THROUGHPUT_AT.as_millis();
-    let what = format!("{millis} ms away: requests per second of {callers} callers");
+    let what = format!("{THROUGHPUT_AT} ms away: requests per second of {callers} callers");
     Figure::count(what, rate as u64, THROUGHPUT).at_least().when_idle()
 }
