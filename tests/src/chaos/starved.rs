@@ -66,7 +66,7 @@ fn kept_runnable(pace: &Pace, redis: &RedisServer, daemons: &[Daemon]) -> Vec<Fi
 
 fn run(pace: &Pace, strain: Strain, daemons: &[Daemon], round: u32) -> Outcome {
     // A storm meets each pause with many requests under way; a longer round meets more of them.
-    let time = if round % 2 == 0 { Duration::ZERO } else { pace.spread };
+    let time = if round.is_multiple_of(2) { Duration::ZERO } else { pace.spread };
     let value = format!("{strain} {round}");
     let answered: Vec<AtomicU64> = daemons.iter().map(|_| AtomicU64::new(0)).collect();
     let each = pace.requests / daemons.len() as u64;
