@@ -19,6 +19,10 @@ impl Daemon {
     /// One of so many, with this for limits that come with the request.
     fn start(redis: &RedisServer, nodes: u32, otherwise: OnStoreFailure) -> Self {
         let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
+        Self::start_with(config, nodes, otherwise)
+    }
+
+    fn start_with(config: RedisConfig, nodes: u32, otherwise: OnStoreFailure) -> Self {
         let nodes = nodes.try_into().expect("at least one");
         let gate = Gate::connect_with(config, FallbackConfig { nodes, otherwise });
         let gate = gate.unwrap_or_else(|error| panic!("{error}"));
@@ -140,4 +144,39 @@ fn a_daemon_whose_redis_refuses_is_not_ready() {
     assert!(allowed <= 1_500, "{allowed} went ahead");
     let metrics = daemon.admin("/metrics").body;
     assert!(!metrics.contains("tidegate_store_errors_total{kind=\"refused\"} 0"), "{metrics}");
+}
+
+/// No request has to find out that the store cannot be reached.
+#[test]
+fn a_daemon_whose_redis_cannot_be_resolved_starts_degraded() {
+    let config = RedisConfig::new("redis://redis.invalid:6379").expect("an address");
+    let daemon = Daemon::start_with(config.start_without_server(), 1, OnStoreFailure::Deny);
+    let status = daemon.status();
+    assert_eq!(status["state"], "degraded", "{status}");
+    let failure = status["store"]["last_failure"]["error"].as_str().unwrap_or_default();
+    assert!(failure.contains("redis.invalid"), "{status}");
+    let ready = daemon.admin("/readyz");
+    assert!(ready.status == 200 && ready.body.contains("the store is away"), "{ready:?}");
+    assert_eq!((daemon.check("allow").status, daemon.check("deny").status), (200, 503));
+    let errors = "tidegate_store_errors_total{kind=\"unavailable\"} 0";
+    let metrics = daemon.admin("/metrics").body;
+    assert!(!metrics.contains(errors), "{metrics}");
+}
+
+/// A server that answers later than the daemon starts is tested as if it had answered then: a full one
+/// refuses to write, which no request has met yet.
+#[test]
+fn the_self_test_runs_when_redis_first_answers() {
+    let redis = RedisServer::start();
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    redis.pause();
+    let config = RedisConfig::new(&redis.url()).expect("an address");
+    let daemon = Daemon::start_with(config.start_without_server(), 1, OnStoreFailure::Deny);
+    let ready = daemon.admin("/readyz");
+    assert!(ready.status == 200 && ready.body.contains("the store is away"), "{ready:?}");
+    redis.resume();
+    wait_until("the fault is found", PATIENCE, || daemon.admin("/readyz").status == 503);
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    wait_until("the fault is gone", PATIENCE, || daemon.admin("/readyz").body == "ready\n");
+    assert_eq!(daemon.check("deny").status, 200);
 }
