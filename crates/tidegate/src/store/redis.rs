@@ -27,6 +27,7 @@ mod name;
 mod reply;
 mod reserve;
 mod route;
+mod runtime;
 mod script;
 mod self_test;
 mod sentinel;
@@ -73,6 +74,7 @@ impl RedisStore {
 
     async fn start(config: RedisConfig) -> Result<Self, StoreError> {
         config.check()?;
+        runtime::check()?;
         let settling = Settling::start(config.settles_after);
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
