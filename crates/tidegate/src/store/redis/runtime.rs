@@ -24,6 +24,10 @@ pub(super) fn check() -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use tokio::runtime::Builder;
 
     use super::super::{RedisConfig, RedisStore};
@@ -36,7 +40,11 @@ mod tests {
     fn a_runtime_without_a_timer_is_refused() {
         for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
             let runtime = builder.enable_io().build().unwrap();
-            let error = runtime.block_on(RedisStore::connect(config())).unwrap_err();
+            let (tell, told) = mpsc::channel();
+            thread::spawn(move || tell.send(runtime.block_on(RedisStore::connect(config()))));
+            // Without a timer nothing else would end the wait.
+            let connected = told.recv_timeout(Duration::from_secs(60)).expect("an answer");
+            let error = connected.unwrap_err();
             assert!(error.to_string().contains("has no timer; build it with"), "{error}");
             assert!(!error.is_outage());
         }
