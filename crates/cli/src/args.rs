@@ -136,6 +136,11 @@ pub(crate) struct Lint {
     /// Let several files describe one domain
     #[arg(long)]
     pub(crate) merge: bool,
+
+    /// Compare with the policy in force, and warn about limits whose keys get their whole quota again: a
+    /// changed time zone, week start, window or algorithm [repeatable]
+    #[arg(long, value_name = "FILE|DIR")]
+    pub(crate) previous: Vec<PathBuf>,
 }
 
 /// Run traffic through every algorithm and see what each lets through

@@ -27,11 +27,26 @@ fn run(args: &Lint) -> Result<ExitCode, SourceError> {
     if !loaded.findings.is_empty() {
         let _ = writeln!(out, "{}", loaded.findings);
     }
+    let mut fresh_starts = Vec::new();
+    if let Some(policy) = &loaded.policy
+        && !args.previous.is_empty()
+    {
+        let previous = Source::new(args.previous.iter().cloned(), merging).load()?;
+        let Some(previous) = previous.policy else {
+            let _ = writeln!(out, "error: --previous cannot be used\n{}", previous.findings);
+            return Ok(ExitCode::from(2));
+        };
+        fresh_starts = policy.fresh_starts(&previous);
+    }
+    for message in &fresh_starts {
+        let _ = writeln!(out, "warning: {message}");
+    }
     if let Some(policy) = loaded.policy {
         let rules: usize = policy.domains().map(|domain| domain.rules().len()).sum();
         let (domains, files) = (policy.domains().count(), texts.file_count());
         let _ = writeln!(out, "{rules} rules in {domains} domains of {files} files can be used");
     }
-    let refused = loaded.errors > 0 || (args.strict && !loaded.findings.is_empty());
+    let has_warnings = !loaded.findings.is_empty() || !fresh_starts.is_empty();
+    let refused = loaded.errors > 0 || (args.strict && has_warnings);
     Ok(if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

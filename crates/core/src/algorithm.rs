@@ -5,7 +5,7 @@ pub mod fixed_window;
 pub mod inflight;
 pub mod sliding_log;
 pub mod sliding_window;
-mod window;
+pub(crate) mod window;
 
 use core::fmt::Debug;
 
@@ -24,9 +24,9 @@ use crate::time::{Span, Timestamp};
 /// - **L4 additivity**: a and then b at one instant is a + b.
 /// - **L5 peek**: `Take(0)` and `Read` write nothing.
 /// - **L6 idle**: from [`Algorithm::idle_at`] on, the state decides as no state does.
-/// - **L7 time**: a clock that goes back never panics, never frees units within one window or
-///   refill, and locks nobody out for longer than one full refill (windows: one window more, for
-///   they keep the newer window).
+/// - **L7 time**: a clock that goes back never panics, never frees units within one refill
+///   (windows: within one window and one hour), and locks nobody out for longer than one full refill
+///   (windows: at most one hour more, because a window that starts within the hour is kept).
 /// - **L8 replay**: the same trace gives the same decisions.
 ///
 /// *Repair.* A state that no history under these numbers could have left (a clock stepped back, a

@@ -40,6 +40,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::algorithm::Algorithm;
+use crate::algorithm::window::MAX_EARLY;
 use crate::decision::{Decision, LeaseId, Op};
 use crate::time::{Span, Timestamp};
 
@@ -213,7 +214,7 @@ impl<A: Algorithm> Visit<'_, A> {
 struct Pace {
     /// How long a key that was emptied (at the start of a window) needs to equal a fresh one.
     refill: Span,
-    /// The window within which a clock that went back keeps the newer one; zero if there are none.
+    /// How far ahead of the clock a window may start and be kept; zero if there are no windows.
     window: Span,
 }
 
@@ -229,7 +230,8 @@ impl Pace {
         let refill = emptied_at(boundary).since(boundary);
         // Only where time is cut into windows does a fresh key wait for something.
         let at_boundary = algorithm.decide(&mut A::State::default(), boundary, Op::Read(0));
-        Self { refill, window: at_boundary.reset_after }
+        let window = at_boundary.reset_after.min(Span::from_micros(MAX_EARLY));
+        Self { refill, window }
     }
 
     /// How far the clock may go back without freeing anything.

@@ -163,6 +163,11 @@ impl Gate {
         self.limiter.replace(policy);
     }
 
+    /// Limits whose keys would have their whole quota again under another policy, one message each.
+    pub fn fresh_starts(&self, policy: &Policy) -> Vec<String> {
+        policy.fresh_starts(&self.limiter.policy())
+    }
+
     /// Whether the state is in this process, so that no answer keeps anybody waiting.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.limiter.store(), AnyStore::Memory(_))

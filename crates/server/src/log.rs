@@ -182,6 +182,7 @@ impl Log {
     pub fn say(&self, level: Level, event: Event, message: impl fmt::Display) {
         let now = self.0.clock.now();
         if let Some(left_out) = self.may_say(level, event, now) {
+            let now = self.0.clock.wall(now);
             let line =
                 Line { now, level, event, left_out }.text(self.0.format, &message.to_string());
             // Nobody is there to be told that nobody reads it.

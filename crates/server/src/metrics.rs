@@ -221,7 +221,7 @@ fn store(gate: &Gate, page: &mut Page) {
         for (outcome, count) in [("allowed", local.allowed), ("denied", local.denied)] {
             page.line("tidegate_local_charges_total", &[("outcome", outcome)], count);
         }
-        let demoted = gate.limiter().controls().demotions().count(gate.now());
+        let demoted = gate.limiter().controls().demotions().count(gate.time(gate.now()));
         page.line("tidegate_demoted_keys", &[], demoted);
     }
     if let Some(shards) = gate.shards() {

@@ -51,6 +51,10 @@ impl Store for Halves {
             _ => Err(StoreError::Away { retry_after: Span::from_secs(1) }),
         }
     }
+
+    fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        usize::from(charge.key.text == HERE)
+    }
 }
 
 /// One unit of both keys.
@@ -96,14 +100,14 @@ fn asked(
     (waiting, decisions.iter().all(Decision::is_allowed), store.stats().owing_keys)
 }
 
-/// A node by itself: its share of two units a minute is three.
+/// A node by itself: its share of twelve units a minute is three, because the other server has not answered yet.
 fn node() -> (Fallback<Halves>, ManualClock, Limit, State) {
     let clock = ManualClock::at(NOW);
     let (config, background) = (FallbackConfig::default(), Background::new(Idle));
     let store = Fallback::start_on(Halves::default(), config, clock.clone().into(), &background);
-    let limit = Limit::token_bucket(Rate::per_minute(2)).burst(2).build().unwrap();
+    let limit = Limit::token_bucket(Rate::per_minute(12)).burst(12).build().unwrap();
     let mut empty = State::default();
-    limit.decide(&mut empty, NOW, Op::Take(2));
+    limit.decide(&mut empty, NOW, Op::Take(12));
     (store.unwrap(), clock, limit, empty)
 }
 
@@ -115,7 +119,7 @@ fn nothing_is_owed_for_a_request_that_is_denied() {
     for _ in 0..5 {
         assert_eq!(asked(&store, NOW, &limit, &empty), (0, false, 0), "and the share has it back");
     }
-    // All three of the share: one and a half times the limit.
+    // All three of the share: a quarter of the limit.
     for _ in 0..3 {
         assert!(asked(&store, NOW, &limit, &State::default()).1);
     }

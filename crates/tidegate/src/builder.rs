@@ -3,12 +3,13 @@
 use std::fmt;
 use std::io;
 
-use tidegate_core::Limit;
+use tidegate_core::algorithm::inflight::InFlight;
+use tidegate_core::{Limit, Span};
 
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::limiter::Limiter;
-use crate::limits::Entry;
+use crate::limits::{Entry, UnknownLimit};
 #[cfg(feature = "redis")]
 use crate::shared::SharedLimiter;
 use crate::store::MAX_TOGETHER;
@@ -78,6 +79,9 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub fn shared<S: Store + 'static>(self, store: S) -> Result<SharedLimiter<S>, BuildError> {
         let entries = self.entries()?;
+        for (name, limit) in &self.limits {
+            check_lease(name, limit)?;
+        }
         Ok(SharedLimiter::from_parts(entries, store, self.clock))
     }
 
@@ -97,7 +101,19 @@ impl Builder {
     }
 }
 
-/// Why no limiter could be made.
+/// Whether a shared store may keep this limit: a lease on it ends after at most
+/// [`InFlight::MAX_SHARED_TTL`].
+#[cfg(feature = "redis")]
+pub(crate) fn check_lease(name: &str, limit: &Limit) -> Result<(), BuildError> {
+    match limit {
+        Limit::InFlight(it) if it.ttl() > InFlight::MAX_SHARED_TTL => {
+            Err(BuildError::LeaseTooLong { name: name.to_owned(), ttl: it.ttl() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a limiter, or other numbers for one of its limits, were refused.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -109,6 +125,16 @@ pub enum BuildError {
     SameName(String),
     /// A bound below [`MemoryStore::MIN_BYTES`].
     TooLittleMemory(u64),
+    /// An in-flight limit on a shared store whose leases last longer than [`InFlight::MAX_SHARED_TTL`]. If
+    /// their holder crashed, its places would be taken for as long.
+    LeaseTooLong {
+        /// The name of the limit.
+        name: String,
+        /// How long its leases last.
+        ttl: Span,
+    },
+    /// The limiter has no limit of this name.
+    UnknownLimit(UnknownLimit),
     /// The system refused to reserve address space.
     Memory(io::Error),
 }
@@ -125,6 +151,14 @@ impl fmt::Display for BuildError {
                 let least = MemoryStore::MIN_BYTES;
                 write!(f, "max_bytes is {bytes}, at least {least} are needed")
             }
+            Self::LeaseTooLong { name, ttl } => write!(
+                f,
+                "the leases of limit {name:?} last {ttl}, and a process that crashes keeps its places \
+                 in a shared store for as long; give the limit a time to live of at most {} (permits \
+                 renew their leases)",
+                InFlight::MAX_SHARED_TTL
+            ),
+            Self::UnknownLimit(error) => error.fmt(f),
             Self::Memory(_) => write!(f, "the system refused to reserve address space"),
         }
     }
@@ -134,7 +168,36 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Memory(error) => Some(error),
+            Self::UnknownLimit(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(all(test, feature = "redis"))]
+mod tests {
+    use super::*;
+
+    /// If the holder of a lease crashes, the place is taken until the lease ends.
+    #[test]
+    fn a_shared_store_takes_no_lease_that_lasts_longer_than_a_day() {
+        let store = || MemoryStore::new(MemoryStore::MIN_BYTES, Hashing::Fast).unwrap();
+        let places = |ttl| Limit::in_flight(5, ttl).unwrap();
+        let shared = |ttl| Builder::default().limit("at once", places(ttl)).shared(store());
+        let longer = InFlight::MAX_SHARED_TTL + Span::from_micros(1);
+        for ttl in [InFlight::NO_EXPIRY, longer] {
+            let error = shared(ttl).unwrap_err().to_string();
+            assert!(error.starts_with("the leases of limit \"at once\" last "), "{error}");
+            assert!(error.contains("at most 1day") || error.contains("86400"), "{error}");
+        }
+        let limiter = shared(InFlight::MAX_SHARED_TTL).unwrap();
+        let other = limiter.set_limit("at once", places(InFlight::NO_EXPIRY));
+        assert!(matches!(other, Err(BuildError::LeaseTooLong { .. })), "{other:?}");
+        let other = limiter.set_limit("elsewhere", places(Span::from_secs(1)));
+        assert!(matches!(other, Err(BuildError::UnknownLimit(_))), "{other:?}");
+        limiter.set_limit("at once", places(Span::from_secs(1))).unwrap();
+        // Within one process the holder cannot get lost.
+        let builder = Builder::default().limit("at once", places(InFlight::NO_EXPIRY));
+        assert!(builder.build().is_ok());
     }
 }

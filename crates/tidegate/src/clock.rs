@@ -6,11 +6,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_core::{Span, Timestamp};
 
+/// Microseconds between two reads of the wall clock.
+const WALL_READS_APART: u64 = 1_000_000;
+/// Microseconds by which two reads of an unchanged wall clock may seem to differ.
+const WALL_NOISE: u64 = 1_000;
+
 /// Where a limiter gets its time from.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's: wall time at start plus monotonic time since, so that setting the wall clock
-    /// neither refills nor empties anything.
+    /// neither refills nor empties anything. [`Clock::wall`] follows the wall clock.
     System(SystemClock),
     /// A test's: moves only when told to.
     Manual(ManualClock),
@@ -36,6 +41,17 @@ impl Clock {
             Self::System(clock) => clock.now(),
             Self::Manual(clock) => clock.now(),
         }
+    }
+
+    /// The wall time when this clock shows `now`: for calendar periods, for overrides that end at a
+    /// date, and for times shown to people. A corrected wall clock is noticed within about a second.
+    #[inline]
+    pub fn wall(&self, now: Timestamp) -> Timestamp {
+        let ahead = match self {
+            Self::System(clock) => clock.0.wall_ahead.load(Ordering::Relaxed),
+            Self::Manual(clock) => clock.0.wall_ahead.load(Ordering::Relaxed),
+        };
+        Timestamp::from_micros(now.as_micros().saturating_add_signed(ahead))
     }
 }
 
@@ -64,6 +80,10 @@ struct Shared {
     check_after: AtomicU64,
     /// Ticks between two reads of the counter that were not interrupted.
     short_ticks: u64,
+    /// Microseconds that the wall clock is ahead of this clock; negative if it is behind.
+    wall_ahead: AtomicI64,
+    /// When the wall clock is read again, in microseconds since the start.
+    wall_due: AtomicU64,
 }
 
 impl SystemClock {
@@ -74,7 +94,7 @@ impl SystemClock {
         let counter = quanta::Clock::new();
         let nanos = u128::from(counter.delta_as_nanos(0, TICKS)).max(1);
         let scale = (nanos << 24) / 1_000;
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = wall_micros();
         let counter_at_start = counter.raw();
         let tenth_of_a_second = u64::try_from(100_000_000 * u128::from(TICKS) / nanos);
         let tenth_of_a_second = tenth_of_a_second.unwrap_or(u64::MAX).max(1);
@@ -82,12 +102,14 @@ impl SystemClock {
             counter_at_start,
             scale: u64::try_from(scale).unwrap_or(u64::MAX),
             started: Instant::now(),
-            started_micros: Span::from(since_epoch).as_micros(),
+            started_micros: since_epoch,
             correction: AtomicI64::new(0),
             checked_at: AtomicU64::new(counter_at_start),
             checked_micros: AtomicU64::new(0),
             check_after: AtomicU64::new(tenth_of_a_second),
             short_ticks: tenth_of_a_second / 2_000,
+            wall_ahead: AtomicI64::new(0),
+            wall_due: AtomicU64::new(WALL_READS_APART),
             counter,
         }))
     }
@@ -132,7 +154,13 @@ impl Shared {
         let raw = self.counter.raw();
         let elapsed = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let now = Timestamp::from_micros(self.started_micros.saturating_add(elapsed));
+        let wall = self.is_wall_due(elapsed).then(wall_micros);
         let interrupted = self.counter.raw().wrapping_sub(raw) > self.short_ticks;
+        if let Some(wall) = wall
+            && !interrupted
+        {
+            self.follow_wall(wall, now, elapsed);
+        }
         if !self.counter_is_trusted() || interrupted {
             // What a thread that was off the processor in between would find means nothing.
             return now;
@@ -148,9 +176,29 @@ impl Shared {
         now
     }
 
+    fn is_wall_due(&self, elapsed: u64) -> bool {
+        elapsed >= self.wall_due.load(Ordering::Relaxed)
+    }
+
+    /// Notes how far the wall clock is ahead, read when this clock showed `now`. A difference below
+    /// [`WALL_NOISE`] is due to the reading.
+    fn follow_wall(&self, wall: u64, now: Timestamp, elapsed: u64) {
+        let ahead = wall.wrapping_sub(now.as_micros()).cast_signed();
+        if ahead.abs_diff(self.wall_ahead.load(Ordering::Relaxed)) >= WALL_NOISE {
+            self.wall_ahead.store(ahead, Ordering::Relaxed);
+        }
+        self.wall_due.store(elapsed.saturating_add(WALL_READS_APART), Ordering::Relaxed);
+    }
+
     fn counter_is_trusted(&self) -> bool {
         self.check_after.load(Ordering::Relaxed) > 0
     }
+}
+
+/// The kernel's wall clock, in microseconds since the epoch.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads time")]
+fn wall_micros() -> u64 {
+    Span::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).as_micros()
 }
 
 /// Between two checks the counter may drift by a thousandth, and a little for the reading.
@@ -175,6 +223,7 @@ pub struct ManualClock(Arc<Manual>);
 #[derive(Debug)]
 struct Manual {
     micros: AtomicU64,
+    wall_ahead: AtomicI64,
     #[cfg(feature = "tokio")]
     moved: tokio::sync::Notify,
 }
@@ -189,6 +238,7 @@ impl ManualClock {
     pub fn at(now: Timestamp) -> Self {
         Self(Arc::new(Manual {
             micros: AtomicU64::new(now.as_micros()),
+            wall_ahead: AtomicI64::new(0),
             #[cfg(feature = "tokio")]
             moved: tokio::sync::Notify::new(),
         }))
@@ -203,6 +253,13 @@ impl ManualClock {
     /// Moves the clock forwards, and wakes whoever waits for the new time.
     pub fn advance(&self, span: Span) {
         self.set(self.now() + span);
+    }
+
+    /// Sets what [`Clock::wall`] shows at the present instant, and leaves the clock itself as it is: what
+    /// a corrected wall clock does.
+    pub fn set_wall(&self, wall: Timestamp) {
+        let ahead = wall.as_micros().wrapping_sub(self.now().as_micros()).cast_signed();
+        self.0.wall_ahead.store(ahead, Ordering::SeqCst);
     }
 
     /// Sets the clock to any instant, earlier ones too.
@@ -283,6 +340,24 @@ mod tests {
             }
             assert!(!clock.trusts_counter(), "{jump}");
         }
+    }
+
+    #[test]
+    fn a_corrected_wall_clock_is_followed_once_a_second() {
+        let shared = SystemClock::new().0;
+        let now = Timestamp::from_micros(shared.started_micros);
+        let clock = Clock::System(SystemClock(Arc::clone(&shared)));
+        assert!(!shared.is_wall_due(WALL_READS_APART - 1) && shared.is_wall_due(WALL_READS_APART));
+        for seconds in [86_400, -7_200] {
+            let ahead = seconds * 1_000_000;
+            let wall = now.as_micros().checked_add_signed(ahead).unwrap();
+            shared.follow_wall(wall, now, WALL_READS_APART);
+            assert_eq!(clock.wall(now), Timestamp::from_micros(wall));
+            shared.follow_wall(wall + WALL_NOISE - 1, now, WALL_READS_APART);
+            assert_eq!(clock.wall(now), Timestamp::from_micros(wall), "noise is not followed");
+            assert!(!shared.is_wall_due(2 * WALL_READS_APART - 1));
+        }
+        assert!(clock.now().since(now) < Span::from_secs(3_600), "the clock itself goes on");
     }
 
     #[test]

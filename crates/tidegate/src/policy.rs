@@ -9,6 +9,7 @@ mod descriptor;
 mod document;
 mod finding;
 mod foresight;
+mod fresh_start;
 pub mod language;
 mod leaf;
 mod level;

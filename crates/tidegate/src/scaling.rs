@@ -26,6 +26,16 @@ pub(crate) fn share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
     scaled(limit, times, out_of.saturating_mul(nodes.get())).unwrap_or(*limit)
 }
 
+/// The share of a node whose store has not answered since the start: 1 / 4.
+const FIRST: (u32, u32) = (1, 4);
+
+/// What one of so many nodes admits by itself before its store has answered: rate and units divided by four
+/// times the nodes. The limit itself if it cannot be divided.
+pub(crate) fn first_share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
+    let (times, out_of) = FIRST;
+    scaled(limit, times, out_of.saturating_mul(nodes.get())).unwrap_or(*limit)
+}
+
 /// The limit with `share` of its units, and `times / out_of` of a bucket's rate.
 pub(crate) fn resized(
     limit: &Limit,

@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use tidegate_core::{Decision, Explanation, Limit, Op};
 use tokio::sync::Notify;
 
+use crate::builder::{BuildError, check_lease};
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
 use crate::limiter::Report;
@@ -153,10 +154,11 @@ impl<S: Store + 'static> SharedLimiter<S> {
 
     /// Replaces the limit called `name` while the limiter runs; everybody's state is kept. Permits
     /// renew their leases by the new numbers at once.
-    pub fn set_limit(&self, name: &str, limit: Limit) -> Result<(), UnknownLimit> {
+    pub fn set_limit(&self, name: &str, limit: Limit) -> Result<(), BuildError> {
         if !self.0.limits.load().iter().any(|entry| &*entry.name == name) {
-            return Err(UnknownLimit::new(name));
+            return Err(BuildError::UnknownLimit(UnknownLimit::new(name)));
         }
+        check_lease(name, &limit)?;
         // Before anybody decides by the new numbers.
         self.0.store.limits_changed();
         self.0.limits.rcu(|limits| {

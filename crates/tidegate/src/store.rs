@@ -52,6 +52,7 @@ impl<'a> Charge<'a> {
             refund_staleness: None,
             tier: Tier::Exact,
             shards: None,
+            is_calendar: false,
         };
         Self { key, limit, op, terms, sight: None }
     }

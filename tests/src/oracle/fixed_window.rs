@@ -72,7 +72,10 @@ impl FixedWindow {
         let window = window_of(numbers, now);
         let fresh = Kept { window, count: 0 };
         match self.kept {
-            Some(kept) if kept.window == window || kept.window == window + 1 => (kept, false),
+            Some(kept) if kept.window == window => (kept, false),
+            Some(kept) if kept.window == window + 1 && is_soon(numbers, window, now) => {
+                (kept, false)
+            }
             Some(kept) => (fresh, kept.window > window),
             None => (fresh, false),
         }
@@ -89,6 +92,11 @@ impl Kept {
             deny(Some(span(end(numbers, self.window) - i128::from(now)).as_micros()))
         }
     }
+}
+
+/// Whether a clock that went back at most an hour may have left the window after this one.
+fn is_soon(numbers: &Numbers, window: i128, now: u64) -> bool {
+    end(numbers, window) - i128::from(now) <= 3_600_000_000
 }
 
 fn window_of(numbers: &Numbers, now: u64) -> i128 {

@@ -21,7 +21,7 @@ struct Counts {
 impl SlidingWindow {
     pub(super) fn decide(&mut self, numbers: &Numbers, now: u64, op: Op) -> Decision {
         let (seen, broken) = match self.kept {
-            Some(kept) if kept.window > now / numbers.per + 1 => (Counts::none(numbers, now), true),
+            Some(kept) if kept.is_impossible(numbers, now) => (Counts::none(numbers, now), true),
             Some(kept) => (kept.seen(numbers, now), false),
             None => (Counts::none(numbers, now), false),
         };
@@ -75,6 +75,13 @@ impl SlidingWindow {
 impl Counts {
     fn none(numbers: &Numbers, now: u64) -> Self {
         Self { window: now / numbers.per, previous: 0, current: 0 }
+    }
+
+    /// A window that is kept starts within an hour, and is the present one or the next.
+    fn is_impossible(self, numbers: &Numbers, now: u64) -> bool {
+        let here = now / numbers.per;
+        let start = u128::from(self.window) * u128::from(numbers.per);
+        self.window > here + 1 || start > u128::from(now) + 3_600_000_000
     }
 
     /// The counts as they stand at `now`. A window that has not begun yet is kept.

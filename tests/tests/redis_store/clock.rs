@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
 use tidegate::store::{Basis, Charge, Store, StoreError};
 use tidegate::{
-    Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope, SharedLimiter,
+    Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope, SharedLimiter, Span,
     SystemClock, Timestamp,
 };
 use tidegate_tests::clients::limit;
@@ -191,6 +191,19 @@ async fn a_stepped_store_neither_locks_out_of_a_sliding_log_nor_grants_two() {
 #[tokio::test]
 async fn a_stepped_store_neither_keeps_leases_for_ever_nor_frees_places_twice() {
     check_steps("in_flight:10:1000000").await;
+}
+
+/// A window that starts next is kept within an hour of its start only: at noon, a window of a day that was
+/// exhausted tomorrow denies until midnight, and a sliding one until its units have left.
+#[tokio::test]
+async fn a_store_that_was_a_day_ahead_denies_no_longer_than_a_window_and_an_hour() {
+    let hours = |hours: u64| Span::from_secs(hours * 3_600);
+    for (text, most) in
+        [("fixed_window:10:86400000000", hours(12)), ("sliding_window:10:86400000000", hours(24))]
+    {
+        let denied = Stepped::start(text).await.denied_after_a_day_ahead().await;
+        assert!(denied <= most, "{text}: denied for {denied} after the clock went back");
+    }
 }
 
 /// Decisions 9: a node with lower numbers repairs nothing before they have settled, or it would

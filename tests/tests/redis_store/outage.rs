@@ -45,12 +45,16 @@ struct Node {
 impl Node {
     /// One of so many.
     fn start(url: &str, nodes: u32) -> Self {
+        let config = RedisConfig::new(url).expect("an address").deadline(DEADLINE);
+        Self::start_with(config, nodes)
+    }
+
+    fn start_with(config: RedisConfig, nodes: u32) -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
         let clock = Clock::default();
         let store = runtime.block_on(async {
-            let config = RedisConfig::new(url).expect("an address").deadline(DEADLINE);
-            let store = RedisStore::connect(config).await.expect("a fresh server");
+            let store = RedisStore::connect(config).await.expect("a server, or no need for one");
             let store = Breaker::new(store, clock.clone());
             let nodes = nodes.try_into().expect("at least one");
             let config = FallbackConfig { nodes, ..FallbackConfig::default() };
@@ -71,6 +75,15 @@ impl Node {
     fn check(&self, key: &str) -> Answer {
         let ask = async |request: Request<'_>| self.limiter.check(&request).await;
         self.request(key, "bob", ask).expect("a store that is away is no error")
+    }
+
+    /// How many of 200 requests for a user are admitted by `local`.
+    fn admitted(&self, user: &str) -> u64 {
+        let ask = async |request: Request<'_>| self.limiter.check(&request).await;
+        let is_allowed = |_: &i32| {
+            self.request("local", user, ask).expect("a store that is away is no error").is_allowed()
+        };
+        (0..200).filter(is_allowed).count() as u64
     }
 
     fn remaining(&self, key: &str) -> u64 {
@@ -139,6 +152,34 @@ fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     assert!(wait <= Span::from_millis(300), "until the next probe: {wait}");
     let stats = node.limiter.store().stats();
     assert_eq!((stats.owing_keys, stats.answered[1]), (2, 201), "{stats:?}");
+}
+
+/// A process forgets its share when it restarts. Until Redis has answered, it admits a quarter of its part of
+/// the limit and not one and a half times that part, so restarts during an outage admit little.
+#[test]
+fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
+    let redis = RedisServer::start();
+    let url = redis.url();
+    let node = Node::start(&url, 1);
+    assert_eq!(node.check("local").basis(), Basis::Store);
+    redis.kill();
+    assert_eq!(node.until_open("local") + node.admitted("bob"), 30, "20 times 1.5");
+    drop(node);
+    let restart = || {
+        let config = RedisConfig::new(&url).expect("an address").deadline(DEADLINE);
+        Node::start_with(config.start_without_server(), 1)
+    };
+    for _ in 0..3 {
+        assert_eq!(restart().admitted("bob"), 5, "a quarter of 20");
+    }
+    let node = restart();
+    assert_eq!(node.admitted("bob"), 5);
+    redis.restart();
+    wait_until("Redis decides", PATIENCE, || node.check("allow").basis() == Basis::Store);
+    node.until_booked();
+    redis.kill();
+    node.until_open("allow");
+    assert_eq!(node.admitted("ann"), 30, "20 times 1.5, once Redis has answered");
 }
 
 /// F13, F22: what was let in is booked; what may have been booked twice is never taken back.

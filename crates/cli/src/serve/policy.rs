@@ -24,7 +24,7 @@ pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, Strin
     gate.status().needs_policy();
     gate.replace(policy);
     let clock = Clock::default();
-    gate.status().policy_loaded(texts.revision(), names(&texts), clock.now());
+    gate.status().policy_loaded(texts.revision(), names(&texts), clock.wall(clock.now()));
     let say = |level, text: &str| gate.status().log().say(level, Event::PolicyLoaded, text);
     match &*loaded.findings {
         "" => say(Level::Info, "policy loaded"),
@@ -35,9 +35,11 @@ pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, Strin
         let (status, log) = (gate.status(), gate.status().log());
         match change {
             Ok(Update { policy, findings, revision }) => {
+                let fresh_starts = gate.fresh_starts(&policy);
                 gate.replace(policy);
                 let names = files.read().map(|texts| names(&texts)).unwrap_or_default();
-                status.policy_loaded(revision, names, clock.now());
+                status.policy_loaded(revision, names, clock.wall(clock.now()));
+                let findings = told(findings, &fresh_starts);
                 let level = if findings.is_empty() { Level::Info } else { Level::Warn };
                 log.say(level, Event::PolicyLoaded, format_args!("policy reloaded\n{findings}"));
             }
@@ -50,6 +52,14 @@ pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, Strin
         }
     });
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
+}
+
+/// What is told about a policy that was put in force: findings in its files, and limits whose keys start
+/// afresh.
+fn told(findings: String, fresh_starts: &[String]) -> String {
+    let warnings = fresh_starts.iter().map(|message| format!("warning: {message}"));
+    let findings = Some(findings).filter(|findings| !findings.is_empty());
+    findings.into_iter().chain(warnings).collect::<Vec<String>>().join("\n")
 }
 
 fn names(texts: &Texts) -> Vec<String> {

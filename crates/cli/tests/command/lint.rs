@@ -56,6 +56,32 @@ fn files_that_share_a_domain_are_merged_only_if_asked() {
     assert_eq!((status, text.as_str()), (0, "4 rules in 1 domains of 2 files can be used\n"));
 }
 
+/// Another time zone means other windows, and so other keys.
+#[test]
+fn limits_whose_keys_start_afresh_are_told() {
+    let policy = |zone: &str| {
+        format!(
+            "domain: api\ndescriptors:\n  - {{key: user, rate: 10/day, algorithm: fixed_window, \
+             calendar: {{tz: {zone}}}}}\n"
+        )
+    };
+    let (old, new) = (policy("UTC"), policy("Asia/Tokyo"));
+    let files = [("new.yaml", &*new), ("old.txt", &*old)];
+    let warning =
+        "has days in Asia/Tokyo instead of days in UTC: every key has its whole quota again";
+    for (options, expected) in
+        [(&["--previous", "old.txt"][..], 0), (&["--previous", "old.txt", "--strict"][..], 1)]
+    {
+        let (status, text) = lint("afresh", &files, options);
+        assert!(status == expected && text.contains(warning), "{status}: {text}");
+    }
+    let (status, text) = lint("same", &files, &["--previous", "new.yaml", "--strict"]);
+    assert!(status == 0 && !text.contains("afresh") && !text.contains("warning"), "{text}");
+    let broken = [("new.yaml", &*new), ("old.txt", "domain: [")];
+    let (status, text) = lint("broken", &broken, &["--previous", "old.txt"]);
+    assert!(status == 2 && text.contains("--previous cannot be used"), "{status}: {text}");
+}
+
 #[test]
 fn a_file_that_cannot_be_read_is_another_matter() {
     let output = Command::cargo_bin("tidegate").unwrap().args(["lint", "missing.yaml"]).output();

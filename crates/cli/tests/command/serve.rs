@@ -78,6 +78,28 @@ fn the_policy_is_read_again_when_asked_for() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Another week start means other windows, and so other keys: the log tells.
+#[test]
+fn a_reload_after_which_keys_start_afresh_is_told() {
+    let folder = std::env::temp_dir().join(format!("tidegate-afresh-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("policy.yaml");
+    let policy = |day: &str| {
+        format!(
+            "domain: api\ndescriptors:\n  - {{key: user, rate: 5/week, algorithm: fixed_window, \
+             calendar: {{week_starts: {day}}}}}\n"
+        )
+    };
+    fs::write(&file, policy("monday")).unwrap();
+    let daemon = Daemon::start(&["--config", file.to_str().unwrap()]);
+    let fresh = folder.join("fresh");
+    fs::write(&fresh, policy("sunday")).unwrap();
+    fs::rename(&fresh, &file).unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.until_it_says("has weeks from sunday in UTC instead of weeks from monday in UTC");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn a_policy_that_cannot_be_used_does_not_start() {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))

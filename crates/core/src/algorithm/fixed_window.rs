@@ -97,7 +97,7 @@ impl FixedWindow {
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
         let end = self.windows.end(now);
-        match self.windows.place(state.end, end) {
+        match self.windows.place(state.end, now) {
             Place::Current | Place::Ahead => (*state, false),
             Place::Previous | Place::Past => (FixedWindowState { end, count: 0 }, false),
             Place::Impossible => (FixedWindowState { end, count: 0 }, true),

@@ -69,8 +69,12 @@ struct Seen {
 impl InFlight {
     /// The largest limit.
     pub const MAX: u64 = 100_000;
-    /// A time to live for holders that cannot get lost: permits within one process.
+    /// A time to live for holders that cannot get lost: permits within one process. A shared store refuses
+    /// it, because a process that crashes would keep its places: see [`InFlight::MAX_SHARED_TTL`].
     pub const NO_EXPIRY: Span = Span::from_secs(100 * 365 * 86_400);
+    /// The longest time to live on a shared store: one day. A permit renews its lease, so work may take
+    /// longer than that.
+    pub const MAX_SHARED_TTL: Span = Span::from_secs(86_400);
 
     /// At most `limit` units at once; a lease ends after `ttl` if it is not released.
     pub fn new(limit: u64, ttl: Span) -> Result<Self, InvalidLimit> {

@@ -4,6 +4,10 @@ use crate::invalid::InvalidLimit;
 use crate::rate::check_period;
 use crate::time::{Span, Timestamp};
 
+/// How long before its start a stored window is kept when the clock has gone back, in microseconds:
+/// one hour. It bounds how long a wrong clock denies after its correction.
+pub(crate) const MAX_EARLY: u64 = 3_600_000_000;
+
 /// Windows of one length, back to back, aligned to the epoch plus an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Windows {
@@ -17,7 +21,8 @@ pub(crate) struct Windows {
 pub(crate) enum Place {
     /// The same window.
     Current,
-    /// The clock went back by less than a window: the stored one is kept, never an older reopened.
+    /// The stored window starts next, within [`MAX_EARLY`]: the clock went back a little. The stored
+    /// window is kept, because reopening the older one would admit its units again.
     Ahead,
     /// The stored window is the one just before.
     Previous,
@@ -50,12 +55,15 @@ impl Windows {
     }
 
     #[inline]
-    pub(crate) fn place(&self, stored_end: u64, current_end: u64) -> Place {
+    pub(crate) fn place(&self, stored_end: u64, now: Timestamp) -> Place {
+        let current_end = self.end(now);
         if stored_end == current_end {
             Place::Current
         } else if stored_end < current_end {
             if stored_end + self.length == current_end { Place::Previous } else { Place::Past }
-        } else if stored_end == current_end + self.length {
+        } else if stored_end == current_end + self.length
+            && current_end - now.as_micros() <= MAX_EARLY
+        {
             Place::Ahead
         } else {
             Place::Impossible
@@ -101,7 +109,17 @@ mod tests {
             (70, Place::Impossible),
             (55, Place::Impossible),
         ] {
-            assert_eq!(windows.place(stored, 50), place, "{stored}");
+            assert_eq!(windows.place(stored, at(40)), place, "{stored}");
         }
+    }
+
+    #[test]
+    fn a_window_that_starts_next_is_kept_for_the_last_hour_before_it() {
+        let day = 86_400_000_000;
+        let windows = Windows::new(Span::from_micros(day), Span::ZERO).unwrap();
+        let (tomorrow, start) = (2 * day, day);
+        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY)), Place::Ahead);
+        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY - 1)), Place::Impossible);
+        assert_eq!(windows.place(tomorrow, at(0)), Place::Impossible);
     }
 }

@@ -21,9 +21,10 @@ pub fn bound<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation
     admissions("L1 bound", algorithm, &forward)
 }
 
-/// L7: when the clock goes back nothing panics, nobody waits for longer than one full refill (a
-/// window that is kept comes on top), and, while it stays within one window or refill of the latest
-/// instant, no more is admitted than in the time that did pass forwards.
+/// L7: when the clock goes back nothing panics, nobody waits for longer than one full refill (and
+/// at most one hour more where a window is kept that has not begun), and, while the clock stays within
+/// one refill, or within one window and one hour, of the latest instant, no more is admitted than in the
+/// time that did pass forwards.
 pub fn time<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
     admissions("L7 time", algorithm, trace)?;
     super::walk("L7 time", algorithm, trace, patient)

@@ -83,7 +83,10 @@ fn bucket_rhythm(rate: Rate, capacity: u64) -> Rhythm {
 fn window_rhythm(limit: u64, length: u64) -> Rhythm {
     // Among them the step in which a sliding window's weight moves.
     let step = length.div_ceil(1 << 20);
-    Rhythm { limit, spans: vec![length, length / 2, length / 3, step, 2 * length] }
+    // And the hour for which a window that starts next is kept.
+    let hour = (3_600 * SECOND).min(length);
+    let spans = vec![length, length / 2, length / 3, step, 2 * length, hour, length - hour];
+    Rhythm { limit, spans }
 }
 
 /// Raw numbers behind one step; the smaller, the duller, so that shrinking leads somewhere.

@@ -43,6 +43,11 @@ impl Allowance {
             Self::Calendar(quota) => quota.at(now),
         }
     }
+
+    /// Whether its windows are calendar periods.
+    pub const fn is_calendar(&self) -> bool {
+        matches!(self, Self::Calendar(_))
+    }
 }
 
 impl CalendarQuota {

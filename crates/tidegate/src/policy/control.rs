@@ -164,7 +164,7 @@ impl<S: Store> PolicyLimiter<S> {
 
     /// Puts other numbers in force for a limit, until the time given.
     pub fn overrule(&self, id: &str, overruling: &Overruling) -> Result<(), ControlError> {
-        let now = self.0.clock.now();
+        let now = self.0.store.clock(self.0.clock.now());
         let last = now.as_micros().saturating_add(MAX_OVERRIDE.as_micros());
         if overruling.until <= now || overruling.until.as_micros() > last {
             return Err(ControlError::Until);

@@ -89,7 +89,7 @@ impl<S: Store> PolicyLimiter<S> {
         entries: &[Entry<'_>],
         demotion: &Demotion,
     ) -> Result<(), ControlError> {
-        let now = self.0.clock.now();
+        let now = self.0.store.clock(self.0.clock.now());
         let last = now.as_micros().saturating_add(MAX_OVERRIDE.as_micros());
         if demotion.until.is_some_and(|until| until <= now || until.as_micros() > last) {
             return Err(ControlError::Until);

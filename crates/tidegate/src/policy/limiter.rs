@@ -299,3 +299,7 @@ impl std::error::Error for CheckError {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "limiter_tests.rs"]
+mod tests;

@@ -83,7 +83,7 @@ impl Side<'_> {
         let Some(nodes) = self.demoted else { return (numbers, terms) };
         let share = share_of_node(&numbers.0, nodes);
         let scope = Scope::new(&format!("{name}#demoted"), &share);
-        ((share, scope), Terms::default().tier(Tier::Local))
+        ((share, scope), Terms::default().tier(Tier::Local).calendar(terms.is_calendar))
     }
 
     fn pick(&self, numbers: (Limit, Scope), op: Op, part: usize, together: bool) -> Pick {
@@ -256,7 +256,7 @@ impl Picks {
             // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
             let scope = |numbers: Option<(Limit, Scope)>| numbers.map(|(_, scope)| scope);
             let terms = match scope(plain) == scope(numbers) {
-                true => limit.terms(),
+                true => limit.terms().calendar(allowance.is_calendar()),
                 false => limit.terms().tier(Tier::Exact),
             };
             let settled = numbers.map(|it| side.settle(limit.id(), it, terms));
@@ -309,7 +309,9 @@ impl Picks {
             let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
                 let name = format!("{}~shadow", limit.id());
-                let (numbers, terms) = side.settle(&name, numbers, unrepeated);
+                let is_calendar = shadow.is_some_and(|it| it.allowance().is_calendar());
+                let terms = unrepeated.calendar(is_calendar);
+                let (numbers, terms) = side.settle(&name, numbers, terms);
                 parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
                 self.picks.push(Pick { terms, ..side.pick(numbers, op, parts.len() - 1, false) });
             }

@@ -50,6 +50,8 @@ pub enum Misconfigured {
     Version,
     /// An address, a certificate or another setting is wrong.
     Setting,
+    /// The program has no tokio runtime, or one without a timer.
+    Runtime,
 }
 
 impl Misconfigured {
@@ -83,6 +85,10 @@ impl Misconfigured {
             }
             Self::Version => "use Redis 6.2 or later, or Valkey 7.2 or later",
             Self::Setting => "correct the store's URL or its settings",
+            Self::Runtime => {
+                "build it with tokio::runtime::Builder and enable_all, or at least enable_io and \
+                 enable_time"
+            }
         }
     }
 }

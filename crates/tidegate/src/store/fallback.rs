@@ -6,6 +6,10 @@
 //! | `allow` | go ahead, unless the limit admits nothing at all | everything |
 //! | `deny` | stay out, until the store is tried again | nothing |
 //!
+//! Until a server of the store has decided one charge since the start, a share is a sixth of that: rate and
+//! burst divided by four times the nodes, at least one unit. A process that restarts during an outage has
+//! forgotten what it admitted, and gets this smaller share again and not the whole one.
+//!
 //! What is let in is owed, and booked when the store is back ([`Op::Force`]: never below empty), at most
 //! [`AT_ONCE`] keys every [`PAUSE`]. A charge whose answer was lost may have been booked by the store and
 //! is owed as well: that denies too much rather than too little, and nothing is ever taken back on
@@ -29,6 +33,7 @@
 //! learns of it.
 
 mod alone;
+mod answered;
 mod owed;
 mod taken;
 
@@ -89,6 +94,8 @@ struct Inner<S> {
     answered: [AtomicU64; OnStoreFailure::ALL.len()],
     booked_keys: AtomicU64,
     booked_units: AtomicU64,
+    /// The endpoints that have decided a charge since the start, one bit each.
+    answered_endpoints: AtomicU64,
     /// The last thing that the store failed with, and when.
     failed: Mutex<Option<(Timestamp, StoreError)>>,
 }
@@ -174,6 +181,7 @@ impl<S: Store + 'static> Fallback<S> {
             answered: Default::default(),
             booked_keys: AtomicU64::new(0),
             booked_units: AtomicU64::new(0),
+            answered_endpoints: AtomicU64::new(0),
             failed: Mutex::default(),
         });
         background.spawn(book(Arc::downgrade(&inner), background.clone()));
@@ -251,7 +259,7 @@ impl<S: Store> Inner<S> {
         };
         let (here, mut there) = (pick(true), pick(false));
         let Some(error) = away.iter().flatten().next() else {
-            return self.store.decide(now, charges, decisions).await;
+            return self.ask(now, charges, decisions).await;
         };
         // What needs nobody else goes first, for it is easily given back. It is owed when the rest is decided,
         // so that nobody books it for a request that is denied.
@@ -266,7 +274,7 @@ impl<S: Store> Inner<S> {
         let mut others = Vec::with_capacity(there.len());
         let held = if is_denied { &[] } else { &here[..] };
         let taken = Taken::new(self, at, held, &own, error);
-        let answered = self.store.decide(now, &there, &mut others).await;
+        let answered = self.ask(now, &there, &mut others).await;
         let now = self.later(now);
         match answered.is_ok() && others.iter().all(Decision::is_allowed) {
             true => {
@@ -321,14 +329,14 @@ impl<S: Store> Inner<S> {
     /// Books what some keys owe; says how many.
     async fn book_some(&self) -> usize {
         let local = self.clock.now();
-        let now = self.store.clock(local);
+        let now = self.time(local);
         let debits = self.owed.due(now, AT_ONCE, |charge| self.store.ready(local, charge).is_ok());
         if debits.is_empty() {
             return 0;
         }
         let charges: Vec<Charge<'_>> = debits.iter().map(Debit::charge).collect();
         let mut decisions = Vec::with_capacity(charges.len());
-        match self.store.decide_each(local, &charges, &mut decisions).await {
+        match self.ask_each(local, &charges, &mut decisions).await {
             Ok(_) => self.booked(&debits),
             Err(error) if error.is_outage() => {
                 self.owed.owe_again(now, debits);
@@ -344,12 +352,12 @@ impl<S: Store> Inner<S> {
         let (mut booked, mut rest) = (0, Vec::new());
         for debit in debits {
             let (charge, mut decisions) = (debit.charge(), Vec::with_capacity(1));
-            match self.store.decide(local, &[charge], &mut decisions).await {
+            match self.ask(local, &[charge], &mut decisions).await {
                 Ok(_) => booked += self.booked(std::slice::from_ref(&debit)),
                 Err(error) => rest.push(debit.refused_by(&error)),
             }
         }
-        self.owed.owe_again(self.store.clock(local), rest);
+        self.owed.owe_again(self.time(local), rest);
         booked
     }
 
@@ -380,7 +388,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
         }
         let away = if whole.is_some() { None } else { inner.away(now, charges) };
         let Some(away) = away else {
-            let answered = inner.store.decide(now, charges, decisions).await;
+            let answered = inner.ask(now, charges, decisions).await;
             return match answered {
                 Err(error) => inner.decide_alone(inner.later(now), charges, &error, decisions),
                 answered => answered,
@@ -406,7 +414,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
         let inner = &self.0;
         let away = inner.away(now, charges).unwrap_or_default();
         if away.is_empty() {
-            let answered = inner.store.decide_each(now, charges, decisions).await;
+            let answered = inner.ask_each(now, charges, decisions).await;
             return match answered {
                 Err(error) => inner.decide_each_alone(inner.later(now), charges, &error, decisions),
                 answered => answered,
@@ -418,7 +426,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
         let mut others = Vec::with_capacity(there.len());
         let mut basis = match there.is_empty() {
             true => Basis::Store,
-            false => match inner.store.decide_each(now, &there, &mut others).await {
+            false => match inner.ask_each(now, &there, &mut others).await {
                 Ok(basis) => basis,
                 Err(error) => {
                     inner.decide_each_alone(inner.later(now), &there, &error, &mut others)?
@@ -463,6 +471,6 @@ impl<S: Store + 'static> Store for Fallback<S> {
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {
-        self.0.store.clock(local)
+        self.0.time(local)
     }
 }

@@ -14,8 +14,10 @@ mod heap;
 mod locks;
 mod overflow;
 mod packing;
+mod question;
 mod stats;
 mod table;
+mod time;
 mod together;
 
 use std::hint::black_box;
@@ -31,7 +33,8 @@ use self::heap::Heap;
 use self::overflow::Overflow;
 use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
-use self::table::{Ask, Begin, Change, End, Table};
+use self::question::{Question, TakeOne};
+use self::table::{Begin, Change, End, Table};
 use super::{Basis, Charge, Sight, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
@@ -238,21 +241,26 @@ impl MemoryStore {
 
     #[inline(never)]
     pub(crate) fn decide_fully(&self, now: Timestamp, charge: &Charge<'_>, print: u64) -> Decision {
-        let Charge { limit, op, .. } = *charge;
+        let (Charge { limit, op, .. }, past) = (*charge, self.past(now));
         let decided = match limit {
             Limit::Bucket(bucket) => {
                 self.bring_home(print, now, bucket);
                 let question = self.question(bucket, now, op);
                 match is_narrow(bucket) {
                     true => self.narrow.update(print, now, &question),
-                    false => self.wide.update(print, now, &question),
+                    false => self.wide.update(print, past, &question),
                 }
             }
+            Limit::FixedWindow(window) if charge.terms.is_calendar => {
+                // A window that starts next is kept, so there is no need to read the clock again.
+                let question = Question { algorithm: window, now: self.wall(now), op, clock: None };
+                self.wide.update(print, past, &question)
+            }
             Limit::FixedWindow(window) => {
-                self.wide.update(print, now, &self.question(window, now, op))
+                self.wide.update(print, past, &self.question(window, now, op))
             }
             Limit::SlidingWindow(window) => {
-                self.wide.update(print, now, &self.question(window, now, op))
+                self.wide.update(print, past, &self.question(window, now, op))
             }
             limit => {
                 if let Op::Release(lease) | Op::Renew(lease) = op
@@ -280,8 +288,9 @@ impl MemoryStore {
     fn decide_overflowing(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
         let mut overflow = lock(&self.overflow);
         let mut state = overflow.state(charge.key.scope);
-        let decision = self.question(charge.limit, now, charge.op).decide(&mut state);
-        overflow.put(charge.key.scope, charge.limit, state, now);
+        let at = self.time_of(now, charge);
+        let decision = self.question(charge.limit, at, charge.op).decide(&mut state);
+        overflow.put(charge.key.scope, charge.limit, state, self.past(now));
         self.count_overflowed(1);
         decision
     }
@@ -300,7 +309,7 @@ impl MemoryStore {
             return None;
         }
         let decision = charge.limit.decide(&mut state, now, charge.op);
-        overflow.put(charge.key.scope, charge.limit, state, now);
+        overflow.put(charge.key.scope, charge.limit, state, self.past(now));
         Some(decision)
     }
 
@@ -320,7 +329,7 @@ impl MemoryStore {
                 return;
             }
             let _moving = lock(&self.moving);
-            move_state(&self.narrow, &self.wide, bucket, print, now);
+            move_state(&self.narrow, &self.wide, bucket, print, self.past(now));
         }
     }
 
@@ -332,7 +341,7 @@ impl MemoryStore {
                 && !decision.is_allowed()
             {
                 let state = self.state(now, charge.key, charge.limit);
-                let _ = sight.set(Sight { state, at: now });
+                let _ = sight.set(Sight { state, at: self.time_of(now, charge) });
             }
         }
     }
@@ -360,46 +369,6 @@ impl MemoryStore {
 #[inline(always)]
 fn fingerprint(hash: u64) -> u64 {
     (hash & PRINT).max(1 << 5)
-}
-
-/// An operation, at a time.
-pub(crate) struct Question<'a, A> {
-    algorithm: &'a A,
-    now: Timestamp,
-    op: Op,
-    clock: Option<&'a Clock>,
-}
-
-impl<A: Algorithm> Question<'_, A> {
-    fn decide(&self, state: &mut A::State) -> Decision {
-        let now = up_to_date(self.now, self.algorithm.is_ahead(state, self.now), self.clock);
-        self.algorithm.decide(state, now, self.op)
-    }
-}
-
-impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for Question<'_, A> {
-    type Answer = Decision;
-
-    fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
-        packed(self, words)
-    }
-}
-
-/// The commonest operation, with code of its own made from the same function.
-struct TakeOne<'a, A> {
-    algorithm: &'a A,
-    now: Timestamp,
-    clock: Option<&'a Clock>,
-}
-
-impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for TakeOne<'_, A> {
-    type Answer = Decision;
-
-    #[inline(always)]
-    fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
-        let Self { algorithm, now, clock } = *self;
-        packed(&Question { algorithm, now, op: Op::Take(1), clock }, words)
-    }
 }
 
 impl Store for MemoryStore {
@@ -434,34 +403,12 @@ impl Store for MemoryStore {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        Ok(self.explain(now, charge.key, charge.limit))
+        Ok(self.explain(self.time_of(now, charge), charge.key, charge.limit))
     }
-}
 
-/// Decides on a packed state.
-#[inline(always)]
-fn packed<A: Pack<STATE>, const STATE: usize>(
-    question: &Question<'_, A>,
-    words: [u64; STATE],
-) -> (Decision, Change<STATE>) {
-    let Question { algorithm, now, op, clock } = *question;
-    let mut state = algorithm.unpack(words);
-    let now = up_to_date(now, algorithm.is_ahead(&state, now), clock);
-    let decision = algorithm.decide(&mut state, now, op);
-    let change = Change { state: algorithm.pack(&state), class: debt::class(&decision) };
-    (decision, change)
-}
-
-/// `now`, or a fresh reading of the clock if a state seems to be ahead of it.
-#[inline(always)]
-fn up_to_date(now: Timestamp, ahead: bool, clock: Option<&Clock>) -> Timestamp {
-    if ahead { read_again(now, clock) } else { now }
-}
-
-#[cold]
-#[inline(never)]
-fn read_again(now: Timestamp, clock: Option<&Clock>) -> Timestamp {
-    clock.map_or(now, |clock| clock.now().max(now))
+    fn clock(&self, local: Timestamp) -> Timestamp {
+        self.wall(local)
+    }
 }
 
 /// Moves a bucket's state from one table to the other, unless the other has one.

@@ -30,6 +30,7 @@ mod name;
 mod reply;
 mod reserve;
 mod route;
+mod runtime;
 mod script;
 mod self_test;
 mod sentinel;
@@ -88,6 +89,7 @@ impl RedisStore {
 
     async fn start(mut config: RedisConfig) -> Result<Self, StoreError> {
         config.check()?;
+        runtime::check()?;
         // A clone of the settings may have started another store.
         config.started = Arc::default();
         let settling = Settling::start(config.settles_after);

@@ -19,6 +19,9 @@ pub struct Terms {
     pub tier: Tier,
     /// Into how many keys each key of the limit is divided; not at all if nothing.
     pub shards: Option<NonZeroU16>,
+    /// Whether its windows are calendar periods. In this process such a window is decided by wall time,
+    /// and every other limit by the monotonic clock. A shared store decides by its own clock.
+    pub is_calendar: bool,
 }
 
 impl Terms {
@@ -38,6 +41,12 @@ impl Terms {
     #[must_use]
     pub const fn tier(self, tier: Tier) -> Self {
         Self { tier, ..self }
+    }
+
+    /// These terms, for windows that are calendar periods or not.
+    #[must_use]
+    pub const fn calendar(self, is_calendar: bool) -> Self {
+        Self { is_calendar, ..self }
     }
 
     /// These terms, with each key divided into so many.

@@ -84,6 +84,20 @@ impl Stepped {
         }
     }
 
+    /// Exhausts the key at noon, a day later, and at noon again after the clock has gone back; returns how
+    /// long the key is then denied. At noon a window of a day starts twelve hours later.
+    pub(crate) async fn denied_after_a_day_ahead(&self) -> Span {
+        const DAY: i64 = 86_400;
+        let second = i64::try_from(self.time() / 1_000_000).expect("a present clock") % DAY;
+        for seconds in [DAY + DAY / 2 - second, DAY, -DAY] {
+            self.drain().await;
+            self.server.step_clock(seconds);
+        }
+        self.drain().await;
+        let verdict = self.limiter.check("key").await.expect("a server");
+        verdict.retry_after().expect("a denial that ends")
+    }
+
     /// Steps the clock under a key that is used up.
     pub(crate) async fn step(&self, seconds: i64) {
         self.drain().await;

@@ -83,6 +83,8 @@ fn every_door_answers_while_redis_is_gone() {
     let daemon = Daemon::start(&redis, 1, OnStoreFailure::Deny);
     assert_eq!(daemon.admin("/readyz").body, "ready\n");
     assert_eq!(daemon.status()["state"], "whole");
+    // From the first answer of Redis on, the share is the whole one.
+    assert_eq!(daemon.check("local").status, 200);
     redis.kill();
     daemon.until_degraded();
     let ready = daemon.admin("/readyz");

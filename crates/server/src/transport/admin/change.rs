@@ -141,7 +141,7 @@ fn reason(reason: Option<String>) -> Result<Option<String>, String> {
 }
 
 fn until(gate: &Gate, seconds: u64) -> Timestamp {
-    let until = seconds.saturating_mul(1_000_000).saturating_add(gate.now().as_micros());
+    let until = seconds.saturating_mul(1_000_000).saturating_add(gate.time(gate.now()).as_micros());
     Timestamp::from_micros(until)
 }
 

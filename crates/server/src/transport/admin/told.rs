@@ -76,7 +76,7 @@ pub(super) fn policy(gate: &Gate) -> Value {
 }
 
 pub(super) fn overrides(gate: &Gate) -> Value {
-    let (controls, now) = (gate.limiter().controls(), gate.now());
+    let (controls, now) = (gate.limiter().controls(), gate.time(gate.now()));
     let overrides: Vec<Value> = controls
         .overrides()
         .filter(|(_, it)| now < it.until)
@@ -93,7 +93,7 @@ pub(super) fn overrides(gate: &Gate) -> Value {
 }
 
 pub(super) fn demotions(gate: &Gate) -> Value {
-    let (controls, now) = (gate.limiter().controls(), gate.now());
+    let (controls, now) = (gate.limiter().controls(), gate.time(gate.now()));
     let told = |it: &Demoted| {
         json!({
             "domain": it.domain,

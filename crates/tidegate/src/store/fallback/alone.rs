@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, Span, State, Timestamp};
 
 use super::Inner;
-use crate::scaling::share_of_node;
+use crate::scaling::{first_share_of_node, share_of_node};
 use crate::store::breaker::USUAL_WAIT;
 use crate::store::{Basis, Charge, OnStoreFailure, Store, StoreError};
 
@@ -58,7 +58,7 @@ impl<S: Store> Inner<S> {
         decisions: &mut Vec<Decision>,
     ) -> (Timestamp, Basis) {
         self.note(now, error);
-        let now = self.store.clock(now);
+        let now = self.time(now);
         let words: Vec<Word> = charges.iter().map(|it| self.word(now, it, error)).collect();
         let is_denied = |word: &Word| matches!(word, Word::Said(it) if !it.is_allowed());
         let is_denied = words.iter().any(is_denied);
@@ -87,7 +87,7 @@ impl<S: Store> Inner<S> {
 
     /// A request is let in by what was decided alone.
     pub(super) fn owe(&self, now: Timestamp, charges: &[Charge<'_>]) {
-        let now = self.store.clock(now);
+        let now = self.time(now);
         for charge in charges {
             if let Op::Take(cost) = charge.op {
                 self.owed.owe(now, charge, cost);
@@ -106,7 +106,7 @@ impl<S: Store> Inner<S> {
         if !charges.iter().all(is_local) {
             self.note(now, error);
         }
-        let now = self.store.clock(now);
+        let now = self.time(now);
         let (before, mut basis) = (decisions.len(), Basis::Store);
         for charge in charges {
             match self.decide_one(now, charge, error) {
@@ -139,13 +139,13 @@ impl<S: Store> Inner<S> {
                     Op::Release(_) => Op::Release(lease),
                     _ => Op::Renew(lease),
                 };
-                let limit = self.share_of(charge.limit);
+                let limit = self.share_of(charge);
                 return Some(mark(
                     self.local.decide(now, &Charge { op, limit: &limit, ..*charge }),
                 ));
             }
             (_, Op::Reset) => {
-                let limit = self.share_of(charge.limit);
+                let limit = self.share_of(charge);
                 self.local.decide(now, &Charge { limit: &limit, ..*charge });
                 self.owed.forget(now, charge);
                 return None;
@@ -172,7 +172,7 @@ impl<S: Store> Inner<S> {
         match self.mode(charge, error) {
             // What a key never seen is denied, everybody is.
             _ if !idle.is_allowed() && charge.asks() => Word::Said(idle),
-            OnStoreFailure::Local => Word::Share(self.share_of(charge.limit)),
+            OnStoreFailure::Local => Word::Share(self.share_of(charge)),
             OnStoreFailure::Allow => Word::Said(Decision { unbooked: 0, lease: None, ..idle }),
             OnStoreFailure::Deny => {
                 let wait = match error {
@@ -207,9 +207,13 @@ impl<S: Store> Inner<S> {
         }
     }
 
-    /// This node's share of a limit; the limit itself if it cannot be divided.
-    pub(super) fn share_of(&self, limit: &Limit) -> Limit {
-        share_of_node(limit, self.config.nodes)
+    /// This node's share of a charge's limit; the limit itself if it cannot be divided. The smaller share
+    /// until the server of the charge has answered.
+    pub(super) fn share_of(&self, charge: &Charge<'_>) -> Limit {
+        match self.has_answered(charge) {
+            true => share_of_node(charge.limit, self.config.nodes),
+            false => first_share_of_node(charge.limit, self.config.nodes),
+        }
     }
 
     fn count(&self, charge: &Charge<'_>, error: &StoreError) -> Basis {

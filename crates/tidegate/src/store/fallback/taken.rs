@@ -36,7 +36,7 @@ impl<'a, S: Store> Taken<'a, S> {
 
     fn give_back(&self, now: Timestamp, charge: &Charge<'_>, decision: &Decision) {
         let Op::Take(cost) = charge.op else { return };
-        let limit = self.inner.share_of(charge.limit);
+        let limit = self.inner.share_of(charge);
         let share = |op| Charge { limit: &limit, op, ..*charge };
         let op = match place(decision) {
             Some(place) => Op::Release(place),
@@ -54,7 +54,7 @@ impl<S: Store> Drop for Taken<'_, S> {
         if self.is_kept {
             return;
         }
-        let now = self.inner.store.clock(self.inner.clock.now());
+        let now = self.inner.time(self.inner.clock.now());
         for (charge, decision) in self.charges.iter().zip(self.decisions) {
             // Nothing was taken of the share where the policy had the word.
             if self.inner.mode(charge, self.error) == OnStoreFailure::Local {

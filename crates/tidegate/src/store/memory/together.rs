@@ -10,10 +10,11 @@ use std::hint::black_box;
 
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
+use super::MemoryStore;
 use super::locks::{HeapLocks, Locks};
 use super::packing::{Pack, is_narrow};
+use super::question::{Question, packed, up_to_date};
 use super::table::Change;
-use super::{MemoryStore, Question, packed, up_to_date};
 use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::sync::{lock, pause};
@@ -41,6 +42,8 @@ pub(super) enum Obstacle {
 /// The charges of one request, in the order given.
 pub(super) struct Batch<'a, const N: usize> {
     pub(super) now: Timestamp,
+    /// The store's clock, for charges that are decided by wall time.
+    clock: Option<&'a Clock>,
     pub(super) charges: &'a [Charge<'a>],
     pub(super) prints: [u64; N],
     pub(super) parts: [Part; N],
@@ -110,7 +113,7 @@ impl MemoryStore {
                     let placed = ensured <= MOST_ENSURED
                         && match batch.parts[i] {
                             Part::Narrow => self.narrow.ensure(print, now),
-                            Part::Wide => self.wide.ensure(print, now),
+                            Part::Wide => self.wide.ensure(print, self.past(now)),
                             Part::Heap | Part::Overflow => false,
                         };
                     if !placed {
@@ -122,9 +125,13 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn batch<'a, const N: usize>(&self, now: Timestamp, charges: &'a [Charge<'a>]) -> Batch<'a, N> {
-        let mut batch =
-            Batch { now, charges, prints: [0; N], parts: [Part::Heap; N], same: [None; N] };
+    fn batch<'a, const N: usize>(
+        &'a self,
+        now: Timestamp,
+        charges: &'a [Charge<'a>],
+    ) -> Batch<'a, N> {
+        let (prints, parts, same) = ([0; N], [Part::Heap; N], [None; N]);
+        let mut batch = Batch { now, clock: self.clock.as_ref(), charges, prints, parts, same };
         let mut touched = 0;
         for (i, charge) in charges.iter().enumerate() {
             let print = self.print(charge.key);
@@ -239,7 +246,8 @@ impl MemoryStore {
                 (Evaluated::State(state), Part::Overflow, _) => {
                     let charge = &batch.charges[i];
                     if let Some(overflow) = &mut overflow {
-                        overflow.put(charge.key.scope, charge.limit, state, batch.now);
+                        let past = self.past(batch.now);
+                        overflow.put(charge.key.scope, charge.limit, state, past);
                     }
                 }
                 _ => {}
@@ -254,6 +262,14 @@ fn words(state: [u64; 2]) -> Evaluated {
 }
 
 impl<const N: usize> Batch<'_, N> {
+    /// The time that a charge is decided at when the caller's clock shows `now`.
+    fn time_of(&self, charge: &Charge<'_>, now: Timestamp) -> Timestamp {
+        match self.clock {
+            Some(clock) if charge.terms.is_calendar => clock.wall(now),
+            _ => now,
+        }
+    }
+
     /// Decides all charges in order; if one is denied, decides again what each leaves then.
     fn evaluate(
         &self,
@@ -265,7 +281,8 @@ impl<const N: usize> Batch<'_, N> {
         let mut allowed = true;
         for (i, charge) in self.charges.iter().enumerate() {
             let start = self.same[i].and_then(|j| after[j].clone()).unwrap_or_else(|| before(i));
-            let (decision, left) = decide(charge.limit, start, now, charge.op);
+            let at = self.time_of(charge, now);
+            let (decision, left) = decide(charge.limit, start, at, charge.op);
             allowed &= decision.is_allowed();
             (decisions[i], after[i]) = (Some(decision), Some(left));
         }
@@ -289,6 +306,7 @@ impl<const N: usize> Batch<'_, N> {
         for (i, charge) in self.charges.iter().enumerate() {
             let start = self.same[i].and_then(|j| base[j].clone()).unwrap_or_else(|| before(i));
             base[i] = Some(start.clone());
+            let now = self.time_of(charge, now);
             if decisions[i].is_some_and(|decision| decision.is_allowed()) {
                 let op = match charge.op {
                     Op::Take(cost) | Op::Read(cost) => Op::Read(cost),
@@ -309,8 +327,9 @@ impl<const N: usize> Batch<'_, N> {
 
     /// The time to decide at: `now`, or a fresh one if some state was left after it.
     fn up_to_date(&self, before: &impl Fn(usize) -> Evaluated, clock: Option<&Clock>) -> Timestamp {
-        let limits = self.charges.iter().map(|charge| charge.limit).enumerate();
-        let mut ahead = limits.map(|(i, limit)| is_ahead(limit, &before(i), self.now));
+        // A calendar period that starts next is kept, so there is no need to read the clock again.
+        let charges = self.charges.iter().enumerate().filter(|(_, it)| !it.terms.is_calendar);
+        let mut ahead = charges.map(|(i, it)| is_ahead(it.limit, &before(i), self.now));
         up_to_date(self.now, ahead.any(|ahead| ahead), clock)
     }
 

@@ -123,12 +123,12 @@ mod tests {
         for (name, script, hash) in [
             ("bucket", bucket, "de88daca87d6d8258f8977cfd7e46a0042061055"),
             ("whole_bucket", whole_bucket, "07d74ee938188253b52538c3379fadd918db1d87"),
-            ("fixed_window", fixed_window, "8516c18955fe54be061796f3d9176f0dea2ad56b"),
-            ("sliding_window", sliding_window, "b07b0283120cbbe8ef3bcd1a4760a5215367af65"),
+            ("fixed_window", fixed_window, "80eecf9f24be621cfbeee24c04f3e7273e05b565"),
+            ("sliding_window", sliding_window, "c51e5067a3b323368c7e18e241e0bdbf3c542443"),
             ("sliding_log", sliding_log, "8b12e8cd89835d3c57c218dfda1b16a487d66017"),
             ("inflight", inflight, "47d8fb0ceafa951646e8edb595c97f845d2ff332"),
             ("batch_bucket", batch_bucket, "f618df03fd916aa7b93568e4a4fee72ba0e0d540"),
-            ("batch", batch, "9306a60ac35feb9fd2fb7e966ede487a476ce776"),
+            ("batch", batch, "48e28cbb127944a5132be5e3e1b719a6813c38a1"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

@@ -26,10 +26,12 @@ local function fixed_window_answer(state)
   say(state.count)
 end
 
--- A window ahead by one is kept, for the clock may have gone back; further ahead it is impossible.
+-- The next window is kept within an hour of its start, because the clock may have gone back; a window
+-- further ahead is impossible.
 local function fixed_window_seen(state, tariff)
   local ends, window_end = state.ends, tariff.window_end
-  if ends == window_end or ends == window_end + tariff.width then
+  if ends == window_end
+      or ends == window_end + tariff.width and window_end - now <= 3600000000 then
     return ends, state.count, false
   end
   return window_end, 0, ends > window_end

@@ -35,7 +35,7 @@ local function sliding_window_seen(state, tariff)
   local ends, previous, current = state.ends, state.previous, state.current
   local window_end, width, stale = tariff.window_end, tariff.width, false
   local at = now
-  if ends == window_end + width then
+  if ends == window_end + width and window_end - now <= 3600000000 then
     at = window_end
   elseif ends ~= window_end then
     stale = ends > window_end
