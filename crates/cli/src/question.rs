@@ -100,13 +100,8 @@ impl Question {
         let Some(domain) = policy.domain(domain) else { return Ok(Vec::new()) };
         let owned = |(key, value): &(&str, Cow<'_, str>)| ((*key).to_owned(), value.to_string());
         let described = domain.requests().describe(&request);
-        if described.left_out() > 0 {
-            let (many, left) = (described.descriptors().len(), described.left_out());
-            return Err(format!(
-                "the rules ask for {} descriptors of this request, of which {left} are left out",
-                many + left
-            ));
-        }
+        let described = described
+            .map_err(|error| format!("the daemon refuses this request with 400: {error}"))?;
         Ok(described.descriptors().map(|it| it.iter().map(owned).collect()).collect())
     }
 

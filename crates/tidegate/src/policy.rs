@@ -53,7 +53,9 @@ pub use self::limit::{Form, Mode, Override, PolicyLimit, Unit};
 pub use self::limiter::{CheckError, Explained, PolicyLimiter};
 pub use self::nearest::nearest;
 pub use self::report::{LimitReport, Report};
-pub use self::request::{Described, HttpRequest, MAX_DESCRIBED, RequestRules};
+pub use self::request::{
+    Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
+};
 pub use self::resolve::Match;
 pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 pub use self::shadow::{Agreement, Variant};
