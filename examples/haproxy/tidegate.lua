@@ -1,31 +1,43 @@
--- Asks Tidegate whether a request may go on, and leaves what it says in variables of the transaction:
--- tidegate (the status), ratelimit, ratelimit_policy, retry_after.
+-- Asks Tidegate whether a request may go on, and sets variables of the transaction: tidegate (the status of
+-- the answer, or 0 if there is none), ratelimit, ratelimit_policy, retry_after.
+--
+-- If this script fails, the variable tidegate is not set, and haproxy.cfg refuses the request.
 
--- What Tidegate believes; clients may not say it.
-local claims = {
-    "x-forwarded-method", "x-forwarded-uri", "x-forwarded-host", "x-forwarded-for",
-    "x-original-method", "x-original-uri", "x-original-url", "x-original-host",
-}
+-- Client headers that the policy reads. No other header of the client is forwarded.
+local forwarded = { "x-api-key", "authorization", "cookie" }
+
+-- The question has to fit into one buffer of HAProxy (tune.bufsize, 16 kB by default).
+local max_bytes = 8192
+local max_lines = 8
+
+local answered = { ["ratelimit"] = "ratelimit", ["ratelimit-policy"] = "ratelimit_policy",
+    ["retry-after"] = "retry_after" }
 
 core.register_action("tidegate", { "http-req" }, function(txn, url)
-    local headers = txn.http:req_get_headers()
-    for _, name in ipairs(claims) do headers[name] = nil end
-    -- What belongs to the client's connection and body, not to this question.
-    for _, name in ipairs({ "connection", "content-length", "transfer-encoding", "expect" }) do
-        headers[name] = nil
+    local received = txn.http:req_get_headers()
+    local headers = {
+        ["x-forwarded-method"] = { [0] = txn.sf:method() },
+        ["x-forwarded-uri"] = { [0] = txn.sf:pathq() },
+        ["x-forwarded-host"] = { [0] = txn.sf:req_fhdr("host") },
+        ["x-forwarded-for"] = { [0] = txn.sf:src() },
+    }
+    for _, name in ipairs(forwarded) do headers[name] = received[name] end
+
+    local bytes, lines = 0, 0
+    for name, values in pairs(headers) do
+        for _, value in pairs(values) do
+            bytes, lines = bytes + #name + #value + 4, lines + 1
+        end
     end
-    headers["x-forwarded-method"] = { [0] = txn.sf:method() }
-    headers["x-forwarded-uri"] = { [0] = txn.sf:pathq() }
-    headers["x-forwarded-host"] = { [0] = txn.sf:req_fhdr("host") }
-    headers["x-forwarded-for"] = { [0] = txn.sf:src() }
+    if bytes > max_bytes or lines > max_lines then
+        txn:set_var("txn.tidegate", 431)
+        return
+    end
 
     local answer = core.httpclient():get({ url = url, headers = headers, timeout = 1000 })
-    if not answer then return end
-    txn:set_var("txn.tidegate", answer.status)
-    local named = { ["ratelimit"] = "ratelimit", ["ratelimit-policy"] = "ratelimit_policy",
-        ["retry-after"] = "retry_after" }
-    for header, variable in pairs(named) do
-        local values = answer.headers and answer.headers[header]
+    txn:set_var("txn.tidegate", answer and answer.status or 0)
+    for header, variable in pairs(answered) do
+        local values = answer and answer.headers and answer.headers[header]
         if values then txn:set_var("txn." .. variable, values[0]) end
     end
 end, 1)

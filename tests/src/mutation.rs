@@ -136,13 +136,14 @@ pub fn try_policy(text: &str) -> bool {
     for domain in policy.domains() {
         let request = HttpRequest {
             method: "GET",
-            path: "/v1/users/7?x=%2",
+            path: "/v1//users/%37?x=%2",
             host: Some("api.example.com:80"),
             headers: &headers,
             peer: None,
         };
         let described = domain.requests().describe(&request);
-        assert!(described.descriptors().len() <= tidegate::policy::MAX_DESCRIBED);
+        let count = described.map_or(0, |described| described.descriptors().len());
+        assert!(count <= tidegate::policy::MAX_DESCRIBED);
     }
     let store = tidegate::store::memory::MemoryStore::new(64 << 10, tidegate::Hashing::Fast);
     let store = store.expect("a small store");

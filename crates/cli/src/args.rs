@@ -94,6 +94,11 @@ pub(crate) struct Question {
     #[arg(long, value_name = "ADDRESS", requires = "request", default_value = "127.0.0.1")]
     pub(crate) peer: IpAddr,
 
+    /// The file of the daemon's policy.enforce_secret_file, if it has one; without this flag,
+    /// TIDEGATE__POLICY__ENFORCE_SECRET_FILE counts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) enforce_secret_file: Option<PathBuf>,
+
     /// What the request costs, instead of what each limit says
     #[arg(long, value_name = "N")]
     pub(crate) hits: Option<u64>,
@@ -128,6 +133,11 @@ pub(crate) struct Lint {
     /// Policy files, or folders of which every .yaml and .yml file is read
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// The file of the daemon's policy.enforce_secret_file, if it has one; without this flag,
+    /// TIDEGATE__POLICY__ENFORCE_SECRET_FILE counts
+    #[arg(long, value_name = "FILE")]
+    pub(crate) enforce_secret_file: Option<PathBuf>,
 
     /// Let warnings count as errors
     #[arg(long)]

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate::policy::{Merging, Source, SourceError};
+use tidegate::policy::{Merging, Policy, Source};
 
 use crate::args::Lint;
+use crate::secret::enforce_secret_of;
 
 /// Prints one finding per line, and says by its exit status whether the policy can be used.
 pub(crate) fn lint(args: &Lint) -> ExitCode {
@@ -18,10 +19,16 @@ pub(crate) fn lint(args: &Lint) -> ExitCode {
     }
 }
 
-fn run(args: &Lint) -> Result<ExitCode, SourceError> {
+fn run(args: &Lint) -> Result<ExitCode, String> {
+    let secret = enforce_secret_of(args.enforce_secret_file.as_ref())?;
     let merging = if args.merge { Merging::Allow } else { Merging::Refuse };
-    let texts = Source::new(args.files.iter().cloned(), merging).read()?;
-    let loaded = texts.load();
+    let texts = Source::new(args.files.iter().cloned(), merging).read();
+    let texts = texts.map_err(|error| error.to_string())?;
+    let mut loaded = texts.load();
+    let shares = loaded.policy.as_ref().and_then(Policy::predictable_shares);
+    if let Some(warning) = shares.filter(|_| secret.is_none()) {
+        loaded.findings = format!("{}\n{warning}", loaded.findings).trim_start().to_owned();
+    }
     let mut out = io::stdout().lock();
     // That the reader has gone (`| head`) changes nothing about the policy.
     if !loaded.findings.is_empty() {

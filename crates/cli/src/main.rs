@@ -9,6 +9,7 @@ mod explain;
 mod lint;
 mod question;
 mod schema;
+mod secret;
 mod serve;
 mod settings;
 mod simulate;

@@ -11,6 +11,7 @@ use tidegate::store::Store;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 
 use crate::args::Question;
+use crate::secret::enforce_secret_of;
 
 /// What is wanted to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,13 +100,8 @@ impl Question {
         let Some(domain) = policy.domain(domain) else { return Ok(Vec::new()) };
         let owned = |(key, value): &(&str, Cow<'_, str>)| ((*key).to_owned(), value.to_string());
         let described = domain.requests().describe(&request);
-        if described.left_out() > 0 {
-            let (many, left) = (described.descriptors().len(), described.left_out());
-            return Err(format!(
-                "the rules ask for {} descriptors of this request, of which {left} are left out",
-                many + left
-            ));
-        }
+        let described = described
+            .map_err(|error| format!("the daemon refuses this request with 400: {error}"))?;
         Ok(described.descriptors().map(|it| it.iter().map(owned).collect()).collect())
     }
 
@@ -115,13 +111,16 @@ impl Question {
         request: &Request<'_>,
         wish: Wish,
     ) -> Result<Explained, String> {
+        let secret = enforce_secret_of(self.enforce_secret_file.as_ref())?;
         if self.store == "memory" {
             let limiter = PolicyLimiter::in_memory(policy).map_err(|error| error.to_string())?;
+            limiter.set_enforce_secret(secret);
             return ask(&limiter, request, wish).await.map_err(|error| error.to_string());
         }
         let config = RedisConfig::new(&self.store).map_err(|error| error.to_string())?;
         let store = RedisStore::connect(config).await.map_err(|error| error.to_string())?;
         let limiter = PolicyLimiter::new(policy, store, Clock::default());
+        limiter.set_enforce_secret(secret);
         ask(&limiter, request, wish).await.map_err(|error| error.to_string())
     }
 }

@@ -160,7 +160,8 @@ pub fn policy(bytes: &[u8]) {
         let (path, peer) = ("/items/1?user=u1", Some([192, 0, 2, 1].into()));
         let host = Some("a.example.com:80");
         let request = HttpRequest { method: "GET", path, host, headers: &headers, peer };
-        domain.requests().describe(&request).descriptors().for_each(drop);
+        let described = domain.requests().describe(&request);
+        described.iter().flat_map(|it| it.descriptors()).for_each(drop);
     }
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::policy::{
-    Answer, CheckError, ControlError, Explained, Policy, PolicyLimiter, Request, Switch,
+    Answer, CheckError, ControlError, EnforceSecret, Explained, Policy, PolicyLimiter, Request,
+    Switch,
 };
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackConfig;
@@ -146,6 +147,11 @@ impl Gate {
     /// Lets limits hold nobody back; they are decided and counted all the same.
     pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
         self.limiter.switch_off(switch)
+    }
+
+    /// Chooses the keys of `enforce: 25%` with this secret.
+    pub fn set_enforce_secret(&self, secret: Option<EnforceSecret>) {
+        self.limiter.set_enforce_secret(secret);
     }
 
     /// From how many hundredths of a limit on what is taken counts as near.

@@ -54,11 +54,13 @@ pub use self::limit::{Form, Mode, Override, PolicyLimit, Unit};
 pub use self::limiter::{CheckError, Explained, PolicyLimiter};
 pub use self::nearest::nearest;
 pub use self::report::{LimitReport, Report};
-pub use self::request::{Described, HttpRequest, MAX_DESCRIBED, RequestRules};
+pub use self::request::{
+    Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
+};
 pub use self::resolve::Match;
 pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 pub use self::shadow::{Agreement, Variant};
-pub use self::share::Share;
+pub use self::share::{EnforceSecret, Share};
 pub use self::source::{Revision, Source, SourceError, Texts};
 pub use self::tally::{MAX_DOMAINS, MAX_NAMES, OVERFLOW, Tally};
 #[cfg(feature = "watch")]
@@ -104,6 +106,26 @@ impl Policy {
         let policy = (findings.errors() == 0).then_some(policy);
         let errors = findings.errors();
         Loaded { policy, errors, findings: findings.to_string() }
+    }
+
+    /// Warns of limits whose `enforce` covers a share of the keys by a public hash: one line, or
+    /// nothing. For a program that has no [`EnforceSecret`].
+    pub fn predictable_shares(&self) -> Option<String> {
+        let mut ids: Vec<&str> = self
+            .limits()
+            .filter(|limit| limit.enforce() != Share::ALL)
+            .map(PolicyLimit::id)
+            .collect();
+        ids.sort_unstable();
+        let first = ids.first()?;
+        let others = match ids.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        Some(format!(
+            "warning: `enforce` of {first:?}{others} covers keys by a predictable hash: clients can choose \
+             keys that are not enforced; set `policy.enforce_secret_file`"
+        ))
     }
 
     /// All domains, in no order.

@@ -82,6 +82,11 @@ impl Envoy {
         panic!("Envoy does not start");
     }
 
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.front
+    }
+
     /// Asks for a page with these headers.
     ///
     /// # Panics

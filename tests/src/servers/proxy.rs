@@ -33,16 +33,33 @@ impl Proxy {
         example: &str,
         addresses: &[(&str, SocketAddr)],
     ) -> Self {
+        Self::start_edited(program, arguments, example, addresses, &[])
+    }
+
+    /// The same, with these texts replaced in the files.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start), or if no file has a text that is to be replaced.
+    pub fn start_edited(
+        program: &Path,
+        arguments: &[&str],
+        example: &str,
+        addresses: &[(&str, SocketAddr)],
+        edits: &[(&str, &str)],
+    ) -> Self {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
         let addresses: Vec<(&str, SocketAddr)> =
             [("127.0.0.1:8000", own)].into_iter().chain(addresses.iter().copied()).collect();
+        let addresses = addresses.iter().map(|(written, real)| (*written, real.to_string()));
+        let edits = edits.iter().map(|(written, edited)| (*written, (*edited).to_owned()));
+        let edits: Vec<(&str, String)> = addresses.chain(edits).collect();
         let folder = Folder::create();
         let mut text = String::new();
         for file in files(&root().join("examples").join(example)) {
             text += &fs::read_to_string(&file).expect("examples are text");
-            copy(&file, &root().join("examples").join(example), &folder, &addresses);
+            copy(&file, &root().join("examples").join(example), &folder, &edits);
         }
-        for (written, _) in &addresses {
+        for (written, _) in &edits {
             assert!(text.contains(written), "examples/{example} does not have {written}");
         }
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
@@ -59,6 +76,16 @@ impl Proxy {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Writes a file into its folder, such as `site/page.html`.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a new folder");
+        fs::write(path, text).expect("a new folder can be written");
     }
 
     /// The end of what it printed.
@@ -79,10 +106,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-fn copy(file: &Path, from: &Path, to: &Folder, addresses: &[(&str, SocketAddr)]) {
+fn copy(file: &Path, from: &Path, to: &Folder, edits: &[(&str, String)]) {
     let mut text = fs::read_to_string(file).expect("examples are text");
-    for (written, address) in addresses {
-        text = text.replace(written, &address.to_string());
+    for (written, edited) in edits {
+        text = text.replace(written, edited);
     }
     let target = to.path().join(file.strip_prefix(from).expect("it is in there"));
     fs::create_dir_all(target.parent().expect("it is in a folder")).expect("a new folder");

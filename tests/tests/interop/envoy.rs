@@ -9,7 +9,7 @@ use tidegate::store::redis::RedisConfig;
 use tidegate_server::{Answers, Body, Gate, Server, Settings, serve};
 use tidegate_tests::servers::{Envoy, HttpAnswer, RedisServer, envoy_program, service, wait_until};
 
-const CONFIG: &str = include_str!("../../../examples/envoy/envoy.yaml");
+pub(crate) const CONFIG: &str = include_str!("../../../examples/envoy/envoy.yaml");
 const POLICY: &str = include_str!("../../../examples/envoy/policy.yaml");
 
 /// What never takes as long on any machine.
@@ -25,7 +25,12 @@ fn program() -> Option<PathBuf> {
 
 /// A daemon with the policy of the example.
 fn daemon(gate: &Gate, answers: Answers) -> Server {
-    let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
+    daemon_with(gate, POLICY, answers)
+}
+
+/// A daemon that listens for gRPC.
+pub(crate) fn daemon_with(gate: &Gate, policy: &str, answers: Answers) -> Server {
+    let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
     gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings {
         grpc: Some(([127, 0, 0, 1], 0).into()),
@@ -37,7 +42,7 @@ fn daemon(gate: &Gate, answers: Answers) -> Server {
 }
 
 /// The example, with more patience than a proxy should have: a busy machine is not the daemon's fault.
-fn patient(config: &str) -> String {
+pub(crate) fn patient(config: &str) -> String {
     assert!(config.contains("timeout: 0.25s"));
     config.replace("timeout: 0.25s", "timeout: 30s")
 }

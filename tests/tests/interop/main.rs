@@ -1,8 +1,10 @@
 //! Other people's programs as they are, in front of the daemon or asking it.
 
+mod bypass;
 mod envoy;
 mod openapi;
 mod outage;
+mod paths;
 mod proxies;
 mod redis_clients;
 mod wall_clock;

@@ -13,15 +13,23 @@ use tidegate_tests::http::{Answer, get};
 use tidegate_tests::servers::{Proxy, by_debian, by_variable, wait_until};
 
 /// Longer than any of them takes to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-const PAGE: &str = "A page worth limiting.";
+pub(crate) const PAGE: &str = "A page worth limiting.";
+
+/// The arguments of nginx.
+pub(crate) const NGINX: [&str; 8] =
+    ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off; master_process off;"];
 
 /// A daemon with the policy of the examples, whose time stands still.
 fn daemon() -> Server {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/nginx/policy.yaml");
-    let text = std::fs::read_to_string(path).expect("the examples have a policy");
-    let loaded = Policy::load(&[("policy.yaml", &text)], Merging::Refuse);
+    daemon_with(&std::fs::read_to_string(path).expect("the examples have a policy"))
+}
+
+/// A daemon whose time stands still.
+pub(crate) fn daemon_with(policy: &str) -> Server {
+    let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
     let gate = Gate::with_clock(Clock::from(ManualClock::new())).expect("memory");
     gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
@@ -29,7 +37,7 @@ fn daemon() -> Server {
 }
 
 /// A site that answers everything with a page, until the test process ends.
-fn site() -> SocketAddr {
+pub(crate) fn site() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     thread::spawn(move || {
@@ -63,7 +71,7 @@ fn ask(proxy: &Proxy, headers: &str) -> Answer {
 }
 
 fn limits_by_key(proxy: &Proxy, daemon: Server, expected: &Expected) {
-    // Some listen before they know what for. Whoever has no key meets no limit.
+    // Some listen before they are ready to serve. Requests without a key have a budget of their own.
     wait_until("it serves", PATIENCE, || ask(proxy, "").body.contains(PAGE));
     for remaining in (0..5).rev() {
         let answer = ask(proxy, "x-api-key: k1\r\n");
@@ -99,17 +107,15 @@ fn limits_by_key(proxy: &Proxy, daemon: Server, expected: &Expected) {
     assert_eq!(answer.header("ratelimit"), None);
 }
 
-fn http(daemon: &Server) -> SocketAddr {
+pub(crate) fn http(daemon: &Server) -> SocketAddr {
     daemon.http().expect("asked for")
 }
 
 #[test]
 fn nginx_limits_by_key() {
     let daemon = daemon();
-    let arguments =
-        ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off; master_process off;"];
     let addresses = [("127.0.0.1:8080", http(&daemon))];
-    let nginx = Proxy::start(&by_debian("nginx"), &arguments, "nginx", &addresses);
+    let nginx = Proxy::start(&by_debian("nginx"), &NGINX, "nginx", &addresses);
     let expected = Expected { tells_allowed: true, without_daemon: 200 };
     limits_by_key(&nginx, daemon, &expected);
 }
@@ -117,14 +123,12 @@ fn nginx_limits_by_key() {
 /// A slip must not pass everybody.
 #[test]
 fn nginx_that_asks_for_no_domain_serves_nobody() {
-    let arguments =
-        ["-p", ".", "-c", "nginx.conf", "-e", "stderr", "-g", "daemon off; master_process off;"];
     // A daemon that knows no policy.
     let gate = Gate::new().expect("memory");
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
     let empty = serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"));
     let addresses = [("127.0.0.1:8080", http(&empty))];
-    let nginx = Proxy::start(&by_debian("nginx"), &arguments, "nginx", &addresses);
+    let nginx = Proxy::start(&by_debian("nginx"), &NGINX, "nginx", &addresses);
     assert_eq!(ask(&nginx, "x-api-key: k1\r\n").status, 500);
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tidegate::Clock;
-use tidegate::policy::{Merging, Refusal, Source, Texts, Update, Watch};
+use tidegate::policy::{Merging, Policy, Refusal, Source, Texts, Update, Watch};
 use tidegate_server::{Event, Gate, Level};
 
 use crate::settings::Chosen;
@@ -21,12 +21,18 @@ pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, Strin
     let Some(policy) = loaded.policy else {
         return Err(format!("the policy cannot be used\n{}", loaded.findings.trim_end()));
     };
+    let has_secret = chosen.text("policy.enforce_secret_file").is_some();
+    let all_findings = move |policy: &Policy, findings: &str| {
+        let shares = policy.predictable_shares().filter(|_| !has_secret);
+        [findings.to_owned(), shares.unwrap_or_default()].join("\n").trim().to_owned()
+    };
+    let findings = all_findings(&policy, &loaded.findings);
     gate.status().needs_policy();
     gate.replace(policy);
     let clock = Clock::default();
     gate.status().policy_loaded(texts.revision(), names(&texts), clock.wall(clock.now()));
     let say = |level, text: &str| gate.status().log().say(level, Event::PolicyLoaded, text);
-    match &*loaded.findings {
+    match &*findings {
         "" => say(Level::Info, "policy loaded"),
         findings => say(Level::Warn, &format!("policy loaded\n{findings}")),
     }
@@ -36,6 +42,7 @@ pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, Strin
         match change {
             Ok(Update { policy, findings, revision }) => {
                 let fresh_starts = gate.fresh_starts(&policy);
+                let findings = all_findings(&policy, &findings);
                 gate.replace(policy);
                 let names = files.read().map(|texts| names(&texts)).unwrap_or_default();
                 status.policy_loaded(revision, names, clock.wall(clock.now()));

@@ -15,6 +15,7 @@ use tidegate_server::{
     TlsFiles,
 };
 
+use crate::secret;
 use crate::settings::{Chosen, Listener};
 
 /// Where the daemon says what happens.
@@ -86,6 +87,8 @@ fn fallback(chosen: &Chosen) -> FallbackConfig {
 
 /// What overrules the policy from the start.
 pub(super) fn govern(chosen: &Chosen, gate: &Gate) -> Result<(), String> {
+    let secret = chosen.text("policy.enforce_secret_file");
+    gate.set_enforce_secret(secret::enforce_secret(secret.as_deref().map(Path::new))?);
     gate.count_near_from(chosen.number("policy.near_limit_percent").unwrap_or(80));
     if chosen.flag("policy.shadow") {
         gate.switch_off(&Switch::All).map_err(|error| format!("policy.shadow: {error}"))?;
@@ -97,7 +100,7 @@ pub(super) fn govern(chosen: &Chosen, gate: &Gate) -> Result<(), String> {
 pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     let defaults = Settings::default();
     let secret =
-        |path: &str| chosen.text(path).map(|file| first_line(Path::new(&file))).transpose();
+        |path: &str| chosen.text(path).map(|file| secret::first_line(Path::new(&file))).transpose();
     let threads = count(chosen, "threads").and_then(NonZeroUsize::new);
     let settings = Settings {
         http: listen(chosen, "http"),
@@ -178,14 +181,4 @@ fn count(chosen: &Chosen, path: &str) -> Option<usize> {
 
 fn contents(file: &str) -> Result<Vec<u8>, String> {
     fs::read(file).map_err(|error| format!("cannot read {file}: {error}"))
-}
-
-/// A secret is the first line of its file.
-fn first_line(file: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(file);
-    let text = text.map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    match text.lines().next() {
-        Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(format!("{} has nothing in its first line", file.display())),
-    }
 }

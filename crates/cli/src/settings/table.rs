@@ -82,6 +82,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         .flag("merge"),
     setting("policy.shadow", Kind::Flag, "Decide and count every limit, and hold nobody back")
         .default("false"),
+    setting("policy.enforce_secret_file", Kind::Path, SECRET),
     setting(
         "policy.near_limit_percent",
         Kind::Number(1, 100),
@@ -265,6 +266,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
         .default("text"),
 ];
 
+const SECRET: &str = "File whose first line, of at least 16 bytes, is the secret that chooses the keys which \
+                      `enforce: 25%` covers. The same on all nodes. Without it the choice is predictable";
 const COMPAT: &str =
     "Take the place of envoyproxy/ratelimit: read its environment, listen where it does";
 const AGE: &str =

@@ -150,3 +150,24 @@ fn files_that_are_no_policies_are_refused_quickly() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Without a secret, clients can choose keys that are not enforced.
+#[test]
+fn a_predictable_share_is_warned_of() {
+    let policy = "domain: api\ndescriptors:\n  - {key: user, rate: 1/s, enforce: 25%}\n";
+    let files = [("a.yaml", policy), ("secret", "0123456789abcdef\n"), ("short", "0123456789\n")];
+    let (status, text) = lint("share", &files, &[]);
+    assert_eq!((status, text.lines().count()), (0, 2), "{text}");
+    assert!(text.starts_with("warning: `enforce` of \"api/user#\" covers keys by a"), "{text}");
+    assert!(text.contains("set `policy.enforce_secret_file`"), "{text}");
+    assert_eq!(lint("share-strict", &files, &["--strict"]).0, 1);
+    let (status, text) =
+        lint("share-secret", &files, &["--strict", "--enforce-secret-file", "secret"]);
+    assert_eq!((status, &*text), (0, "1 rules in 1 domains of 1 files can be used\n"));
+    let (status, text) = lint("share-short", &files, &["--enforce-secret-file", "short"]);
+    assert_eq!(status, 2);
+    assert!(text.contains("the first line of short has fewer than 16 bytes"), "{text}");
+    let everything =
+        [("a.yaml", "domain: api\ndescriptors:\n  - {key: user, rate: 1/s, enforce: 100%}\n")];
+    assert_eq!(lint("share-all", &everything, &["--strict"]).0, 0);
+}

@@ -366,3 +366,38 @@ fn decide_as_theirs(daemon: &Daemon) {
     let told = r#""currentLimit":{"requestsPerUnit":500,"unit":"SECOND"}"#;
     assert!(answer.body.contains(told), "{answer:?}");
 }
+
+/// Nodes with one secret enforce the same keys, which clients cannot predict.
+#[test]
+fn a_secret_chooses_the_keys_that_are_enforced() {
+    let folder = Folder::new("secret");
+    let policy = "{domain: api, descriptors: [{key: user, rate: 1/day, enforce: 50%}]}";
+    let policy = folder.file("policy.yaml", policy);
+    let settings = |name: &str, secret: &str| {
+        let file = folder.file(&format!("{name}.txt"), secret);
+        folder.file(&format!("{name}.yaml"), &format!("policy: {{enforce_secret_file: {file}}}\n"))
+    };
+    let (one, other) =
+        (settings("one", "the first of two secrets"), settings("other", &"x".repeat(20)));
+    let enforced = |settings: Option<&str>| -> Vec<bool> {
+        let mut arguments = vec!["--threads", "1", "--config", &policy];
+        arguments.extend(settings.iter().flat_map(|file| ["--settings", file]));
+        let daemon = Daemon::start(&arguments);
+        let ask = |user: usize| daemon.ask(&format!("TG.CHECK api user u{user}"));
+        let is_denied = |user: usize| {
+            assert!(ask(user).starts_with("*6 :0 "), "the first is never denied");
+            ask(user).starts_with("*6 :1 ")
+        };
+        (0..40).map(is_denied).collect()
+    };
+    let [first, again, second, public] =
+        [Some(&*one), Some(&*one), Some(&*other), None].map(enforced);
+    assert_eq!(first, again, "two nodes with one secret");
+    assert!(first != second && first != public && second != public, "{first:?} {second:?}");
+    let (status, text) = run(&["--print-config", "--settings", &one], &[]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("enforce_secret_file: ") && !text.contains("of two secrets"), "{text}");
+    let short = settings("short", "too short");
+    let (status, text) = run(&["--settings", &short], &[]);
+    assert!(status == Some(1) && text.contains("has fewer than 16 bytes"), "{text}");
+}

@@ -11,6 +11,7 @@ use super::demotion::Demotions;
 use super::limit::PolicyLimit;
 use super::limiter::PolicyLimiter;
 use super::rule::Domain;
+use super::share::EnforceSecret;
 use crate::key::Scope;
 use crate::scaling::scaled;
 use crate::store::Store;
@@ -27,6 +28,7 @@ pub struct Controls {
     overrides: BTreeMap<Arc<str>, Overruling>,
     switches: BTreeSet<Switch>,
     demotions: Demotions,
+    pub(super) enforce_secret: Option<EnforceSecret>,
 }
 
 /// Other numbers for one limit, whoever asks.
@@ -232,6 +234,15 @@ impl<S: Store> PolicyLimiter<S> {
             Ok(())
         });
         changed.is_ok() && was_off
+    }
+
+    /// Chooses the keys of `enforce: 25%` with this secret, which all nodes need to share. A change of
+    /// the secret enforces other keys.
+    pub fn set_enforce_secret(&self, secret: Option<EnforceSecret>) {
+        let _ = self.change(|controls| {
+            controls.enforce_secret = secret;
+            Ok(())
+        });
     }
 
     /// Changes the controls as a whole; what others change meanwhile is not lost.

@@ -1,6 +1,7 @@
 //! From documents to a policy: every field is checked once, and everything that is wrong is told.
 
 mod advice;
+mod bypass;
 mod domain;
 mod fields;
 mod hot;
@@ -138,6 +139,7 @@ impl<'d> Draft<'d> {
             && findings.errors() == 0
         {
             requests::check_crowd(&self.requests, node, findings);
+            bypass::check(&self.requests, node, findings);
         }
         if let Some(node) = self.charge_node
             && findings.errors() == 0

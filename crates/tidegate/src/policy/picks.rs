@@ -319,7 +319,8 @@ impl Picks {
     }
 
     fn is_enforced(&self, limit: &PolicyLimit, side: &Side<'_>) -> bool {
-        limit.enforce().holds(limit.id(), &self.text[side.text.clone()])
+        let (secret, text) = (side.controls.enforce_secret.as_ref(), &self.text[side.text.clone()]);
+        limit.enforce().holds(secret, limit.id(), text)
     }
 
     /// Takes out the limits that others replace, wherever in the request they stand.

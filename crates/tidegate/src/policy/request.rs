@@ -6,24 +6,27 @@
 //! empty) and has no default drops its whole descriptor, as in Envoy. Two rules that yield the same
 //! descriptor charge it twice.
 //!
-//! Paths are compared byte by byte, as they came: neither percent-encoding nor `..` is resolved. Where
-//! what stands behind resolves them, one page has many paths, so a rule without a path has to hold
-//! those who try.
+//! A path is normalised before it is compared ([`RequestTarget`]). A request that common servers would
+//! read in different ways is refused ([`RequestError`]): an ambiguous path, or two different values of a
+//! header, cookie or query field that a matching rule asks for. Empty values are skipped.
 //!
 //! # Bounds
-//! [`MAX_DESCRIBED`] for one request. Values are as long as the door allows a header to be.
+//! [`MAX_DESCRIBED`] for one request; one that asks for more is refused. Values are as long as the door allows a header to be.
 
 mod client;
 mod host;
 mod source;
+mod target;
 mod template;
 mod tree;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::net::IpAddr;
 
 pub(crate) use self::host::HostPattern;
 pub(crate) use self::source::Source;
+pub use self::target::{RequestTarget, TargetError};
 pub(crate) use self::template::Template;
 
 use self::source::Facts;
@@ -40,7 +43,7 @@ const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OP
 pub struct HttpRequest<'a> {
     /// In capitals, as it came.
     pub method: &'a str,
-    /// From the first slash on. What follows a `?` is the query.
+    /// The request target as it came, such as `/path?query`.
     pub path: &'a str,
     /// Whom the request is for, perhaps with a port; the header `host` if this is none.
     pub host: Option<&'a str>,
@@ -56,7 +59,49 @@ pub struct Described<'a> {
     entries: Vec<(&'a str, Cow<'a, str>)>,
     /// Where each descriptor ends in the list of entries.
     ends: Vec<usize>,
-    left_out: usize,
+}
+
+/// Why a request is refused before any limit is looked up. A client's mistake (400), not a denial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The path can be read in several ways.
+    Target(TargetError),
+    /// The request has several values of this header, cookie or query field, or one that can be read
+    /// in several ways.
+    Conflict(String),
+    /// `Authorization` has more than a scheme and one word.
+    Credentials,
+    /// The rules ask for more than [`MAX_DESCRIBED`] descriptors.
+    TooManyDescriptors,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(error) => error.fmt(f),
+            Self::Conflict(what) => {
+                write!(
+                    f,
+                    "{what} has several values, or one that servers read differently; send one"
+                )
+            }
+            Self::Credentials => {
+                f.write_str("header authorization is not a scheme, a space and one word of ASCII")
+            }
+            Self::TooManyDescriptors => {
+                write!(f, "the rules ask for more than {MAX_DESCRIBED} descriptors of this request")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+impl From<TargetError> for RequestError {
+    fn from(error: TargetError) -> Self {
+        Self::Target(error)
+    }
 }
 
 /// The rules of one domain.
@@ -97,28 +142,41 @@ impl<'a> Described<'a> {
         })
     }
 
-    /// How many descriptors of rules that apply were not looked at, because [`MAX_DESCRIBED`] others
-    /// came before.
-    pub const fn left_out(&self) -> usize {
-        self.left_out
+    /// Adds a descriptor, once for each API key if it asks for one.
+    fn add(&mut self, descriptor: &'a [EntryRule], facts: &Facts<'a>) -> Result<(), RequestError> {
+        let keys = match has_api_key(descriptor) {
+            true => facts.api_keys()?,
+            false => Vec::new(),
+        };
+        self.add_for(descriptor, facts, keys.first())?;
+        keys.iter().skip(1).try_for_each(|key| self.add_for(descriptor, facts, Some(key)))
     }
 
-    fn add(&mut self, descriptor: &'a [EntryRule], facts: &Facts<'a>) {
-        if self.ends.len() == MAX_DESCRIBED {
-            self.left_out += 1;
-            return;
-        }
+    fn add_for(
+        &mut self,
+        descriptor: &'a [EntryRule],
+        facts: &Facts<'a>,
+        key: Option<&Cow<'a, str>>,
+    ) -> Result<(), RequestError> {
         let start = self.entries.len();
         for entry in descriptor {
-            let value = entry.source.value(facts).filter(|value| !value.is_empty());
+            let value = entry.source.value(facts, key)?;
             let Some(value) = value.or_else(|| entry.default.as_deref().map(Cow::Borrowed)) else {
                 self.entries.truncate(start);
-                return;
+                return Ok(());
             };
             self.entries.push((&entry.key, value));
         }
+        if self.ends.len() == MAX_DESCRIBED {
+            return Err(RequestError::TooManyDescriptors);
+        }
         self.ends.push(self.entries.len());
+        Ok(())
     }
+}
+
+fn has_api_key(descriptor: &[EntryRule]) -> bool {
+    descriptor.iter().any(|entry| entry.source == Source::ApiKey)
 }
 
 impl RequestRules {
@@ -143,21 +201,39 @@ impl RequestRules {
         *self = Self::new(proxies, rules);
     }
 
+    pub(crate) fn rules(&self) -> &[RequestRule] {
+        &self.rules
+    }
+
+    /// Whether any rule reads the path or the query.
+    pub fn needs_target(&self) -> bool {
+        self.rules.iter().any(|rule| {
+            let mut entries = rule.descriptors.iter().flatten();
+            rule.template.is_some() || entries.any(|entry| entry.source.is_of_target())
+        })
+    }
+
     /// Whether there is no rule, so that no request yields anything.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// What the rules say of a request.
-    pub fn describe<'a>(&'a self, request: &HttpRequest<'a>) -> Described<'a> {
-        let facts = Facts::of(request, self.trusted_proxies);
+    /// The descriptors of a request.
+    ///
+    /// # Errors
+    /// If servers would read the request in different ways.
+    pub fn describe<'a>(
+        &'a self,
+        request: &HttpRequest<'a>,
+    ) -> Result<Described<'a>, RequestError> {
+        let facts = Facts::of(request, self.trusted_proxies)?;
         let mut described = Described::default();
-        for rule in self.matching(facts.host.as_deref(), facts.path, facts.method) {
+        for rule in self.matching(facts.host.as_deref(), &facts.path, facts.method) {
             for descriptor in &rule.descriptors {
-                described.add(descriptor, &facts);
+                described.add(descriptor, &facts)?;
             }
         }
-        described
+        Ok(described)
     }
 
     /// A rule such that a request can be made for which it and others ask for more than
@@ -180,7 +256,8 @@ impl RequestRules {
             requests.any(|(host, method)| {
                 let rules = self.matching(host, path, method);
                 let descriptors = rules.flat_map(|rule| &rule.descriptors);
-                descriptors.take(MAX_DESCRIBED + 1).count() > MAX_DESCRIBED
+                let count = |entries: &Vec<EntryRule>| 1 + usize::from(has_api_key(entries));
+                descriptors.take(MAX_DESCRIBED + 1).map(count).sum::<usize>() > MAX_DESCRIBED
             })
         })
     }

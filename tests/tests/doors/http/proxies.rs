@@ -99,12 +99,51 @@ fn two_stories_of_one_request_are_refused() {
         "x-forwarded-uri: /items/7\r\nx-original-url: http://example.org/free\r\n",
         "x-forwarded-method: GET\r\nx-original-method: OPTIONS\r\n",
         "x-forwarded-host: a\r\nx-original-host: b\r\n",
+        "x-original-uri: /free\r\nx-original-url: /items/7\r\n",
+        "x-original-url: /items/7\r\nx-original-uri: /free\r\n",
+        "x-original-uri: /items/7?user=1\r\nx-original-url: /items/7?user=2\r\n",
     ] {
-        assert_eq!(ask(headers), 400, "{headers}");
+        let answer = door.get("/v1/auth/api", headers);
+        assert_eq!(answer.status, 400, "{headers}");
+        assert!(answer.body.contains("describe the request differently"), "{answer:?}");
     }
+    // One that is empty says nothing, and one URL may be written in several ways.
+    assert_eq!(
+        ask(
+            "x-forwarded-uri:\r\nx-original-url: http://h/./items/7\r\nx-original-uri: /items/7\r\n"
+        ),
+        200
+    );
     assert_eq!(ask("x-forwarded-uri: /items/7\r\nx-original-uri: /items/7\r\n"), 200);
     let behind = door.get("/v1/auth/api/items/7", "x-forwarded-uri: /free\r\n");
     assert_eq!(behind.status, 400);
+    let method = door.get("/v1/auth/api/items/7", "x-forwarded-method: OPTIONS\r\n");
+    assert_eq!(method.status, 400);
+    let nothing = ask("x-forwarded-method: GET\r\n");
+    assert_eq!(nothing, 400, "the policy has rules for paths");
+}
+
+/// The rules for `/items/{id}` are for each way to write it.
+#[test]
+fn a_path_is_normalised_or_refused() {
+    let door = Door::open(POLICY);
+    let ask = |uri: &str| {
+        door.get("/v1/auth?domain=api", &format!("x-forwarded-uri: {uri}\r\nx-api-key: k9\r\n"))
+    };
+    let paths = ["//items/7", "/./items//7", "/x/../items/7", "/%69tems/7", "/items/%37?x=%2F"];
+    let statuses = paths.map(|path| ask(path).status);
+    assert_eq!(statuses, [200, 200, 429, 429, 429]);
+    for path in ["/items/7#", "/items%2F7", "/items/7;x", "\\items\\7", "/../items/7", "*", "/%"] {
+        let answer = ask(path);
+        assert_eq!((answer.status, answer.header("ratelimit")), (400, None), "{path}: {answer:?}");
+        assert!(answer.body.contains("error"), "{answer:?}");
+    }
+    // Ambiguous keys are refused too.
+    let two = "x-forwarded-uri: /items/7\r\nx-api-key: k8\r\nx-api-key: k9\r\n";
+    let answer = door.get("/v1/auth?domain=api", two);
+    assert!(answer.status == 400 && answer.body.contains("header x-api-key"), "{answer:?}");
+    let empty = two.replace("k8", "");
+    assert_eq!(door.get("/v1/auth?domain=api", &empty).status, 429);
 }
 
 /// Whoever sends a key that cannot be read must not pass as one who sends none.

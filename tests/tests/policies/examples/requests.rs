@@ -11,7 +11,7 @@ fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Answer {
     let request = HttpRequest { method, path, host: None, headers, peer };
     let policy = desk.limiter.policy();
     let domain = policy.domain(&desk.domain).expect("the domain is there");
-    let described = domain.requests().describe(&request);
+    let described = domain.requests().describe(&request).expect("a plain request");
     let entries: Vec<Vec<Entry<'_>>> = described
         .descriptors()
         .map(|entries| entries.iter().map(|(key, value)| Entry { key, value }).collect())

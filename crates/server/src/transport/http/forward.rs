@@ -6,10 +6,10 @@
 //! | nginx as elsewhere | `X-Original-Method`, `X-Original-URI` or `-URL`, `X-Original-Host` |
 //! | Envoy (`ext_authz` over HTTP) | `/v1/auth/api` before the path, and the request's own method and host |
 //!
-//! # Whom to believe
-//! These are believed because the peer is the proxy, and nobody else may reach this door. A proxy that
-//! hands on what clients send hands on theirs too. So where two of the ways disagree, one of them is not
-//! the proxy's, and the question is refused.
+//! # Trust
+//! The peer is the proxy, and only proxies may reach this listener. A proxy that forwards its clients'
+//! headers forwards theirs under these names too. So all headers that describe the request must agree;
+//! otherwise the answer is 400. Empty ones are skipped.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -17,12 +17,18 @@ use std::net::IpAddr;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
-use tidegate::policy::{Described, Descriptor, Entry, HttpRequest, Policy, Report, Request};
+use tidegate::policy::{
+    Described, Descriptor, Entry, HttpRequest, Policy, Report, Request, RequestTarget,
+};
 
 use super::Reply;
 use super::answer::{self, Refused, empty};
 use crate::gate::Gate;
 use crate::settings::Answers;
+
+/// Without the target, every rule for a path would be bypassed.
+const NO_TARGET: &str = "the policy limits paths, but the request has no X-Forwarded-Uri, X-Original-URI \
+                         or X-Original-URL: have the proxy set one";
 
 /// Decides by the descriptors that the domain's `requests` make of the request.
 pub(crate) async fn answer(
@@ -61,15 +67,26 @@ async fn ask(
         }
     };
     let claims = Claims::of(&headers)?;
-    let path = agree([path, claims.forwarded_uri, claims.original_uri.or(claims.original_url)])?;
+    let own_method = head.method.as_str();
+    let method = match path {
+        Some(_) => agree(claims.method, own_method)?,
+        None => claims.method.unwrap_or(own_method),
+    };
+    let path = match path {
+        Some(path) => Some(agree_on_target(claims.target, path)?),
+        None => claims.target,
+    };
+    if path.is_none() && rules.needs_target() {
+        return Err(malformed(NO_TARGET));
+    }
     let request = HttpRequest {
-        method: claims.method.unwrap_or(head.method.as_str()),
+        method,
         path: path.unwrap_or("/"),
         host: claims.forwarded_host.or(claims.host),
         headers: &headers,
         peer,
     };
-    let described = rules.describe(&request);
+    let described = rules.describe(&request).map_err(|error| malformed(&error.to_string()))?;
     if described.descriptors().len() == 0 {
         return Ok(empty(StatusCode::OK));
     }
@@ -168,51 +185,52 @@ fn texts<'h>(headers: &'h HeaderMap, odd: &'h [String]) -> Vec<(&'h str, &'h str
 #[derive(Debug, Default)]
 struct Claims<'h> {
     method: Option<&'h str>,
-    forwarded_uri: Option<&'h str>,
-    original_uri: Option<&'h str>,
-    original_url: Option<&'h str>,
+    target: Option<&'h str>,
     forwarded_host: Option<&'h str>,
     host: Option<&'h str>,
 }
 
 impl<'h> Claims<'h> {
-    /// No two that say the same thing may differ.
+    /// Reads all of them; two that describe the same thing must agree.
     fn of(headers: &[(&'h str, &'h str)]) -> Result<Self, Refused> {
         let mut claims = Self::default();
         for (name, value) in headers {
-            let (claim, value) = match *name {
-                "x-forwarded-method" | "x-original-method" => (&mut claims.method, *value),
-                "x-forwarded-uri" => (&mut claims.forwarded_uri, *value),
-                "x-original-uri" => (&mut claims.original_uri, *value),
-                "x-original-url" => (&mut claims.original_url, path_of(value)),
-                "x-forwarded-host" | "x-original-host" => (&mut claims.forwarded_host, *value),
-                "host" => (&mut claims.host, *value),
+            let claim = match *name {
+                _ if value.is_empty() => continue,
+                "x-forwarded-uri" | "x-original-uri" | "x-original-url" => {
+                    claims.target = Some(agree_on_target(claims.target, value)?);
+                    continue;
+                }
+                "x-forwarded-method" | "x-original-method" => &mut claims.method,
+                "x-forwarded-host" | "x-original-host" => &mut claims.forwarded_host,
+                "host" => &mut claims.host,
                 _ => continue,
             };
-            *claim = agree([*claim, Some(value)])?;
+            *claim = Some(agree(*claim, value)?);
         }
         Ok(claims)
     }
 }
 
-/// What all of them say that say anything.
-fn agree<'h>(told: impl IntoIterator<Item = Option<&'h str>>) -> Result<Option<&'h str>, Refused> {
-    let mut agreed = None;
-    for told in told.into_iter().flatten() {
-        if agreed.is_some_and(|agreed| agreed != told) {
-            let why = "two headers tell different stories of the request: have the proxy set \
-                       the one that it means, and drop what clients send under the other";
-            return Err(Refused::Malformed(why.into()));
-        }
-        agreed = Some(told);
+const DISAGREE: &str = "two headers describe the request differently: have the proxy set one of them, and \
+                        remove the other from what clients send";
+
+/// The value, if it is the one that is known already.
+fn agree<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
+    match known {
+        Some(known) if known != value => Err(Refused::Malformed(DISAGREE.into())),
+        _ => Ok(value),
     }
-    Ok(agreed)
 }
 
-/// From the first slash after the host on.
-fn path_of(url: &str) -> &str {
-    let Some((_, rest)) = url.split_once("://") else { return url };
-    rest.find('/').map_or("/", |slash| &rest[slash..])
+/// The same for targets, which may be written in several ways: one with a host, one without.
+fn agree_on_target<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
+    let Some(known) = known.filter(|known| *known != value) else { return Ok(value) };
+    match (RequestTarget::parse(known), RequestTarget::parse(value)) {
+        (Ok(one), Ok(other)) if one == other => Ok(value),
+        (Err(error), _) | (_, Err(error)) => Err(Refused::Malformed(error.to_string())),
+        _ => Err(Refused::Malformed(DISAGREE.into())),
+    }
 }
 
 #[cfg(test)]
@@ -236,9 +254,16 @@ mod tests {
     }
 
     #[test]
-    fn a_url_has_a_path() {
-        assert_eq!(path_of("https://example.org/a?b=//c"), "/a?b=//c");
-        assert_eq!(path_of("https://example.org"), "/");
-        assert_eq!(path_of("/a"), "/a");
+    fn targets_agree_if_they_are_read_alike() {
+        for (one, other, is_agreed) in [
+            ("/a?b", "/a?b", true),
+            ("/a?b", "https://example.org/./%61?b", true),
+            ("/a", "/b", false),
+            ("/a?b", "/a?c", false),
+            ("/a", "/a%2Fb", false),
+            ("*", "/a", false),
+        ] {
+            assert_eq!(agree_on_target(Some(one), other).is_ok(), is_agreed, "{one} {other}");
+        }
     }
 }

@@ -137,7 +137,8 @@ pub(in crate::policy) static LIMIT: Table = Table {
             Kind::Percent,
             "enforce: 25%",
             "Holds back only this share of the keys, chosen by a hash, the same on every node; for \
-             the others it is a shadow on the same state. A larger share only adds keys.",
+             the others it is a shadow on the same state. A larger share only adds keys. The hash is \
+             predictable unless the daemon has `policy.enforce_secret_file`.",
         ),
         field(
             "shadow",

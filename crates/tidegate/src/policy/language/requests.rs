@@ -35,7 +35,7 @@ pub(in crate::policy) static RULE: Table = Table {
             Kind::Text,
             "path: /v1/users/{id}/orders",
             "A path in which `{name}` stands for one segment, and a last `{name...}` for all that \
-             follow. Every path by default.",
+             follow. Every path by default. Compared with the normalised path.",
         ),
         field("methods", Kind::Texts, "methods: [GET, POST]", "Every method by default."),
         field(
@@ -81,16 +81,22 @@ pub(in crate::policy) static ENTRY: Table = Table {
             "default: anonymous",
             "The value where the request has none; without it the descriptor is left out.",
         ),
-        field("header", Kind::Text, "header: x-user-id", "A header, by its name in any case."),
+        field(
+            "header",
+            Kind::Text,
+            "header: x-user-id",
+            "A header, by its name in any case. Two values that differ are refused.",
+        ),
         field(
             "api_key",
             Kind::Flag,
             "api_key: true",
-            "`X-API-Key`, or the token of `Authorization: Bearer`, or the user of `Basic`.",
+            "`X-API-Key`, the token of `Authorization: Bearer` and the user of `Basic`. A request with \
+             both headers gets the descriptor once for each key.",
         ),
         field("client_ip", Kind::Flag, "client_ip: true", "The address of the client."),
         field("method", Kind::Flag, "method: true", "The method."),
-        field("path", Kind::Flag, "path: true", "The path, without the query."),
+        field("path", Kind::Flag, "path: true", "The normalised path, without the query."),
         field(
             "path_template",
             Kind::Flag,

@@ -1,5 +1,6 @@
 //! The rules that turn requests into descriptors: the domain's field `requests`.
 
+use super::bypass;
 use super::fields::Fields;
 use crate::policy::document::Node;
 use crate::policy::finding::{Findings, quoted};
@@ -62,6 +63,9 @@ fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule>
         Template::parse(text).map_err(|why| findings.push(at.error(why).at(fields.at("path")))).ok()
     });
     let methods = texts(&fields, "methods", method, findings);
+    if let Some((why, node)) = bypass::of_methods(&methods).zip(fields.node("methods")) {
+        findings.push(node.warning(why).at(fields.at("methods")));
+    }
     let hosts = texts(&fields, "hosts", HostPattern::parse, findings);
     let rule_path = RulePath {
         template: template.as_ref(),
@@ -76,8 +80,15 @@ fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule>
         descriptors.push(entries(node, &fields, &rule_path, findings));
     }
     warn_of_shared_addresses(&descriptors, findings);
+    let places: Vec<_> =
+        descriptors.iter().map(|it| it.first().map(|it| (it.node, it.path.clone()))).collect();
     let bare = |entries: Vec<Written<'_>>| entries.into_iter().map(|entry| entry.rule).collect();
-    let descriptors = descriptors.into_iter().map(bare).collect();
+    let descriptors: Vec<Vec<EntryRule>> = descriptors.into_iter().map(bare).collect();
+    for (entries, place) in descriptors.iter().zip(places) {
+        if let Some((why, (node, path))) = bypass::of_descriptor(entries, &descriptors).zip(place) {
+            findings.push(node.warning(why).at(path));
+        }
+    }
     Some(RequestRule { template, methods, hosts, descriptors })
 }
 
@@ -114,6 +125,9 @@ fn entries<'d>(
         let default = fields.node("default").and_then(|_| text(node, &fields, "default", findings));
         let source = source((node, &path), &fields, rule_path, findings);
         if let (Some(key), Some(source)) = (key, source) {
+            if let Some(why) = bypass::of_entry(&source) {
+                findings.push(node.warning(why).at(&*path));
+            }
             let rule = EntryRule { key: key.into(), source, default: default.map(Into::into) };
             entries.push(Written { rule, node, path });
         }

@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 use crate::policy::document::Document;
-use crate::policy::request::{Described, HttpRequest};
+use crate::policy::request::{Described, HttpRequest, RequestError};
 
 fn load(text: &str) -> (RequestRules, Findings) {
     let mut findings = Findings::default();
@@ -32,7 +32,10 @@ fn describe(rules: &RequestRules, request: &str) -> String {
     let (method, path) = lines.next().unwrap().split_once(' ').unwrap();
     let headers: Vec<(&str, &str)> = lines.map(|line| line.split_once(':').unwrap()).collect();
     let request = HttpRequest { method, path, host: None, headers: &headers, peer: Some(PEER) };
-    shown(&rules.describe(&request))
+    match rules.describe(&request) {
+        Ok(described) => shown(&described),
+        Err(error) => format!("refused: {error}"),
+    }
 }
 
 /// A rule with one descriptor of one entry, `k`.
@@ -47,14 +50,21 @@ fn every_source_gives_its_value() {
     // `dXNlcjpwYXNz` is `user:pass`, `OnBhc3M=` is `:pass`, `dXNlcg==` is `user`.
     for (source, request, expected) in [
         ("api_key: true", "GET /u/1\nX-API-Key: abc", "k=abc"),
-        ("api_key: true", "GET /u/1\nx-api-key: abc\nauthorization: Bearer t", "k=abc"),
+        // Both count, so that an added key does not replace the other.
+        ("api_key: true", "GET /u/1\nx-api-key: abc\nauthorization: Bearer t", "k=abc\nk=t"),
+        ("api_key: true", "GET /u/1\nx-api-key: t\nauthorization: Bearer t", "k=t"),
+        ("api_key: true", "GET /u/1\nx-api-key: ,\nx-api-key: t , t", "k=t"),
+        ("api_key: true", "GET /u/1\nAuthorization: Bearer\tt", "k=t"),
+        ("api_key: true", "GET /u/1\nAuthorization:\tbEARER \t t\t", "k=t"),
+        ("api_key: true", "GET /u/1\nAuthorization:\nAuthorization: Bearer t", "k=t"),
+        ("api_key: true", "GET /u/1\nAuthorization: , Bearer t", "k=t"),
+        ("api_key: true", "GET /u/1\nAuthorization: Digest a=b, c=d", ""),
         ("api_key: true", "GET /u/1\nx-api-key:\nauthorization: Bearer t", "k=t"),
         ("api_key: true", "GET /u/1\nAuthorization: bearer  t.u.v ", "k=t.u.v"),
         ("api_key: true", "GET /u/1\nAuthorization: Basic dXNlcjpwYXNz", "k=user"),
         ("api_key: true", "GET /u/1\nAuthorization: BASIC dXNlcjpwYXM=", "k=user"),
         ("api_key: true", "GET /u/1\nAuthorization: Basic OnBhc3M=", ""),
         ("api_key: true", "GET /u/1\nAuthorization: Basic dXNlcg==", ""),
-        ("api_key: true", "GET /u/1\nAuthorization: Basic ä", ""),
         ("api_key: true", "GET /u/1\nAuthorization: Digest abc", ""),
         ("api_key: true", "GET /u/1\nAuthorization: Bearer", ""),
         ("api_key: true", "GET /u/1", ""),
@@ -66,24 +76,30 @@ fn every_source_gives_its_value() {
         ("host: true", "GET /u/1", ""),
         ("method: true", "PATCH /u/1", "k=PATCH"),
         ("path: true", "GET /u/1?a=b?c", "k=/u/1"),
-        ("path: true", "GET /u/%31/../x", "k=/u/%31/../x"),
+        ("path: true", "GET /u//%31/./x", "k=/u/1/x"),
+        ("path: true", "GET http://h/u/1?a", "k=/u/1"),
         ("path_template: true", "GET /u/1", "k=/u/{id}/{rest...}"),
         ("path_parameter: id", "GET /u/7", "k=7"),
         ("path_parameter: id", "GET /u/7?id=8", "k=7"),
-        ("path_parameter: id", "GET /u/a%2Fb/c", "k=a%2Fb"),
+        ("path_parameter: id", "GET /u/x/../a%20b/c", "k=a b"),
         ("path_parameter: rest", "GET /u/7/a/b/", "k=a/b/"),
         ("path_parameter: rest", "GET /u/7", ""),
         ("path_parameter: rest, default: root", "GET /u/7/", "k=root"),
-        ("query: q", "GET /u/1?p=1&q=2&q=3", "k=2"),
-        ("query: q", "GET /u/1?%71=a%20b+c%2", "k=a b c%2"),
+        ("query: q", "GET /u/1?p=1&q=2&q=&q=%32", "k=2"),
+        ("query: q", "GET /u/1?%71=a%20b+c%25", "k=a b c%"),
+        ("query: q", "GET /u/1?p=1;p=2&q=2&x=%2&y=%zz", "k=2"),
         ("query: q", "GET /u/1?q", ""),
         ("query: q", "GET /u/1?q=", ""),
         ("query: q", "GET /u/1?qq=1", ""),
         ("query: q, default: d", "GET /u/1", "k=d"),
-        ("cookie: sid", "GET /u/1\nCookie: a=b; sid=x=y ; sid=z", "k=x=y"),
+        ("cookie: sid", "GET /u/1\nCookie: a=b; sid=x=y ; sid=; sid=\"x=y\"; sid=%78=y", "k=x=y"),
+        ("cookie: sid", "GET /u/1\nCookie: sid=a+b%2", "k=a+b%2"),
+        ("cookie: sid", "GET /u/1\nCookie: a={1,2}; sid=x", "k=x"),
         ("cookie: sid", "GET /u/1\nCookie: a=b\ncookie: sid=x", "k=x"),
         ("cookie: sid", "GET /u/1\nCookie: SID=x", ""),
-        ("header: X-User", "GET /u/1\nx-USER:  bob \nx-user: eve", "k=bob"),
+        ("header: X-User", "GET /u/1\nx-USER:  bob \nx-user:\nx-user: bob", "k=bob"),
+        ("header: x-user", "GET /u/1\nx-user: Doe, Jane", "k=Doe, Jane"),
+        ("header: X-API-Key", "GET /u/1\nx-api-key: ,a", "k=a"),
         ("header: x-user", "GET /u/1\nx-user-id: bob", ""),
         ("header: x-user, default: anonymous", "GET /u/1\nx-user: ", "k=anonymous"),
         ("value: all", "GET /u/1", "k=all"),
@@ -91,6 +107,47 @@ fn every_source_gives_its_value() {
     ] {
         assert_eq!(describe(&entry(source), request), expected, "{source}: {request}");
     }
+}
+
+/// What stands behind may read the other value, and the client would choose its budget.
+#[test]
+fn two_values_that_differ_are_refused() {
+    let (several, words) = ("has several values", "is not a scheme");
+    for (source, request, what, why) in [
+        ("api_key: true", "GET /u/1\nx-api-key: a\nX-API-Key: b", "header x-api-key", several),
+        ("api_key: true", "GET /u/1\nx-api-key: a, b", "header x-api-key", several),
+        (
+            "api_key: true",
+            "GET /u/1\nauthorization: Bearer a\nauthorization: Bearer b",
+            "header authorization",
+            several,
+        ),
+        ("api_key: true", "GET /u/1\nauthorization: Bearer a b", "header authorization", words),
+        ("api_key: true", "GET /u/1\nauthorization: Bearer a,b", "header authorization", words),
+        ("api_key: true", "GET /u/1\nauthorization: x, Bearer b", "header authorization", words),
+        ("api_key: true", "GET /u/1\nauthorization: Bearer\u{a0}a", "header authorization", words),
+        ("api_key: true", "GET /u/1\nAuthorization: Basic ä", "header authorization", words),
+        ("header: X-API-Key", "GET /u/1\nx-api-key: a,b", "header x-api-key", several),
+        ("header: X-User", "GET /u/1\nx-user: a\nx-user: b", "header x-user", several),
+        ("cookie: sid", "GET /u/1\ncookie: sid=a; sid=b", "cookie sid", several),
+        ("cookie: sid", "GET /u/1\ncookie: sid=a\ncookie: sid=b", "cookie sid", several),
+        ("cookie: sid", "GET /u/1\ncookie: sid=a, sid=b", "cookie sid", several),
+        ("cookie: sid", "GET /u/1\ncookie: x=1,sid=a", "cookie sid", several),
+        ("query: q", "GET /u/1?q=a&q=b", "query field q", several),
+        ("query: q", "GET /u/1?q=a&%71=b", "query field q", several),
+        ("query: q", "GET /u/1?q=a;q=b", "query field q", several),
+        ("query: q", "GET /u/1?x=1;q=b", "query field q", several),
+        ("query: q", "GET /u/1?q=a%2", "query field q", several),
+        ("value: all", "GET /u/1\nhost: a\nhost: b", "header host", several),
+    ] {
+        let told = describe(&entry(source), request);
+        assert!(told.starts_with(&format!("refused: {what} {why}")), "{request}: {told}");
+    }
+    // A rule that does not ask for them does not mind.
+    let request = "GET /u/1?q=a&q=b\nx-api-key: a\nx-api-key: b\ncookie: s=1; s=2";
+    assert_eq!(describe(&entry("value: all"), request), "k=all");
+    let told = describe(&entry("value: all"), "GET /u/1%2F2");
+    assert_eq!(told, "refused: the path has an encoded slash (%2F)");
 }
 
 const RULES: &str = "
@@ -134,16 +191,17 @@ fn all_rules_that_match_apply_in_order() {
         (format!("GET {order}\nhost: example.org"), "method=GET".into()),
         (format!("GET {order}"), "method=GET".into()),
         (format!("GET {order}/\nhost: api.example.com"), "method=GET".into()),
-        ("GET /v1/users//orders/8\nhost: api.example.com".into(), "method=GET".into()),
         ("GET /v1/users/".into(), "method=GET\nslash=yes".into()),
         ("GET /v1/users".into(), "method=GET".into()),
-        ("GET //v1/users/".into(), "method=GET".into()),
-        ("GET /v1%2Fusers/".into(), "method=GET".into()),
-        ("OPTIONS *".into(), "method=OPTIONS".into()),
-        ("GET ?q=1".into(), "method=GET".into()),
+        (
+            "GET //v1/x/../users/".into(),
+            "refused: the path has both a .. segment and duplicate slashes".into(),
+        ),
+        ("GET /v1//users/".into(), "method=GET\nslash=yes".into()),
+        ("GET /v1/./%75sers/".into(), "method=GET\nslash=yes".into()),
         ("GET /v1?q=1".into(), "method=GET".into()),
         ("GET /v1/?q=1".into(), "method=GET".into()),
-        ("GET /v1//?q=1".into(), "method=GET\nrest=/,q=1".into()),
+        ("GET /v1//x/?q=1".into(), "method=GET\nrest=x/,q=1".into()),
     ] {
         assert_eq!(describe(&rules, &request), expected, "{request}");
     }
@@ -161,7 +219,7 @@ fn the_door_knows_the_host_better_than_a_header() {
         headers: &headers,
         peer: None,
     };
-    assert_eq!(shown(&rules.describe(&request)), "k=outer");
+    assert_eq!(shown(&rules.describe(&request).unwrap()), "k=outer");
 }
 
 const MISTAKES: &str = "trusted_proxies: 65
@@ -257,10 +315,7 @@ fn a_limit_by_address_where_clients_have_keys_is_warned_of() {
     let address = "{key: ip, client_ip: true}";
     for (descriptors, warnings) in [
         (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, api_key: true}}]}}]"), 1),
-        (
-            format!("[{{entries: [{address}]}}, {{entries: [{{key: k, header: Authorization}}]}}]"),
-            1,
-        ),
+        (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, header: X-API-Key}}]}}]"), 1),
         (
             format!(
                 "[{{entries: [{address}, {{key: m, method: true}}]}}, {{entries: [{{key: k, api_key: true}}]}}]"
@@ -280,11 +335,70 @@ fn a_limit_by_address_where_clients_have_keys_is_warned_of() {
 }
 
 #[test]
+fn rules_that_can_be_bypassed_are_warned_of() {
+    let rule = |rule: &str| format!("rules:\n  - {rule}");
+    for (text, why) in [
+        ("descriptors: [{entries: [{key: k, header: X-Forwarded-For}]}]", "`trusted_proxies`"),
+        ("descriptors: [{entries: [{key: k, header: Authorization}]}]", "take `api_key: true`"),
+        ("descriptors: [{entries: [{key: k, cookie: sid}]}]", "clients choose this value"),
+        ("descriptors: [{entries: [{key: k, query: q, default: d}]}]", "clients choose this value"),
+        ("{methods: [GET], descriptors: [{entries: [{key: k, value: v}]}]}", "add HEAD"),
+    ] {
+        let (_, findings) = load(&rule(text));
+        let told = findings.to_string();
+        assert!(told.contains("warning: ") && told.contains(why), "{text}: {told}");
+        assert_eq!((findings.iter().count(), findings.errors()), (1, 0), "{text}: {told}");
+    }
+    for text in [
+        "descriptors: [{entries: [{key: k, cookie: sid}]}, {entries: [{key: i, client_ip: true}]}]",
+        "descriptors: [{entries: [{key: k, cookie: sid}, {key: a, api_key: true}]}]",
+        "descriptors: [{entries: [{key: k, header: x-user-id}]}]",
+        "{methods: [GET, HEAD], descriptors: [{entries: [{key: k, value: v}]}]}",
+        "{methods: [POST], descriptors: [{entries: [{key: k, value: v}]}]}",
+    ] {
+        let (_, findings) = load(&rule(text));
+        assert!(findings.is_empty(), "{text}: {findings}");
+    }
+}
+
+/// What a domain leaves out is told once, for all files together.
+#[test]
+fn requests_that_meet_no_limit_are_warned_of() {
+    let all = "{descriptors: [{entries: [{key: k, client_ip: true}]}]}";
+    let key = "{entries: [{key: k, api_key: true}]}";
+    for (rules, expected) in [
+        (format!("{{path: /login, descriptors: [{key}]}}, {all}"), vec![]),
+        (format!("{{descriptors: [{key}]}}"), vec!["a request without any"]),
+        ("{descriptors: [{entries: [{key: k, api_key: true, default: none}]}]}".into(), vec![]),
+        (
+            format!("{{path: /login, descriptors: [{key}]}}"),
+            vec!["a path that no rule lists", "a request without any"],
+        ),
+        (
+            "{path: /a, descriptors: [{entries: [{key: k, value: v}]}]}".into(),
+            vec!["a path that no"],
+        ),
+        (String::new(), vec![]),
+    ] {
+        let file = format!(
+            "domain: d\nrequests: {{rules: [{rules}]}}\ndescriptors: [{{key: k, rate: 1/s}}]"
+        );
+        let loaded =
+            crate::policy::Policy::load(&[("p.yaml", &file)], crate::policy::Merging::Refuse);
+        let told: Vec<&str> = loaded.findings.lines().collect();
+        assert_eq!((told.len(), loaded.errors), (expected.len(), 0), "{rules}: {told:?}");
+        for (line, start) in told.iter().zip(&expected) {
+            assert!(line.starts_with(&format!("p.yaml:2:11: warning: {start}")), "{line}");
+        }
+    }
+}
+
+#[test]
 fn a_request_yields_a_bounded_number_of_descriptors() {
     let descriptor = "{entries: [{key: k, value: v}]}";
     let list = |count| vec![descriptor; count].join(", ");
     let (_, findings) = load(&format!(
-        "rules:\n  - {{methods: [GET], descriptors: [{}]}}\n  - {{path: '/{{a}}', descriptors: [{}]}}",
+        "rules:\n  - {{methods: [POST], descriptors: [{}]}}\n  - {{path: '/{{a}}', descriptors: [{}]}}",
         list(15),
         list(2)
     ));
@@ -302,8 +416,16 @@ fn a_request_yields_a_bounded_number_of_descriptors() {
         list(3)
     ));
     let request = HttpRequest { method: "GET", path: "/a/b", host: None, headers: &[], peer: None };
-    let described = crossing.describe(&request);
-    assert_eq!((described.descriptors().len(), described.left_out()), (MAX_DESCRIBED, 2));
+    assert_eq!(crossing.describe(&request), Err(RequestError::TooManyDescriptors));
+    // Each by an API key counts twice: a request may have two.
+    let keyed = |count| {
+        load(&format!(
+            "rules: [{{descriptors: [{}]}}]",
+            vec!["{entries: [{key: k, api_key: true}]}"; count].join(", ")
+        ))
+        .1
+    };
+    assert_eq!((keyed(8).errors(), keyed(9).errors()), (0, 1));
 }
 
 #[test]
@@ -348,7 +470,8 @@ fn no_request_is_too_odd() {
         let request =
             HttpRequest { method: &method, path: &path, host, headers: &headers, peer: None };
         for rules in &rules {
-            assert!(rules.describe(&request).descriptors().len() <= MAX_DESCRIBED);
+            let described = rules.describe(&request);
+            assert!(described.is_err() || described.unwrap().descriptors().len() <= MAX_DESCRIBED);
         }
     }
 }

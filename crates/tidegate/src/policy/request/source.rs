@@ -3,35 +3,38 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::HttpRequest;
 use super::client::client;
-use super::host::host;
+use super::host::host as normal_host;
+use super::target::{RequestTarget, hex};
 use super::template::Parameter;
+use super::{HttpRequest, RequestError};
+
+/// The header of API keys.
+const API_KEY: &str = "x-api-key";
 
 /// What an entry's value is taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// `X-API-Key`, else the token of `Authorization: Bearer`, else the user of `Authorization: Basic`.
+    /// `X-API-Key`, the token of `Authorization: Bearer`, the user of `Authorization: Basic`.
     ///
-    /// A client that is known by its token can add an `X-API-Key` of its own invention to every
-    /// request: where only one of the three is checked, name its header instead.
+    /// A request with both headers gets the descriptor once for each key, so an added key does not
+    /// replace the other.
     ApiKey,
     /// The address of the client, without a port.
     ClientIp,
     /// A cookie of this name.
     Cookie(Box<str>),
-    /// A header of this name, the first if there are several.
+    /// A header of this name.
     Header(Box<str>),
     /// Whom the request is for, in small letters and without a port.
     Host,
     /// As it came.
     Method,
-    /// Without the query.
+    /// Normalised, without the query.
     Path,
-    /// A part of the path, as it came.
+    /// A part of the normalised path.
     PathParameter(Parameter),
-    /// A field of the query, the first of this name. Decoded: what stands behind does the same, and
-    /// each way to encode a value would have a budget of its own.
+    /// A field of the query, decoded: otherwise each way to encode a value would have its own budget.
     Query(Box<str>),
     /// The same for all.
     Value(Box<str>),
@@ -40,7 +43,7 @@ pub(crate) enum Source {
 /// A request, taken apart as far as all rules need it.
 pub(super) struct Facts<'a> {
     pub(super) method: &'a str,
-    pub(super) path: &'a str,
+    pub(super) path: Cow<'a, str>,
     pub(super) host: Option<Cow<'a, str>>,
     query: &'a str,
     headers: &'a [(&'a str, &'a str)],
@@ -49,32 +52,74 @@ pub(super) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    pub(super) fn of(request: &HttpRequest<'a>, trusted_proxies: usize) -> Self {
+    pub(super) fn of(
+        request: &HttpRequest<'a>,
+        trusted_proxies: usize,
+    ) -> Result<Self, RequestError> {
         let HttpRequest { method, path, headers, peer, .. } = *request;
-        let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let host = request.host.or_else(|| values(headers, "host").next()).map(host);
-        Self { method, path, host, query, headers, peer, trusted_proxies }
+        let (path, query) = RequestTarget::parse(path)?.into_parts();
+        let host = match request.host {
+            Some(host) => Some(host),
+            None => unique(values(headers, "host"), || "header host".into())?,
+        };
+        let host = host.map(normal_host);
+        Ok(Self { method, path, host, query, headers, peer, trusted_proxies })
+    }
+
+    /// Every API key of the request, each once: `X-API-Key` and `Authorization`. At most two.
+    pub(super) fn api_keys(&self) -> Result<Vec<Cow<'a, str>>, RequestError> {
+        let mut keys = Vec::new();
+        let lines = values(self.headers, API_KEY);
+        let key = unique(lines.flat_map(|line| line.split(',')).map(str::trim), || {
+            format!("header {API_KEY}")
+        })?;
+        keys.extend(key.map(Cow::Borrowed));
+        let lines = values(self.headers, "authorization");
+        let key = match unique(lines, || "header authorization".into())? {
+            Some(line) => credentials(line)?,
+            None => None,
+        };
+        keys.extend(key.filter(|key| !key.is_empty() && keys.first() != Some(key)));
+        Ok(keys)
+    }
+
+    /// A part of the path, borrowed where possible.
+    fn of_path(&self, part: impl Fn(&str) -> Option<&str>) -> Option<Cow<'a, str>> {
+        match self.path {
+            Cow::Borrowed(path) => part(path).map(Cow::Borrowed),
+            Cow::Owned(ref path) => part(path).map(|part| Cow::Owned(part.to_owned())),
+        }
     }
 }
 
 impl Source {
-    /// The value, if the request has it.
-    pub(super) fn value<'a>(&'a self, facts: &Facts<'a>) -> Option<Cow<'a, str>> {
-        match self {
-            Self::ApiKey => api_key(facts.headers),
+    /// The value, if the request has it; `key` is the API key that the descriptor is for.
+    pub(super) fn value<'a>(
+        &'a self,
+        facts: &Facts<'a>,
+        key: Option<&Cow<'a, str>>,
+    ) -> Result<Option<Cow<'a, str>>, RequestError> {
+        let value = match self {
+            Self::ApiKey => key.cloned(),
             Self::ClientIp => {
-                let client = client(facts.headers, facts.peer, facts.trusted_proxies)?;
-                Some(Cow::Owned(client.to_string()))
+                let client = client(facts.headers, facts.peer, facts.trusted_proxies);
+                client.map(|client| Cow::Owned(client.to_string()))
             }
-            Self::Cookie(name) => cookie(facts.headers, name).map(Cow::Borrowed),
-            Self::Header(name) => values(facts.headers, name).next().map(Cow::Borrowed),
+            Self::Cookie(name) => cookie(facts.headers, name)?,
+            Self::Header(name) => header(facts.headers, name)?.map(Cow::Borrowed),
             Self::Host => facts.host.clone(),
             Self::Method => Some(Cow::Borrowed(facts.method)),
-            Self::Path => Some(Cow::Borrowed(facts.path)),
-            Self::PathParameter(parameter) => parameter.value(facts.path).map(Cow::Borrowed),
-            Self::Query(name) => field(facts.query, name),
-            Self::Value(text) => Some(Cow::Borrowed(text)),
-        }
+            Self::Path => Some(facts.path.clone()),
+            Self::PathParameter(parameter) => facts.of_path(|path| parameter.value(path)),
+            Self::Query(name) => field(facts.query, name)?,
+            Self::Value(text) => Some(Cow::Borrowed(&**text)),
+        };
+        Ok(value.filter(|value| !value.is_empty()))
+    }
+
+    /// Whether it is a part of the path or the query.
+    pub(super) const fn is_of_target(&self) -> bool {
+        matches!(self, Self::Path | Self::PathParameter(_) | Self::Query(_))
     }
 
     /// Whether it may tell one client from another.
@@ -111,18 +156,54 @@ pub(super) fn values<'a>(
     named.map(|(_, value)| value.trim())
 }
 
-fn api_key<'a>(headers: &[(&'a str, &'a str)]) -> Option<Cow<'a, str>> {
-    let first = |name| values(headers, name).find(|value| !value.is_empty());
-    if let Some(key) = first("x-api-key") {
-        return Some(Cow::Borrowed(key));
+/// The one value that is not empty. Two that differ are refused: what stands behind may read either.
+fn unique<T: PartialEq + AsRef<str>>(
+    values: impl Iterator<Item = T>,
+    what: impl FnOnce() -> String,
+) -> Result<Option<T>, RequestError> {
+    let mut values = values.filter(|value| !value.as_ref().is_empty());
+    let first = values.next();
+    match values.any(|value| first.as_ref() != Some(&value)) {
+        true => Err(RequestError::Conflict(what())),
+        false => Ok(first),
     }
-    let (scheme, credentials) = first("authorization")?.split_once(' ')?;
-    let credentials = credentials.trim();
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(Cow::Borrowed(credentials));
+}
+
+/// A header. Only the lines of `X-API-Key` are split at commas: a key has none, and proxies that join
+/// lines put one there.
+fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Result<Option<&'a str>, RequestError> {
+    let what = || format!("header {}", name.to_ascii_lowercase());
+    let lines = values(headers, name);
+    match name.eq_ignore_ascii_case(API_KEY) {
+        true => unique(lines.flat_map(|line| line.split(',')).map(str::trim), what),
+        false => unique(lines, what),
     }
-    let is_basic = scheme.eq_ignore_ascii_case("basic");
-    is_basic.then(|| user(credentials)).flatten().map(Cow::Owned)
+}
+
+/// The token of `Bearer`, or the user of `Basic`. The scheme ends at a space or a tab; what follows is
+/// one word, because servers disagree on which of two they take.
+fn credentials(line: &str) -> Result<Option<Cow<'_, str>>, RequestError> {
+    if !line.bytes().all(|byte| byte.is_ascii_graphic() || b" \t".contains(&byte)) {
+        return Err(RequestError::Credentials);
+    }
+    // A proxy that joins lines leaves commas, also beside empty ones.
+    let parts = line.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let mut found = None;
+    for (number, part) in parts.enumerate() {
+        let (scheme, rest) = part.split_once([' ', '\t']).unwrap_or((part, ""));
+        let is = |known: &str| scheme.eq_ignore_ascii_case(known);
+        let is_key = is("bearer") || is("basic");
+        let rest = rest.trim();
+        if (is_key && rest.contains([' ', '\t'])) || (number > 0 && (is_key || found.is_some())) {
+            return Err(RequestError::Credentials);
+        }
+        if is("bearer") {
+            found = Some(Cow::Borrowed(rest));
+        } else if is("basic") {
+            found = user(rest).map(Cow::Owned);
+        }
+    }
+    Ok(found)
 }
 
 /// The user of `user:password` in base 64 (RFC 7617).
@@ -149,20 +230,55 @@ fn user(credentials: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..colon]).into_owned())
 }
 
-fn cookie<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Option<&'a str> {
-    let pairs = values(headers, "cookie").flat_map(|line| line.split(';'));
-    let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
-    pairs.find(|(known, _)| known.trim() == name).map(|(_, value)| value.trim())
+/// A cookie, without quotes and percent-encoding, which many servers remove.
+fn cookie<'a>(
+    headers: &[(&'a str, &'a str)],
+    name: &str,
+) -> Result<Option<Cow<'a, str>>, RequestError> {
+    let plain = |pair: &'a str| {
+        let (known, value) = pair.split_once('=')?;
+        let value = value.trim();
+        let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        (known.trim() == name).then(|| decoded(inner.unwrap_or(value), false))
+    };
+    let what = || format!("cookie {name}");
+    let lines = || values(headers, "cookie");
+    let value = unique(lines().flat_map(|line| line.split(';')).filter_map(plain), what)?;
+    // A proxy that joins lines puts a comma between them.
+    let other = lines().flat_map(|line| line.split([';', ','])).filter_map(plain);
+    match unique(other, what)? == value {
+        true => Ok(value),
+        false => Err(RequestError::Conflict(what())),
+    }
 }
 
-fn field<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(known, _)| decoded(known) == name).map(|(_, value)| decoded(value))
+/// A field of the query. `;` separates fields too at some servers: a field that reads differently then
+/// is refused.
+fn field<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, RequestError> {
+    let what = || format!("query field {name}");
+    let pick = |pair: &'a str| {
+        let (known, value) = pair.split_once('=')?;
+        (decoded(known, true) == name).then_some(value)
+    };
+    let is_invalid = |value: &str| {
+        let mut parts = value.split('%').skip(1);
+        parts.any(|part| part.len() < 2 || !part.bytes().take(2).all(|it| it.is_ascii_hexdigit()))
+    };
+    if query.split('&').filter_map(pick).any(is_invalid) {
+        return Err(RequestError::Conflict(what()));
+    }
+    let value = unique(query.split('&').filter_map(pick).map(|it| decoded(it, true)), what)?;
+    let other = query.split(['&', ';']).filter_map(pick).map(|it| decoded(it, true));
+    match !query.contains(';') || unique(other, what)? == value {
+        true => Ok(value),
+        false => Err(RequestError::Conflict(what())),
+    }
 }
 
 /// A text without percent-encoding. What is no encoding stands for itself.
-fn decoded(text: &str) -> Cow<'_, str> {
-    if !text.contains(['%', '+']) {
+fn decoded(text: &str, plus_is_space: bool) -> Cow<'_, str> {
+    let is_plus = |byte: u8| plus_is_space && byte == b'+';
+    if !text.bytes().any(|byte| byte == b'%' || is_plus(byte)) {
         return Cow::Borrowed(text);
     }
     let mut bytes = Vec::with_capacity(text.len());
@@ -170,12 +286,8 @@ fn decoded(text: &str) -> Cow<'_, str> {
     while let [byte, after @ ..] = rest {
         let digits = after.first_chunk().filter(|_| *byte == b'%');
         let encoded = digits.and_then(|[high, low]| Some(hex(*high)? << 4 | hex(*low)?));
-        bytes.push(encoded.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
+        bytes.push(encoded.unwrap_or(if is_plus(*byte) { b' ' } else { *byte }));
         rest = if encoded.is_some() { &after[2..] } else { after };
     }
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }

@@ -1,12 +1,15 @@
 //! Paths with parameters, as in `/v1/users/{id}/files/{rest...}`.
 //!
 //! # Meaning
-//! A path is split at every `/`, and at nothing else: an encoded slash (`%2F`) is a part of its segment.
+//! A normalised path is split at every `/`. A template is written as a normalised path: decoded, without
+//! dot segments and duplicate slashes.
 //! - A segment without braces matches itself, byte by byte.
 //! - `{name}` matches one segment that is not empty.
 //! - A last `{name...}` matches any number of segments, none included: `/files/{rest...}` is for
 //!   `/files`, `/files/` and all below, though not for `/filesystem`.
-//! - An empty segment is a segment: `/a/` and `/a//b` are neither `/a` nor `/a/b`.
+//! - A final slash counts: `/a/` is not `/a`.
+
+use super::target::never_matches;
 
 /// A path with parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,9 @@ impl Template {
         }
         if text.contains(['?', '#']) {
             return Err("a path ends before its ? or #: take `query` to tell queries apart");
+        }
+        if let Some(why) = never_matches(text) {
+            return Err(why);
         }
         let segments: Vec<Segment> =
             text.split('/').map(Segment::parse).collect::<Result<_, _>>()?;
@@ -142,7 +148,16 @@ mod tests {
         ] {
             assert_eq!(Template::parse(text), Err(why), "{text}");
         }
-        for text in ["/", "//", "/a/", "/{a}/", "/{a...}", "/*", "/ü/%2F", "/..", &"/a".repeat(63)]
+        for text in ["//", "/a//{b}", "/./a", "/a/..", "/ü/%2F", "/%41", "/a;b", "/a\\b", "/a\tb"]
+        {
+            let why = Template::parse(text).expect_err(text);
+            assert!(
+                ["a path with", "a path is"].iter().any(|start| why.starts_with(start)),
+                "{why}"
+            );
+        }
+        for text in
+            ["/", "/a/", "/{a}/", "/{a...}", "/*", "/ü", "/a b", "/100%", "/...", &"/a".repeat(63)]
         {
             assert_eq!(Template::parse(text).unwrap().text(), text);
         }
@@ -153,10 +168,10 @@ mod tests {
         let template = Template::parse("/users/{id}/files/{rest...}").unwrap();
         let value = |name, path| template.parameter(name).and_then(|place| place.value(path));
         assert_eq!(value("id", "/users/7/files"), Some("7"));
-        assert_eq!(value("id", "/users/a%2Fb/files/x"), Some("a%2Fb"));
+        assert_eq!(value("id", "/users/a b/files/x"), Some("a b"));
         assert_eq!(value("rest", "/users/7/files"), None);
         assert_eq!(value("rest", "/users/7/files/"), Some(""));
-        assert_eq!(value("rest", "/users/7/files/a//b/"), Some("a//b/"));
+        assert_eq!(value("rest", "/users/7/files/a/b/"), Some("a/b/"));
         assert_eq!(value("other", "/users/7/files"), None);
     }
 }

@@ -1,0 +1,82 @@
+//! Warnings about rules of `requests` that a client can bypass.
+
+use super::super::document::Node;
+use super::super::finding::Findings;
+use super::super::request::{EntryRule, RequestRule, RequestRules, Source};
+
+/// Headers in which proxies report the client's address, and which clients can send too.
+const ADDRESSES: &[&str] = &[
+    "cf-connecting-ip",
+    "client-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "true-client-ip",
+    "x-client-ip",
+    "x-forwarded-for",
+    "x-real-ip",
+];
+
+const ADDRESS: &str = "clients can send this header with any address: take `client_ip: true` with \
+                       `trusted_proxies`";
+const CREDENTIALS: &str = "the same credentials can be written in several ways, each with a budget of its \
+                           own: take `api_key: true`";
+const CHOSEN: &str = "clients choose this value, and a new value gets a new budget: add a descriptor with \
+                      `client_ip: true` or `api_key: true` to the rule";
+const HEAD: &str =
+    "servers answer HEAD as GET without a body, and HEAD matches no rule for GET: add HEAD";
+const OTHER_PATHS: &str = "a path that no rule lists meets no limit, though servers that ignore case or a \
+                           final slash serve /Login and /login/ as /login: add a rule without `path`";
+const ABSENT: &str = "a request without any of the headers, cookies and query fields of these rules meets \
+                      no limit: add a `default` to an entry, or a descriptor with `client_ip: true`";
+
+/// Why the value of an entry does not hold a client back.
+pub(super) fn of_entry(source: &Source) -> Option<&'static str> {
+    let Source::Header(name) = source else { return None };
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    if ADDRESSES.iter().any(|known| is(known)) {
+        return Some(ADDRESS);
+    }
+    is("authorization").then_some(CREDENTIALS)
+}
+
+/// Why these methods leave one out.
+pub(super) fn of_methods(methods: &[Box<str>]) -> Option<&'static str> {
+    let has = |method: &str| methods.iter().any(|known| **known == *method);
+    (has("GET") && !has("HEAD")).then_some(HEAD)
+}
+
+/// Why a descriptor does not hold a client back, if no other one of its rule does: its identity is a
+/// cookie or a query field.
+pub(super) fn of_descriptor(
+    entries: &[EntryRule],
+    rule: &[Vec<EntryRule>],
+) -> Option<&'static str> {
+    let chosen = |entry: &EntryRule| matches!(entry.source, Source::Cookie(_) | Source::Query(_));
+    let held = |entry: &EntryRule| {
+        matches!(entry.source, Source::ApiKey | Source::ClientIp | Source::Header(_))
+    };
+    let is_bypassed = entries.iter().any(chosen) && !rule.iter().flatten().any(held);
+    is_bypassed.then_some(CHOSEN)
+}
+
+/// Warns of requests that no rule of the domain limits.
+pub(super) fn check(rules: &RequestRules, node: &Node, findings: &mut Findings) {
+    let rules = rules.rules();
+    let is_for_all = |rule: &RequestRule| {
+        rule.template.is_none() && rule.methods.is_empty() && rule.hosts.is_empty()
+    };
+    if rules.iter().any(|rule| rule.template.is_some()) && !rules.iter().any(is_for_all) {
+        findings.push(node.warning(OTHER_PATHS).at("requests"));
+    }
+    let is_absent = |entry: &EntryRule| {
+        let may_lack = matches!(
+            entry.source,
+            Source::ApiKey | Source::Cookie(_) | Source::Header(_) | Source::Query(_)
+        );
+        may_lack && entry.default.is_none()
+    };
+    let always = |entries: &Vec<EntryRule>| !entries.iter().any(is_absent);
+    if !rules.is_empty() && !rules.iter().any(|rule| rule.descriptors.iter().any(always)) {
+        findings.push(node.warning(ABSENT).at("requests"));
+    }
+}
