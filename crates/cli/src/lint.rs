@@ -38,7 +38,8 @@ fn run(args: &Lint) -> Result<ExitCode, String> {
     if let Some(policy) = &loaded.policy
         && !args.previous.is_empty()
     {
-        let previous = Source::new(args.previous.iter().cloned(), merging).load()?;
+        let previous = Source::new(args.previous.iter().cloned(), merging).load();
+        let previous = previous.map_err(|error| error.to_string())?;
         let Some(previous) = previous.policy else {
             let _ = writeln!(out, "error: --previous cannot be used\n{}", previous.findings);
             return Ok(ExitCode::from(2));
