@@ -21,6 +21,7 @@ mod call;
 mod cluster;
 mod config;
 mod failure;
+mod inspection;
 mod lane;
 mod link;
 mod name;
@@ -40,6 +41,7 @@ use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
 use tokio::time::timeout;
 
 use self::call::{Answered, Decided, Item};
+use self::inspection::Inspections;
 use self::name::Namer;
 use self::route::{Route, Routes};
 use self::settling::Settling;
@@ -49,9 +51,9 @@ use super::{Basis, Charge, MAX_TOGETHER, Store, StoreError};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
+pub use self::inspection::{Condition, Finding};
 #[doc(hidden)]
 pub use self::script::TimeSource;
-pub use self::self_test::Finding;
 
 /// State in Redis or Valkey.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ pub struct RedisStore {
     routes: Routes,
     settling: Settling,
     skew: Skew,
-    findings: Vec<Finding>,
+    inspections: Inspections,
 }
 
 impl RedisStore {
@@ -77,17 +79,16 @@ impl RedisStore {
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
         let deadline = config.deadline;
-        let (skew, findings) = (Skew::default(), Vec::new());
-        let mut store = Self { config, namer, routes, settling, skew, findings };
+        let (skew, inspections) = (Skew::default(), Inspections::default());
+        let mut store = Self { config, namer, routes, settling, skew, inspections };
         // A first request may have to wait for its connection.
         store.config.deadline = store.config.connect_timeout.max(deadline) * 2;
         let tested = store.self_test().await;
         store.config.deadline = deadline;
-        store.findings = match tested {
-            Err(error) if error.is_outage() && store.config.starts_alone => Vec::new(),
-            tested => tested?,
-        };
-        Ok(store)
+        match tested {
+            Err(error) if error.is_outage() && store.config.starts_alone => Ok(store),
+            tested => tested.map(|_| store),
+        }
     }
 
     /// Tries everything once, as [`RedisStore::connect`] does; for a store that was
@@ -96,9 +97,24 @@ impl RedisStore {
         self_test::run(self, Clock::default().now()).await
     }
 
-    /// What the self-test found that works, but should not stay so.
-    pub fn findings(&self) -> &[Finding] {
-        &self.findings
+    /// Conditions of the servers that weaken limits, as of the last
+    /// [self-test](RedisStore::self_test) or [inspection](RedisStore::inspect).
+    pub fn findings(&self) -> Vec<Finding> {
+        self.inspections.findings()
+    }
+
+    /// Looks at the servers again, so that [`RedisStore::findings`] shows conditions that have begun or
+    /// ended since the start. A server that does not answer keeps its findings.
+    ///
+    /// # Errors
+    /// What is wrong with one of the servers; the others have been looked at.
+    pub async fn inspect(&self) -> Result<(), StoreError> {
+        self.inspections.refresh(self.routes.lanes(), false).await
+    }
+
+    /// Whether any server has been looked at. False while none has answered since the start.
+    pub fn is_inspected(&self) -> bool {
+        !self.inspections.is_empty()
     }
 
     /// The address of the server that [`Store::endpoint`] calls so; `None` if there is none.
