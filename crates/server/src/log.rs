@@ -74,6 +74,8 @@ pub enum Event {
     StoreBack,
     /// The store refuses, and somebody has to change something.
     StoreRefuses,
+    /// A server of the store has a condition that weakens limits, or no longer has it.
+    StoreFinding,
     /// A listener is full.
     Full,
     /// Somebody has changed something on the admin port.
@@ -84,13 +86,14 @@ pub enum Event {
 
 impl Event {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Settings,
         Self::PolicyLoaded,
         Self::PolicyRefused,
         Self::StoreAway,
         Self::StoreBack,
         Self::StoreRefuses,
+        Self::StoreFinding,
         Self::Full,
         Self::Changed,
         Self::Stopping,
@@ -105,6 +108,7 @@ impl Event {
             Self::StoreAway => "store_away",
             Self::StoreBack => "store_back",
             Self::StoreRefuses => "store_refuses",
+            Self::StoreFinding => "store_finding",
             Self::Full => "full",
             Self::Changed => "changed",
             Self::Stopping => "stopping",

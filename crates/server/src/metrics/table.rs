@@ -118,6 +118,11 @@ pub(crate) static METRICS: &[Metric] = &[
         "endpoint",
         "How often a Redis server was found to be gone.",
     ),
+    gauge(
+        "tidegate_store_findings",
+        "condition",
+        "Redis servers with a condition that weakens limits: eviction (keys are evicted, and with them their debt), replica, persistence (nothing is written to disk), unchecked (the user lacks the right to check). `/v1/status` has the servers and the fix.",
+    ),
     counter(
         "tidegate_fallback_charges_total",
         "mode",
