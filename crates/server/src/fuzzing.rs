@@ -17,6 +17,7 @@ use tidegate::{Clock, ManualClock, Timestamp};
 use crate::gate::{Gate, at_once};
 use crate::log::Level;
 use crate::settings::{Answers, ProxyHeaders};
+use crate::transport::access::Caller;
 use crate::transport::{admin, grpc, http, resp, rls};
 
 /// The domain that whoever decides on it panics about, as if there were a mistake in the daemon.
@@ -103,8 +104,10 @@ pub fn rate_limit(bytes: &[u8]) {
 
 /// A document to `/json`.
 pub fn json(bytes: &[u8]) {
-    let answers = Answers { dynamic_metadata: true, ..Answers::default() };
-    at_once(rls::json(gate(), bytes, &answers)).expect("memory keeps nobody waiting");
+    let (head, mut settings) = http::local();
+    settings.answers.dynamic_metadata = true;
+    let caller = Caller { head: &head, settings: &settings };
+    at_once(rls::json(gate(), &caller, bytes)).expect("memory keeps nobody waiting");
 }
 
 /// Frames, heads and messages of gRPC that are not about limits.

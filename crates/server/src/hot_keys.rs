@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use foldhash::quality::RandomState;
-use tidegate::policy::Request;
+use tidegate::policy::{Entry, Request};
 use tidegate_core::sketch::HeavyHitters;
+
+use crate::settings::KeyValues;
 
 /// How many requests are noted one by one.
 const EACH: u64 = 1 << 12;
@@ -25,6 +27,7 @@ pub(crate) const TOLD: usize = 20;
 /// What one thread has noted.
 #[derive(Debug, Default)]
 pub(crate) struct HotKeys {
+    values: KeyValues,
     asked: Sampled,
     denied: Sampled,
 }
@@ -43,17 +46,22 @@ pub(crate) struct HotKey {
 }
 
 impl HotKeys {
+    /// Keeps values of keys in no other form than they are shown in.
+    pub(crate) fn showing(values: KeyValues) -> Self {
+        Self { values, ..Self::default() }
+    }
+
     /// Notes a request for `key`, which is asked for only if it is one of those that are noted.
     pub(crate) fn note<'k>(&self, is_denied: bool, key: impl Fn() -> KeyText<'k>) {
-        self.asked.note(&key);
+        self.asked.note(self.values, &key);
         if is_denied {
-            self.denied.note(&key);
+            self.denied.note(self.values, &key);
         }
     }
 }
 
 impl Sampled {
-    fn note<'k>(&self, key: &impl Fn() -> KeyText<'k>) {
+    fn note<'k>(&self, values: KeyValues, key: &impl Fn() -> KeyText<'k>) {
         // The thread's own: nobody else writes it, so nothing can come in between.
         let seen = self.seen.load(Ordering::Relaxed);
         self.seen.store(seen.wrapping_add(1), Ordering::Relaxed);
@@ -61,7 +69,7 @@ impl Sampled {
         if !seen.is_multiple_of(u64::from(units)) {
             return;
         }
-        let text = key().bytes();
+        let text = key().bytes(values);
         let mut hitters = self.hitters.lock().unwrap_or_else(PoisonError::into_inner);
         let (hitters, hasher) = hitters.get_or_insert_with(Default::default);
         hitters.add(hasher.hash_one(&*text), units, || text);
@@ -78,21 +86,26 @@ pub(crate) enum KeyText<'a> {
 }
 
 impl KeyText<'_> {
-    fn bytes(self) -> Box<[u8]> {
-        match self {
-            Self::Given(key) => key[..key.len().min(HeavyHitters::MAX_KEY)].into(),
+    fn bytes(self, values: KeyValues) -> Box<[u8]> {
+        let mut text = match self {
+            Self::Given(key) => values.show(key).into_owned(),
             Self::Policy(request) => {
-                let mut text = request.domain.to_owned();
+                let mut text = request.domain.as_bytes().to_vec();
                 let entries = request.descriptors.first().map_or(&[][..], |it| it.entries);
-                for (number, entry) in entries.iter().enumerate() {
-                    text.extend([if number == 0 { "/" } else { "," }, entry.key, "=", entry.value]);
+                for (number, Entry { key, value }) in entries.iter().enumerate() {
+                    text.push(if number == 0 { b'/' } else { b',' });
+                    text.extend_from_slice(key.as_bytes());
+                    text.push(b'=');
+                    text.extend_from_slice(&values.show(value.as_bytes()));
                     if text.len() > HeavyHitters::MAX_KEY {
                         break;
                     }
                 }
-                text.into_bytes().into()
+                text
             }
-        }
+        };
+        text.truncate(HeavyHitters::MAX_KEY);
+        text.into()
     }
 }
 

@@ -16,11 +16,13 @@
 //! ```
 
 mod descriptors;
+mod findings;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
 mod hot_keys;
+mod key_values;
 mod listener;
 mod log;
 mod metrics;
@@ -37,7 +39,7 @@ pub use gate::Gate;
 pub use log::{Event, Format, Level, Log};
 pub use server::{ServeError, Server, serve};
 pub use settings::{
-    Address, Answers, Body, EnvoyHeaders, Listen, ProxyHeaders, Settings, TlsFiles,
+    Address, Answers, Body, EnvoyHeaders, KeyValues, Listen, ProxyHeaders, Settings, TlsFiles,
 };
 pub use status::{PolicyStatus, Status};
 pub use tls::TlsError;

@@ -78,6 +78,8 @@ pub enum Event {
     StoreBack,
     /// The store refuses, and somebody has to change something.
     StoreRefuses,
+    /// A server of the store has a condition that weakens limits, or no longer has it.
+    StoreFinding,
     /// A listener is full.
     Full,
     /// Somebody has changed something on the admin port.
@@ -88,7 +90,7 @@ pub enum Event {
 
 impl Event {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Settings,
         Self::PolicyLoaded,
         Self::PolicyRefused,
@@ -97,6 +99,7 @@ impl Event {
         Self::StoreOverloaded,
         Self::StoreBack,
         Self::StoreRefuses,
+        Self::StoreFinding,
         Self::Full,
         Self::Changed,
         Self::Stopping,
@@ -113,6 +116,7 @@ impl Event {
             Self::StoreOverloaded => "store_overloaded",
             Self::StoreBack => "store_back",
             Self::StoreRefuses => "store_refuses",
+            Self::StoreFinding => "store_finding",
             Self::Full => "full",
             Self::Changed => "changed",
             Self::Stopping => "stopping",

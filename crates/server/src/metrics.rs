@@ -14,9 +14,10 @@ use tidegate::policy::{OVERFLOW, Tally};
 use tidegate::store::OnStoreFailure;
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackStats;
-use tidegate::store::redis::Timing;
+use tidegate::store::redis::{Condition, Timing};
 
 use self::table::METRICS;
+use crate::findings;
 use crate::gate::Gate;
 use crate::status::{BOUNDS, Times};
 use crate::store::Watched;
@@ -237,6 +238,11 @@ fn store(gate: &Gate, page: &mut Page) {
         let reports = watched.circuits();
         circuits(&reports, page);
         timing(&reports, watched, page);
+        let findings = watched.store().findings();
+        for condition in Condition::ALL {
+            let labels = [("condition", condition.as_str())];
+            page.line("tidegate_store_findings", &labels, findings::count(&findings, condition));
+        }
     }
     if let Some(store) = gate.shared_store() {
         fallback(&store.stats(), page);

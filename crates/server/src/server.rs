@@ -15,6 +15,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::descriptors;
+use crate::findings;
 use crate::gate::Gate;
 use crate::listener::{Bound, Listener};
 use crate::log::{Event, Level, Log};
@@ -97,6 +98,11 @@ impl Drop for Server {
 
 /// Starts a server: its listeners are open once this returns.
 pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
+    settings.check()?;
+    gate.status().show_keys(settings.key_values);
+    for (level, text) in settings.exposures() {
+        gate.status().log().say(level, Event::Settings, text);
+    }
     let wanted = [
         (Protocol::Resp, &settings.resp),
         (Protocol::Http, &settings.http),
@@ -130,6 +136,7 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
+            accepting.spawn(findings::watch(gate.clone(), stopped.clone()));
             accepting.spawn(vigil::keep(gate, stopped.clone()));
             for Listening { bound, door, .. } in listening {
                 let places = Arc::new(Semaphore::new(max_connections));
@@ -304,6 +311,8 @@ pub enum ServeError {
         /// Why not.
         error: TlsError,
     },
+    /// Clients of other machines could use the Redis protocol without credentials.
+    Unauthenticated(Address),
     /// A thread or its runtime could not be started.
     Start(io::Error),
 }
@@ -318,6 +327,12 @@ impl fmt::Display for ServeError {
                 write!(f, "cannot listen on {address} for {name}: {error}")
             }
             Self::Tls { name, error } => write!(f, "cannot encrypt {name}: {error}"),
+            Self::Unauthenticated(address) => write!(
+                f,
+                "listen.resp.address: RESP on {address} is open to other machines without a \
+                 password; set listen.resp.password_file (--password-file), listen on 127.0.0.1, or \
+                 set listen.resp.allow_unauthenticated to true"
+            ),
             Self::Start(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -328,6 +343,7 @@ impl std::error::Error for ServeError {
         match self {
             Self::Bind { error, .. } | Self::Start(error) => Some(error),
             Self::Tls { error, .. } => Some(error),
+            Self::Unauthenticated(_) => None,
         }
     }
 }

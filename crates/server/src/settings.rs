@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use crate::log::Level;
+use crate::server::ServeError;
+
 /// What a server is told at its start.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -20,13 +23,24 @@ pub struct Settings {
     pub admin: Option<Listen>,
     /// Where everybody may read metrics, and nothing else.
     pub metrics: Option<Listen>,
-    /// What those who change something on the admin port have to show. Without one, nobody changes
-    /// anything unless the port is on loopback or a socket in the file system.
+    /// The token for calls on the admin port that name or change keys. Without one, such calls are
+    /// answered only on loopback and on a Unix socket.
     pub token: Option<String>,
+    /// Names that clients may use for the admin port in `Host`, beside its addresses and `localhost`.
+    /// If there are none, a port beyond loopback answers to every name.
+    pub hosts: Vec<String>,
+    /// How the admin port shows values of keys.
+    pub key_values: KeyValues,
+    /// The token for calls on the HTTP port that return units. Without one, such calls are answered
+    /// only on loopback and on a Unix socket.
+    pub http_token: Option<String>,
     /// Whether metrics have the names of envoyproxy/ratelimit as well.
     pub envoy_metrics: bool,
     /// What clients of the Redis protocol have to say first; nothing if `None`.
     pub password: Option<String>,
+    /// Whether the Redis protocol may be spoken beyond loopback with clients that show neither a
+    /// password nor a certificate. They cannot return units or reset keys.
+    pub allow_unauthenticated: bool,
     /// What answers tell beyond the verdict.
     pub answers: Answers,
     /// How many threads answer.
@@ -57,8 +71,12 @@ impl Default for Settings {
             admin: None,
             metrics: None,
             token: None,
+            hosts: Vec::new(),
+            key_values: KeyValues::default(),
+            http_token: None,
             envoy_metrics: false,
             password: None,
+            allow_unauthenticated: false,
             answers: Answers::default(),
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             max_connections: 16_384,
@@ -69,6 +87,71 @@ impl Default for Settings {
             drain: Duration::from_secs(10),
         }
     }
+}
+
+impl Settings {
+    /// Checks that no listener is open to other machines without the credentials that it needs.
+    /// [`serve`](crate::serve) does so, too.
+    pub fn check(&self) -> Result<(), ServeError> {
+        match &self.resp {
+            Some(listen) if self.is_resp_open() && !self.allow_unauthenticated => {
+                Err(ServeError::Unauthenticated(listen.address.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Which calls are answered less freely than on loopback, in words, and how to change it.
+    pub(crate) fn exposures(&self) -> Vec<(Level, String)> {
+        let mut told = Vec::new();
+        let open = |listen: &Option<Listen>| {
+            let listen = listen.as_ref().filter(|listen| !listen.is_local());
+            listen.map(|listen| listen.address.clone())
+        };
+        if let Some(address) = open(&self.resp).filter(|_| self.is_resp_open()) {
+            let text = format!(
+                "RESP on {address} accepts clients of other machines without a password; commands \
+                 that return units or reset keys are refused there: set listen.resp.password_file"
+            );
+            told.push((Level::Warn, text));
+        }
+        if let Some(address) = open(&self.admin).filter(|_| self.token.is_none()) {
+            let text = format!(
+                "admin on {address} has no token: calls that name or change keys answer 403; set \
+                 listen.admin.token_file"
+            );
+            told.push((Level::Info, text));
+        }
+        if let Some(address) = open(&self.http).filter(|_| self.http_token.is_none()) {
+            let text = format!(
+                "HTTP on {address} has no token: calls that return units answer 403; set \
+                 listen.http.token_file"
+            );
+            told.push((Level::Info, text));
+        }
+        told
+    }
+
+    /// Whether clients of the Redis protocol from other machines need no credentials.
+    pub(crate) fn is_resp_open(&self) -> bool {
+        let asks_certificates = |listen: &Listen| {
+            listen.tls.as_ref().is_some_and(|files| files.client_authority.is_some())
+        };
+        let is_open = |listen: &Listen| !listen.is_local() && !asks_certificates(listen);
+        self.password.is_none() && self.resp.as_ref().is_some_and(is_open)
+    }
+}
+
+/// How values of keys are shown to operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyValues {
+    /// As they are.
+    #[default]
+    Plain,
+    /// The first characters of each: at most four, and at most half of them.
+    Short,
+    /// The first 16 hexadecimal digits of the SHA-256 of each.
+    Hash,
 }
 
 /// Where to listen, and how.
@@ -83,6 +166,16 @@ pub struct Listen {
 impl<A: Into<SocketAddr>> From<A> for Listen {
     fn from(address: A) -> Self {
         Self { address: Address::Tcp(address.into()), tls: None }
+    }
+}
+
+impl Listen {
+    /// Whether only programs on this machine can connect.
+    pub(crate) fn is_local(&self) -> bool {
+        match &self.address {
+            Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Address::Unix(_) => true,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the daemon knows about itself: what it counted, which policy is in force, whether it is ready.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tidegate::policy::Revision;
 use tidegate::store::StoreError;
@@ -9,6 +9,7 @@ use tidegate::{Span, Timestamp};
 
 use crate::hot_keys::{self, HotKey, HotKeys};
 use crate::log::{Event, Level, Log};
+use crate::settings::KeyValues;
 use crate::transport::Protocol;
 
 /// What the daemon knows about itself. Shared by all threads, and by whoever runs it.
@@ -19,6 +20,7 @@ pub struct Status {
     needs_policy: AtomicBool,
     policy: Mutex<PolicyStatus>,
     threads: Mutex<Vec<Arc<Counters>>>,
+    key_values: OnceLock<KeyValues>,
     log: Log,
 }
 
@@ -169,6 +171,7 @@ impl Status {
             needs_policy: AtomicBool::new(false),
             policy: Mutex::default(),
             threads: Mutex::default(),
+            key_values: OnceLock::new(),
             log,
         }
     }
@@ -232,9 +235,20 @@ impl Status {
         self.started
     }
 
+    /// Sets how values of keys are shown. Counts for threads that start afterwards; the first call counts.
+    pub(crate) fn show_keys(&self, values: KeyValues) {
+        let _ = self.key_values.set(values);
+    }
+
+    /// How values of keys are shown.
+    pub(crate) fn key_values(&self) -> KeyValues {
+        self.key_values.get().copied().unwrap_or_default()
+    }
+
     /// Counters of one more thread.
     pub(crate) fn for_thread(&self) -> Arc<Counters> {
-        let counters = Arc::<Counters>::default();
+        let hot_keys = HotKeys::showing(self.key_values());
+        let counters = Arc::new(Counters { hot_keys, ..Counters::default() });
         self.lock_threads().push(Arc::clone(&counters));
         counters
     }

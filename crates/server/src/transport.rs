@@ -1,5 +1,6 @@
 //! Doors: each turns bytes of a protocol into questions, and answers into bytes.
 
+pub(crate) mod access;
 pub(crate) mod admin;
 pub(crate) mod grpc;
 pub(crate) mod http;

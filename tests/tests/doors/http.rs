@@ -6,6 +6,7 @@ mod door;
 mod encryption;
 mod proxies;
 mod questions;
+mod returns;
 mod shared;
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! The Redis door, asked by real clients and by sockets that misbehave.
 
+mod access;
 mod bytes;
 mod commands;
 mod conformance;

@@ -1,18 +1,22 @@
 //! Every way to connect that people use in production, and what is said of every one that is wrong.
 
+mod findings;
 mod permissions;
 mod refusals;
 
 use std::fs;
 
 use crate::client::{Client, LIMIT, config};
-use tidegate::store::redis::RedisConfig;
+use tidegate::store::redis::{Condition, Finding, RedisConfig};
 use tidegate_tests::servers::{Builder, Cluster, RedisServer, Sentinels, wait_until};
 
-/// Connects as told, and decides.
+/// Connects as told, and decides. The servers of tests write nothing to disk, and have no other
+/// condition.
 fn works(config: RedisConfig) -> Client {
     let client = Client::connect(config).unwrap_or_else(|error| panic!("{error}"));
-    assert_eq!(client.store.findings(), []);
+    let findings = client.store.findings();
+    let is_expected = |finding: &Finding| finding.condition == Condition::Persistence;
+    assert!(!findings.is_empty() && findings.iter().all(is_expected), "{findings:?}");
     client.decides("everything");
     client
 }
@@ -153,7 +157,10 @@ fn without_a_server_if_that_is_asked_for() {
     assert!(client.runtime.block_on(client.store.self_test()).is_err());
     server.restart();
     wait_until("the store decides", LIMIT, || client.take("after").is_ok());
-    assert_eq!(client.runtime.block_on(client.store.self_test()), Ok(Vec::new()));
+    assert_eq!(client.store.findings(), []);
+    let found = client.runtime.block_on(client.store.self_test()).expect("it answers");
+    assert_eq!(found.iter().map(|it| it.condition).collect::<Vec<_>>(), [Condition::Persistence]);
+    assert_eq!(client.store.findings(), found);
     client.decides("everything");
 }
 

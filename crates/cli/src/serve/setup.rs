@@ -11,8 +11,8 @@ use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate_server::{
-    Address, Answers, Body, EnvoyHeaders, Format, Gate, Level, Listen, Log, ProxyHeaders, Settings,
-    TlsFiles,
+    Address, Answers, Body, EnvoyHeaders, Format, Gate, KeyValues, Level, Listen, Log,
+    ProxyHeaders, Settings, TlsFiles,
 };
 
 use crate::secret;
@@ -109,7 +109,15 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
         admin: listen(chosen, "admin"),
         metrics: listen(chosen, "metrics"),
         password: secret("listen.resp.password_file")?,
+        allow_unauthenticated: chosen.flag("listen.resp.allow_unauthenticated"),
         token: secret("listen.admin.token_file")?,
+        hosts: chosen.list("listen.admin.hosts"),
+        key_values: match chosen.text("listen.admin.key_values").as_deref() {
+            Some("short") => KeyValues::Short,
+            Some("hash") => KeyValues::Hash,
+            _ => KeyValues::Plain,
+        },
+        http_token: secret("listen.http.token_file")?,
         envoy_metrics: chosen.text("compat").is_some_and(|whom| whom == "envoy"),
         answers: answers(chosen),
         threads: threads.unwrap_or(defaults.threads),
@@ -127,6 +135,7 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     if [http, grpc, resp, admin].into_iter().all(Option::is_none) {
         return Err("every listener is off".into());
     }
+    settings.check().map_err(|error| error.to_string())?;
     Ok(settings)
 }
 

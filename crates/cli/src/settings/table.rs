@@ -92,6 +92,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.http.address", Kind::Listener, "Where to speak HTTP")
         .default("127.0.0.1:8080")
         .flag("http"),
+    setting("listen.http.token_file", Kind::Path, HTTP_TOKEN),
     setting("listen.http.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.http.tls.key", Kind::Path, KEY),
     setting("listen.http.tls.client_ca", Kind::Path, CLIENT_CA),
@@ -124,6 +125,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "A file whose first line is the password that Redis clients have to give",
     )
     .flag("password-file"),
+    setting("listen.resp.allow_unauthenticated", Kind::Flag, UNAUTHENTICATED).default("false"),
     setting("listen.resp.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.resp.tls.key", Kind::Path, KEY),
     setting("listen.resp.tls.client_ca", Kind::Path, CLIENT_CA),
@@ -136,6 +138,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
     .default("127.0.0.1:6070")
     .flag("admin"),
     setting("listen.admin.token_file", Kind::Path, TOKEN),
+    setting("listen.admin.hosts", Kind::List, HOSTS),
+    setting("listen.admin.key_values", Kind::Choice(&["plain", "short", "hash"]), KEY_VALUES)
+        .default("plain"),
     setting("listen.admin.tls.certificate", Kind::Path, CERTIFICATE),
     setting("listen.admin.tls.key", Kind::Path, KEY),
     setting("listen.admin.tls.client_ca", Kind::Path, CLIENT_CA),
@@ -272,8 +277,16 @@ const COMPAT: &str =
     "Take the place of envoyproxy/ratelimit: read its environment, listen where it does";
 const AGE: &str =
     "After this long, give or take a tenth, a gRPC connection is closed, so that clients spread";
-const TOKEN: &str = "A file whose first line is the token that calls which change something have to give, \
-                     needed unless the address is on loopback";
+const TOKEN: &str = "File whose first line is the token for calls that name or change keys. Without it, they are \
+                     answered on loopback only";
+const HTTP_TOKEN: &str = "File whose first line is the token for calls that return units. Without it, they are \
+                          answered on loopback only";
+const HOSTS: &str = "Names that clients may use for this port (`Host`), beside its addresses and localhost. On \
+                     loopback no other name is answered; elsewhere every name is, unless there is a list";
+const KEY_VALUES: &str = "How values of keys are shown: plain, short (at most 4 characters and a hash) or hash (16 \
+                          digits of the SHA-256)";
+const UNAUTHENTICATED: &str = "Speak the Redis protocol beyond loopback without a password or client certificates. \
+                               Commands that return units or reset keys are refused then";
 
 #[cfg(test)]
 mod tests {

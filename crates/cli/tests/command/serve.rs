@@ -223,6 +223,78 @@ fn redis_clients_need_the_password_of_the_file() {
     assert!(text.contains("has nothing in its first line"), "{text}");
 }
 
+#[test]
+fn resp_beyond_loopback_without_a_password_does_not_start() {
+    let others = ["--http", "off", "--grpc", "off", "--admin", "off"];
+    let arguments = [&["--resp", "0.0.0.0:0"], &others[..]].concat();
+    let (status, text) = run(&arguments, &[]);
+    let expected = "error: listen.resp.address: RESP on 0.0.0.0:0 is open to other machines without \
+                    a password; set listen.resp.password_file (--password-file), listen on \
+                    127.0.0.1, or set listen.resp.allow_unauthenticated to true\n";
+    assert_eq!((status, &*text), (Some(1), expected));
+    let allowed = [("TIDEGATE__LISTEN__RESP__ALLOW_UNAUTHENTICATED", "true")];
+    let daemon = Daemon::serving(&arguments, &allowed, 1);
+    daemon.until_it_says("accepts clients of other machines without a password");
+    assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
+    assert!(daemon.ask("DEL user:1").starts_with("-NOPERM"));
+}
+
+/// In the place of envoyproxy/ratelimit it starts on all addresses, and answers nothing there that names
+/// or changes keys.
+#[test]
+fn in_the_place_of_envoyproxy_keys_are_neither_named_nor_changed() {
+    let folder = Folder::new("exposed");
+    let policy = folder.file("p.yaml", "{domain: api, descriptors: [{key: user, rate: 1/h}]}");
+    let ports = [("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")];
+    let arguments = ["--compat", "envoy", "--config", &policy, "--resp", "off"];
+    let daemon = Daemon::serving(&arguments, &ports, 3);
+    assert!(daemon.address("admin").starts_with("0.0.0.0:"), "as envoyproxy/ratelimit does");
+    daemon.until_it_says("admin on 0.0.0.0");
+    let question = r#"{"domain":"api","descriptors":[{"user":"bob"}]}"#;
+    let ask = |path: &str, headers: &str| {
+        http::ask(daemon.address("HTTP"), &format!("POST {path}"), headers, question).status
+    };
+    assert_eq!((ask("/v1/check", ""), ask("/v1/check", "")), (200, 429));
+    assert_eq!(ask("/v1/refund", ""), 403);
+    assert_eq!(ask("/v1/check", ""), 429, "nothing was returned");
+    let hot = daemon.admin("GET /v1/hot-keys");
+    assert!(hot.status == 403 && hot.body.contains("listen.admin.token_file"), "{hot:?}");
+    assert_eq!(daemon.admin("GET /rlconfig").status, 200);
+    drop(daemon);
+
+    let token = folder.file("token", "s3cret\n");
+    let settings = [
+        ("TIDEGATE__LISTEN__ADMIN__TOKEN_FILE", &*token),
+        ("TIDEGATE__LISTEN__HTTP__TOKEN_FILE", &token),
+        ("TIDEGATE__LISTEN__ADMIN__KEY_VALUES", "hash"),
+    ];
+    let daemon = Daemon::serving(&arguments, &[&ports[..], &settings[..]].concat(), 3);
+    let ask = |path: &str, headers: &str| {
+        http::ask(daemon.address("HTTP"), &format!("POST {path}"), headers, question).status
+    };
+    let known = "authorization: Bearer s3cret\r\n";
+    assert_eq!((ask("/v1/check", ""), ask("/v1/refund", "")), (200, 401));
+    assert_eq!((ask("/v1/refund", known), ask("/v1/check", "")), (200, 200));
+    assert_eq!(daemon.admin("GET /v1/hot-keys").status, 401);
+    let hot = http::ask(daemon.address("admin"), "GET /v1/hot-keys", known, "");
+    assert!(hot.status == 200 && hot.body.contains("api/user=81b637d8fcd2c6da"), "{hot:?}");
+}
+
+/// What weakens limits without stopping them is in the log.
+#[test]
+fn conditions_of_redis_are_logged_at_the_start() {
+    let redis = RedisServer::builder().arg("maxmemory", "64mb");
+    let redis = redis.arg("maxmemory-policy", "allkeys-lru").start();
+    let daemon = Daemon::start(&["--store", &redis.url()]);
+    let line = daemon.until_it_says("maxmemory-policy is allkeys-lru");
+    assert!(line.contains("warn store_finding") && line.contains(&redis.address()), "{line}");
+    daemon.until_it_says("persistence is off");
+    redis.command(&["ACL", "SETUSER", "default", "-info"]);
+    let daemon = Daemon::start(&["--store", &redis.url()]);
+    daemon.until_it_says("cannot check the eviction policy, persistence, role and version: INFO");
+    assert_eq!(daemon.admin("GET /readyz").status, 200);
+}
+
 /// The first signal waits for whoever is being answered, the second for nobody.
 #[test]
 fn a_second_signal_ends_it_at_once() {

@@ -128,6 +128,11 @@ pub(crate) static METRICS: &[Metric] = &[
         "endpoint",
         "How long a Redis server may be silent before requests are decided without it.",
     ),
+    gauge(
+        "tidegate_store_findings",
+        "condition",
+        "Redis servers with a condition that weakens limits: eviction (keys are evicted, and with them their debt), replica, persistence (nothing is written to disk), unchecked (the user lacks the right to check). `/v1/status` has the servers and the fix.",
+    ),
     counter(
         "tidegate_fallback_charges_total",
         "mode",

@@ -1,13 +1,12 @@
 //! For those who run the daemon: what it has counted, whether it is well, and changes in a hurry.
 //!
 //! ```text
-//!   reading: told.rs, metrics.rs      changing: access.rs lets in, change.rs carries out
+//!   reading: told.rs, metrics.rs      changing: change.rs      which calls are answered: access.rs
 //! ```
 //!
 //! # Bounds
 //! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`]; both have to come in time.
 
-mod access;
 mod change;
 mod told;
 
@@ -18,13 +17,13 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::http::request::Parts;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::Stream;
+use super::access::{Caller, Denied};
 use super::http::{self, Bounds};
 use crate::gate::Gate;
 use crate::metrics;
@@ -41,6 +40,9 @@ const MAX_HEAD: usize = 16 << 10;
 
 /// How long a head or a body may take to come.
 const TIME: Duration = Duration::from_secs(30);
+
+/// How long to wait before a call that failed because of the store is made again, in seconds.
+const STORE_RETRY: u64 = 1;
 
 /// Everything here is built in one piece.
 type Reply = Response<Full<Bytes>>;
@@ -95,6 +97,12 @@ const PATHS: [(&str, &str); 14] = [
     ("/debug/pprof/", "not here: this is no Go program; use perf or a debugger"),
 ];
 
+/// Paths for probes and scrapers, which use any name: no key and no address of a client is shown there.
+const PUBLIC: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
+
+/// Paths that name keys when they are read.
+const NAME_KEYS: [&str; 2] = ["/v1/hot-keys", "/v1/demotions"];
+
 impl Office {
     async fn answer(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
@@ -102,10 +110,20 @@ impl Office {
         if self.access == Access::Metrics && path != "/metrics" {
             return refusal(StatusCode::NOT_FOUND, "there is nothing but /metrics here");
         }
-        if head.method == Method::GET || head.method == Method::HEAD {
-            return self.tell(path).await;
+        let is_read = head.method == Method::GET || head.method == Method::HEAD;
+        let caller = Caller { head: &head, settings: &self.settings };
+        let checked = match PUBLIC.contains(&path) {
+            true => Ok(()),
+            false => caller.may_use_admin(),
+        };
+        let names_keys = is_read && NAME_KEYS.contains(&path);
+        let checked =
+            checked.and_then(|()| if names_keys { caller.may_use_keys() } else { Ok(()) });
+        match checked {
+            Err(denied) => denial(denied),
+            Ok(()) if is_read => self.tell(path).await,
+            Ok(()) => self.change(&caller, body).await,
         }
-        self.change(&head, body).await
     }
 
     async fn tell(&self, path: &str) -> Reply {
@@ -146,7 +164,8 @@ impl Office {
         }
     }
 
-    async fn change(&self, head: &Parts, body: Incoming) -> Reply {
+    async fn change(&self, caller: &Caller<'_>, body: Incoming) -> Reply {
+        let head = caller.head;
         let allowed = match head.uri.path() {
             "/v1/reset" => &["POST"][..],
             "/v1/overrides" | "/v1/kill-switch" | "/v1/demotions" => &["PUT", "DELETE"],
@@ -159,13 +178,8 @@ impl Office {
         if !allowed.contains(&head.method.as_str()) {
             return other_method(&allowed.join(", "));
         }
-        if let Err((status, why)) = access::check(head, &self.settings) {
-            let mut reply = refusal(status, why);
-            if status == StatusCode::UNAUTHORIZED {
-                let scheme = HeaderValue::from_static("Bearer");
-                reply.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
-            }
-            return reply;
+        if let Err(denied) = caller.may_use_keys() {
+            return denial(denied);
         }
         let Ok(Ok(body)) = timeout(TIME, Limited::new(body, MAX_BODY).collect()).await else {
             let why = format!("a body has at most {MAX_BODY} bytes and comes within 30 s");
@@ -173,7 +187,12 @@ impl Office {
         };
         match change::carry_out(&self.gate, head, &body.to_bytes()).await {
             Ok(told) => document(&told),
-            Err(why) => refusal(StatusCode::BAD_REQUEST, &why),
+            Err(change::Refused::Wrong(why)) => refusal(StatusCode::BAD_REQUEST, &why),
+            Err(change::Refused::Store(error)) => {
+                let mut reply = refusal(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
+                reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(STORE_RETRY));
+                reply
+            }
         }
     }
 }
@@ -198,6 +217,15 @@ fn refusal(status: StatusCode, why: &str) -> Reply {
     typed(status, &format!("{}\n", json!({ "error": why })), "application/json")
 }
 
+fn denial(denied: Denied) -> Reply {
+    let mut reply = refusal(denied.status, denied.why);
+    if denied.status == StatusCode::UNAUTHORIZED {
+        let scheme = HeaderValue::from_static("Bearer");
+        reply.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
+    }
+    reply
+}
+
 fn plain(status: StatusCode, text: &str) -> Reply {
     typed(status, text, "text/plain; charset=utf-8")
 }
@@ -214,16 +242,17 @@ fn typed(status: StatusCode, text: &str, kind: &'static str) -> Reply {
 
 /// A change, from a fuzzer: nobody is let in without the token, and what is carried out is told.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn try_change(gate: &Gate, head: &Parts, body: &[u8]) {
+pub(crate) async fn try_change(gate: &Gate, head: &hyper::http::request::Parts, body: &[u8]) {
     let settings = Settings { token: Some("s3cret".into()), ..Settings::default() };
-    if access::check(head, &settings).is_ok() {
+    if (Caller { head, settings: &settings }).may_use_keys().is_ok() {
         let shown = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         assert!(shown.is_some_and(|shown| shown.ends_with(b"s3cret")), "{shown:?}");
     }
     // Refused or not: what it says is read.
     match change::carry_out(gate, head, body).await {
         Ok(told) => assert!(told.is_object(), "{told}"),
-        Err(why) => assert!(!why.is_empty(), "a refusal says why"),
+        Err(change::Refused::Wrong(why)) => assert!(!why.is_empty(), "a refusal says why"),
+        Err(change::Refused::Store(error)) => panic!("memory refuses nothing: {error}"),
     }
     let told = [told::policy, told::overrides, told::switches, told::demotions];
     for told in told.map(|told| told(gate)) {

@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use self::answer::{empty, json, refusal, text};
 use self::patience::Patient;
 use self::route::Route;
+use super::access::Caller;
 use super::{Stream, rls, within};
 use crate::gate::Gate;
 use crate::settings::Settings;
@@ -145,19 +146,20 @@ impl Visit {
             return other_method(&head.method, route.allow().unwrap_or_default());
         }
         let (gate, answers) = (&self.gate, &self.settings.answers);
+        let caller = Caller { head: &head, settings: &self.settings };
         match route {
             Route::Ask(action) => match whole(body).await {
-                Ok(body) => question::answer(gate, answers, action, &body).await,
+                Ok(body) => question::answer(gate, &caller, action, &body).await,
                 Err(refused) => refused,
             },
             Route::Batch => match whole(body).await {
-                Ok(body) => batch::answer(gate, &body).await,
+                Ok(body) => batch::answer(gate, &caller, &body).await,
                 Err(refused) => refused,
             },
             Route::Auth => forward::answer(gate, answers, self.peer, &head).await,
             Route::Health => text(StatusCode::OK, "ok\n"),
             Route::Json => match whole(body).await {
-                Ok(body) => rls::json(gate, &body, answers).await,
+                Ok(body) => rls::json(gate, &caller, &body).await,
                 Err(refused) => refused,
             },
             Route::HealthCheck => {
@@ -215,20 +217,32 @@ async fn whole(body: Incoming) -> Result<Bytes, Reply> {
     }
 }
 
+/// What a caller on this machine sends, for a fuzzer: it may return units.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn local() -> (Parts, Settings) {
+    let http = Some(([127, 0, 0, 1], 0).into());
+    let mut head = Request::new(()).into_parts().0;
+    head.headers.insert(hyper::header::HOST, HeaderValue::from_static("localhost"));
+    (head, Settings { http, ..Settings::default() })
+}
+
 /// The body of a question, from a fuzzer: whatever is done with it.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_body(gate: &Gate, body: &[u8]) {
     use self::question::Action;
-    let answers = &crate::settings::Answers::default();
+    let (head, settings) = local();
+    let caller = Caller { head: &head, settings: &settings };
     for action in [Action::Check, Action::Peek, Action::Refund, Action::Explain] {
-        question::answer(gate, answers, action, body).await;
+        question::answer(gate, &caller, action, body).await;
     }
 }
 
 /// The body of a batch, from a fuzzer; returns the status that it is answered with.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_batch(gate: &Gate, body: &[u8]) -> u16 {
-    batch::answer(gate, body).await.status().as_u16()
+    let (head, settings) = local();
+    let caller = Caller { head: &head, settings: &settings };
+    batch::answer(gate, &caller, body).await.status().as_u16()
 }
 
 /// A request that a proxy holds, from a fuzzer; returns the status that it is answered with.

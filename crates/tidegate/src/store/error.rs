@@ -66,7 +66,8 @@ impl Misconfigured {
                 "grant the user, with ACL SETUSER: ~<namespace>:* +eval +evalsha +time +get +set \
                  +del +pexpire +lindex +lrange +lset +ltrim +rpop +rpush +zadd +zincrby +zmscore \
                  +zcount +zrangebyscore +zrem +zrevrange +zscore +info +role; for another database \
-                 than 0 +select; in a cluster +cluster|slots +asking +ping"
+                 than 0 +select; in a cluster +cluster|slots +asking +ping; to check persistence \
+                 +config|get"
             }
             Self::WrongType => {
                 "another program writes under our keys: give Tidegate a namespace of its own"

@@ -24,6 +24,7 @@ mod cluster;
 mod config;
 mod deadline;
 mod failure;
+mod inspection;
 mod lane;
 mod link;
 mod name;
@@ -46,6 +47,7 @@ use std::time::Duration;
 use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
 
 use self::call::{Answered, Decided, Item};
+use self::inspection::Inspections;
 use self::name::Namer;
 use self::route::{Route, Routes};
 use self::settling::Settling;
@@ -55,9 +57,9 @@ use super::{Basis, Charge, MAX_TOGETHER, Store, StoreError};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
+pub use self::inspection::{Condition, Finding};
 #[doc(hidden)]
 pub use self::script::TimeSource;
-pub use self::self_test::Finding;
 
 /// State in Redis or Valkey.
 #[derive(Debug)]
@@ -67,8 +69,9 @@ pub struct RedisStore {
     routes: Routes,
     settling: Settling,
     skew: Skew,
-    /// The result of the last self-test.
-    tested: Mutex<Option<Result<Vec<Finding>, StoreError>>>,
+    inspections: Inspections,
+    /// Why the last self-test failed.
+    fault: Mutex<Option<StoreError>>,
 }
 
 /// How far a server is away, and how long it may be silent.
@@ -95,8 +98,8 @@ impl RedisStore {
         let settling = Settling::start(config.settles_after);
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
-        let (skew, tested) = (Skew::default(), Mutex::default());
-        let store = Self { config, namer, routes, settling, skew, tested };
+        let (skew, inspections, fault) = Default::default();
+        let store = Self { config, namer, routes, settling, skew, inspections, fault };
         match store.self_test().await {
             Err(error) if error.is_outage() && store.config.starts_alone => {}
             tested => drop(tested?),
@@ -109,22 +112,34 @@ impl RedisStore {
     /// [started without its servers](RedisConfig::start_without_server), once they answer.
     pub async fn self_test(&self) -> Result<Vec<Finding>, StoreError> {
         let tested = self_test::run(self, Clock::default().now()).await;
-        *self.tested.lock().unwrap_or_else(PoisonError::into_inner) = Some(tested.clone());
+        let fault = tested.as_ref().err().cloned();
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         tested
     }
 
-    /// What the last self-test found that works, but should not stay as it is.
+    /// Conditions of the servers that weaken limits, as of the last
+    /// [self-test](RedisStore::self_test) or [inspection](RedisStore::inspect).
     pub fn findings(&self) -> Vec<Finding> {
-        self.tested().and_then(Result::ok).unwrap_or_default()
+        self.inspections.findings()
+    }
+
+    /// Looks at the servers again, so that [`RedisStore::findings`] shows conditions that have begun or
+    /// ended since the start. A server that does not answer keeps its findings.
+    ///
+    /// # Errors
+    /// What is wrong with one of the servers; the others have been looked at.
+    pub async fn inspect(&self) -> Result<(), StoreError> {
+        self.inspections.refresh(self.routes.lanes(), false).await
+    }
+
+    /// Whether any server has been looked at. False while none has answered since the start.
+    pub fn is_inspected(&self) -> bool {
+        !self.inspections.is_empty()
     }
 
     /// Why the last self-test failed; `None` if the servers can be used.
     pub fn fault(&self) -> Option<StoreError> {
-        self.tested().and_then(Result::err)
-    }
-
-    fn tested(&self) -> Option<Result<Vec<Finding>, StoreError>> {
-        self.tested.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The measured round trip and the deadline that follows from it, for the server that

@@ -125,11 +125,21 @@ fn every_door_answers_while_redis_is_gone() {
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");
     }
+    let of = |user: &str| json!({"domain": "shop", "descriptors": [[["local", user]]]}).to_string();
+    let reset =
+        |body: &str| http::ask(daemon.server.admin().expect("open"), "POST /v1/reset", "", body);
+    for body in [of("ann"), json!({"key": "ann"}).to_string()] {
+        let refused = reset(&body);
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{body}");
+        assert!(refused.body.contains("store"), "it gives the reason: {refused:?}");
+    }
+    assert_eq!(reset("{}").status, 400);
     redis.restart();
     wait_until("it is whole again", PATIENCE, || daemon.status()["state"] == "whole");
     wait_until("nobody owes anything", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
     assert_eq!(daemon.check("deny").status, 200);
     assert_eq!(daemon.check("local").status, 429, "what was let in has been booked");
+    assert_eq!((reset(&of("bob")).status, daemon.check("local").status), (200, 200));
 }
 
 /// F12: what does not pass by itself turns health red.

@@ -1,16 +1,20 @@
 //! The rights that the advice names are enough, and none of them is too many.
 
+use tidegate::store::redis::{Condition, Finding};
 use tidegate::store::{Misconfigured, StoreError};
 use tidegate_tests::servers::{Cluster, RedisServer, Sentinels, old_redis_program, valkey_program};
 
 use super::works;
 use crate::client::{Client, config};
 
-/// The rules of the advice for the whole of `kind`; what every store needs is in front.
+/// The rules of the advice for the whole of `kind`; what every store needs is in front, and what checks
+/// persistence behind.
 fn advised(kind: &str) -> Vec<String> {
     let advice = Misconfigured::Permission.advice();
     let (always, special) = advice.split_once(';').expect("special cases follow");
-    let special = special.split(';').filter(|part| !kind.is_empty() && part.contains(kind));
+    let is_wanted =
+        |part: &&str| part.contains("persistence") || (!kind.is_empty() && part.contains(kind));
+    let special = special.split(';').filter(is_wanted);
     let rules = always.split(' ').chain(special.flat_map(|part| part.split(' ')));
     rules
         .filter(|word| word.starts_with(['+', '~']))
@@ -98,10 +102,15 @@ fn every_right_that_is_missing_is_found_at_the_start() {
     for missing in &advised {
         permit(&server, advised.iter().filter(|rule| *rule != missing));
         let found = Client::connect(config(&url(&server)));
-        if missing == "+info" {
-            let findings =
-                found.unwrap_or_else(|error| panic!("{error}")).store.findings().to_vec();
-            assert!(findings[0].message.contains("INFO is not permitted"), "{findings:?}");
+        let optional = [("+info", "INFO is not permitted"), ("+config|get", "CONFIG GET save is")];
+        if let Some((_, says)) = optional.iter().find(|(right, _)| right == missing) {
+            let client = found.unwrap_or_else(|error| panic!("{error}"));
+            client.decides("everything");
+            let findings = client.store.findings();
+            let [Finding { condition: Condition::Unchecked, message, .. }] = &*findings else {
+                panic!("{missing}: {findings:?}")
+            };
+            assert!(message.contains(says) && message.contains(missing), "{message}");
             continue;
         }
         let Err(error) = found else { panic!("nobody misses {missing}") };

@@ -9,7 +9,7 @@ use tidegate_tests::servers::{Cluster, RedisServer, Sentinels};
 use tokio::time::timeout;
 
 use super::{encrypted, read};
-use crate::client::{Client, LIMIT, runtime};
+use crate::client::runtime;
 
 /// The promise; a store that takes longer is not ready.
 /// Connecting may take a second, and asking for the role another.
@@ -214,22 +214,4 @@ fn encryption_that_only_one_side_wants() {
     missing(config(&url), &plain.address());
     let server = encrypted(RedisServer::builder());
     missing(config(&server.url().replace("rediss://", "redis://")), &server.address());
-}
-
-/// It works, so it is no error; but it will not be exact for long.
-#[test]
-fn eviction_is_a_finding() {
-    let server =
-        RedisServer::builder().arg("maxmemory", "64mb").arg("maxmemory-policy", "allkeys-lru");
-    let server = server.start();
-    let client = Client::connect(config(&server.url()).deadline(LIMIT)).unwrap();
-    client.decides("everything");
-    let findings = client.store.findings();
-    assert_eq!(findings.len(), 1, "{findings:?}");
-    assert!(findings[0].to_string().contains(&server.address()), "{findings:?}");
-    assert!(
-        findings[0].message.contains("allkeys-lru") && findings[0].message.contains("noeviction")
-    );
-    server.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
-    assert_eq!(Client::connect(config(&server.url())).unwrap().store.findings(), []);
 }

@@ -5,7 +5,10 @@ use hyper::http::request::Parts;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tidegate::policy::{Demotion, Descriptor, Entry, OtherNumbers, Overruling, Request, Switch};
+use tidegate::policy::{
+    CheckError, Demotion, Descriptor, Entry, OtherNumbers, Overruling, Request, Switch,
+};
+use tidegate::store::StoreError;
 use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
 use tidegate_core::Builder;
 
@@ -16,8 +19,44 @@ use crate::log::{Event, Level};
 /// The longest reason that is kept.
 const MAX_REASON: usize = 256;
 
+/// Why a change was not made.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// The call is wrong.
+    Wrong(String),
+    /// The store did not carry it out. The same call may succeed later.
+    Store(StoreError),
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self::Wrong(why)
+    }
+}
+
+impl From<&str> for Refused {
+    fn from(why: &str) -> Self {
+        Self::Wrong(why.into())
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<CheckError> for Refused {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Store(error) => Self::Store(error),
+            error => Self::Wrong(error.to_string()),
+        }
+    }
+}
+
 /// Carries out what a call asks for, and tells what has become of it.
-pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<Value, String> {
+pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<Value, Refused> {
     let is_put = head.method == Method::PUT;
     let done = match head.uri.path() {
         "/v1/reset" => reset(gate, &read(body)?).await?,
@@ -85,11 +124,10 @@ struct Whose {
     descriptors: Vec<Vec<(String, String)>>,
 }
 
-async fn reset(gate: &Gate, whose: &Whose) -> Result<Value, String> {
+async fn reset(gate: &Gate, whose: &Whose) -> Result<Value, Refused> {
     match (&whose.key, &whose.domain) {
         (Some(key), None) if whose.descriptors.is_empty() => {
-            let forgotten = gate.forget(gate.now(), key.as_bytes()).await;
-            Ok(json!({ "had_state": forgotten.map_err(|error| error.to_string())? }))
+            Ok(json!({ "had_state": gate.forget(gate.now(), key.as_bytes()).await? }))
         }
         (None, Some(domain)) => {
             let entries: Vec<Vec<Entry<'_>>> = whose
@@ -100,7 +138,7 @@ async fn reset(gate: &Gate, whose: &Whose) -> Result<Value, String> {
             let descriptors: Vec<Descriptor<'_>> =
                 entries.iter().map(|entries| Descriptor::new(entries)).collect();
             let request = Request { domain, descriptors: &descriptors, hits: None };
-            let answer = gate.reset(&request).await.map_err(|error| error.to_string())?;
+            let answer = gate.reset(&request).await?;
             let met = answer.parts().iter().filter(|part| part.decision.is_some()).count();
             Ok(json!({ "limits_reset": met }))
         }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tidegate::Timestamp;
 use tidegate::policy::{Demoted, OtherNumbers, Switch, in_words};
 use tidegate::store::breaker::CircuitReport;
+use tidegate::store::redis::Finding;
 
 use crate::gate::Gate;
 use crate::hot_keys::{HotKey, TOLD};
@@ -49,6 +50,9 @@ pub(super) async fn status(gate: &Gate) -> Value {
         told["store"]["endpoints"] = endpoints.into();
         told["store"]["last_failure"] = failure.into();
         told["store"]["owing_keys"] = store.stats().owing_keys.into();
+        let finding = |it: Finding| json!({ "server": it.server, "condition": it.condition.as_str(), "message": it.message });
+        let findings: Vec<Value> = watched.store().findings().into_iter().map(finding).collect();
+        told["store"]["findings"] = findings.into();
     }
     told
 }
@@ -71,7 +75,7 @@ pub(super) fn policy(gate: &Gate) -> Value {
         "limits": limits,
         "overrides": overrides(gate)["overrides"],
         "kill_switch": switches(gate)["kill_switch"],
-        "demotions": demotions(gate)["demotions"],
+        "demoted_keys": gate.limiter().controls().demotions().count(gate.now()),
     })
 }
 
@@ -94,10 +98,12 @@ pub(super) fn overrides(gate: &Gate) -> Value {
 
 pub(super) fn demotions(gate: &Gate) -> Value {
     let (controls, now) = (gate.limiter().controls(), gate.time(gate.now()));
+    let values = gate.status().key_values();
     let told = |it: &Demoted| {
+        let entry = |(key, value): &(String, String)| (key.clone(), values.show_text(value));
         json!({
             "domain": it.domain,
-            "descriptor": it.entries,
+            "descriptor": it.entries.iter().map(entry).collect::<Vec<_>>(),
             "nodes": it.demotion.nodes,
             "until": it.demotion.until.map(time),
             "reason": it.demotion.reason,

@@ -3,13 +3,14 @@
 use http_body_util::Full;
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::http::Response;
 use tidegate::policy::{CheckError, Report};
 use tidegate::store::StoreError;
 
 use super::Reply;
 use crate::settings::{Answers, Body};
+use crate::transport::access::Denied;
 
 /// How long to wait where only the store knows, in seconds.
 const STORE_RETRY: u64 = 1;
@@ -71,6 +72,8 @@ pub(crate) enum Refused {
     Impossible(String),
     /// The store gave no decision.
     Store,
+    /// The caller may not ask for it.
+    Denied(Denied),
 }
 
 impl Refused {
@@ -88,6 +91,14 @@ impl Refused {
             Self::Malformed(why) => refusal(StatusCode::BAD_REQUEST, why),
             Self::Missing(why) => refusal(StatusCode::NOT_FOUND, why),
             Self::Impossible(why) => refusal(StatusCode::UNPROCESSABLE_ENTITY, why),
+            Self::Denied(denied) => {
+                let mut reply = refusal(denied.status, denied.why);
+                if denied.status == StatusCode::UNAUTHORIZED {
+                    let scheme = HeaderValue::from_static("Bearer");
+                    reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+                }
+                reply
+            }
             Self::Store => {
                 let mut reply = refusal(StatusCode::SERVICE_UNAVAILABLE, &self.to_string());
                 reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(STORE_RETRY));
@@ -102,9 +113,16 @@ impl std::fmt::Display for Refused {
         match self {
             Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
             Self::Missing(why) => f.write_str(why),
+            Self::Denied(denied) => f.write_str(denied.why),
             // Whoever asked may be a stranger: which store, and why, is in the log.
             Self::Store => f.write_str("the store gives no decision; the log says why"),
         }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
     }
 }
 

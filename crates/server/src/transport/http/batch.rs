@@ -17,6 +17,7 @@ use super::answer::{Refused, json};
 use super::object::Object;
 use super::question::{Action, Question};
 use crate::gate::Gate;
+use crate::transport::access::Caller;
 
 /// The most questions of one batch.
 const MAX_QUESTIONS: usize = 100;
@@ -29,7 +30,7 @@ struct Batch<'a> {
 }
 
 /// Answers all of them.
-pub(crate) async fn answer(gate: &Gate, body: &[u8]) -> Reply {
+pub(crate) async fn answer(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Reply {
     let batch: Batch<'_> = match serde_json::from_slice(body) {
         Ok(Object(batch)) => batch,
         Err(error) => return Refused::Malformed(error.to_string()).reply(),
@@ -42,6 +43,11 @@ pub(crate) async fn answer(gate: &Gate, body: &[u8]) -> Reply {
         if let Err(refused) = question.verify() {
             return refused.of_question(number).reply();
         }
+    }
+    if questions.iter().any(|Object(question)| question.returns_units())
+        && let Err(denied) = caller.may_return_units()
+    {
+        return Refused::Denied(denied).reply();
     }
     let told = |question| async move { tell(gate, question).await };
     let answers = together(questions.iter().map(|Object(question)| told(question)).collect()).await;

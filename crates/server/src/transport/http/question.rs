@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, LimitReport, MAX_DESCRIPTORS, Report, Request, in_words,
+    CheckError, Descriptor, Entry, Hits, LimitReport, MAX_DESCRIPTORS, Report, Request, in_words,
 };
 use tidegate::store::MAX_TOGETHER;
 use tidegate::{AlgorithmName, Decision, InvalidLimit, Limit, Op, Rate};
@@ -14,7 +14,7 @@ use super::object::Object;
 use super::side::{Side, Text};
 use super::whole::Whole;
 use crate::gate::{Gate, Given};
-use crate::settings::Answers;
+use crate::transport::access::Caller;
 
 /// What is to be done with what is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,16 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
 }
 
 /// Answers one question.
-pub(crate) async fn answer(gate: &Gate, answers: &Answers, action: Action, body: &[u8]) -> Reply {
-    let told = match read(body) {
+pub(crate) async fn answer(gate: &Gate, caller: &Caller<'_>, action: Action, body: &[u8]) -> Reply {
+    let answers = &caller.settings.answers;
+    let read = read(body).and_then(|question| {
+        let is_reading = matches!(action, Action::Peek | Action::Explain);
+        if action == Action::Refund || (!is_reading && question.returns_units()) {
+            caller.may_return_units()?;
+        }
+        Ok(question)
+    });
+    let told = match read {
         Ok(question) => {
             let tell = |report: &Report<'_>| match action {
                 Action::Explain => answer::explanation(report, answers),
@@ -106,6 +114,12 @@ impl Question<'_> {
                 self.ask_policy(gate, action, (domain, sides), tell).await
             }
         }
+    }
+
+    /// Whether a check of it gives units back.
+    pub(crate) fn returns_units(&self) -> bool {
+        let sides = self.descriptors.as_deref().unwrap_or_default();
+        sides.iter().any(|side| matches!(side.hits, Some(Hits::Return(_))))
     }
 
     /// Whether it can be asked at all.

@@ -15,12 +15,18 @@ use crate::settings::Settings;
 /// The longest name of a command; longer ones are unknown.
 const LONGEST_NAME: usize = 16;
 
+/// The answer to a command that returns units where no password is set.
+const NO_PASSWORD: &str = "NOPERM commands that return units or reset keys need a password on this \
+                           address: set listen.resp.password_file";
+
 /// What is remembered of a client from one command to the next.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) gate: Gate,
     pub(crate) settings: Arc<Settings>,
     pub(crate) is_known: bool,
+    /// Whether clients of other machines get here without credentials.
+    is_open: bool,
     pub(crate) protocol: Protocol,
     /// A number that no other client of the process has.
     pub(crate) id: i64,
@@ -66,6 +72,7 @@ impl Session {
         Self {
             gate,
             is_known: settings.password.is_none(),
+            is_open: settings.is_resp_open(),
             settings,
             protocol: Protocol::Resp2,
             id,
@@ -116,6 +123,10 @@ impl Session {
             return Step::Done(if is_browser { After::Leave } else { After::Stay });
         }
         if let Some(asking) = Asking::named(name) {
+            if self.is_open && asking.returns_units(words) {
+                replies.error(NO_PASSWORD);
+                return Step::Done(After::Stay);
+            }
             if !self.gate.is_local() {
                 return Step::Ask(asking);
             }

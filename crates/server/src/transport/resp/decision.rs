@@ -39,6 +39,16 @@ impl Asking {
         }
     }
 
+    /// Whether the command may return units or reset a key.
+    pub(crate) fn returns_units(self, words: &Words<'_>) -> bool {
+        match self {
+            Self::Policy(Wish::Refund | Wish::Reset) | Self::Forget => true,
+            // `CL.THROTTLE key max_burst count period quantity`.
+            Self::Cell => words.at(5).starts_with(b"-"),
+            Self::Crab | Self::Several | Self::Policy(Wish::Check | Wish::Peek) => false,
+        }
+    }
+
     /// Asks, and writes the answer.
     pub(crate) async fn answer(
         self,

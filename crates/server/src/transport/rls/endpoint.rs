@@ -9,26 +9,28 @@ use super::Refusal;
 use super::json::{self, Asked};
 use super::told::Told;
 use crate::gate::Gate;
-use crate::settings::Answers;
+use crate::transport::access::{Caller, Denied};
 use crate::transport::admin::hindrance;
 use crate::transport::http::Reply;
 
-/// `/json`, by any method: 200 or 429 with an answer, or 400 whatever else happens.
-pub(crate) async fn json(gate: &Gate, body: &[u8], answers: &Answers) -> Reply {
-    match decide(gate, body, answers).await {
+/// `/json`, by any method: 200 or 429 with an answer; 401, 403 or 421 for a caller that may not return
+/// units; or 400 whatever else happens.
+pub(crate) async fn json(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Reply {
+    match decide(gate, caller, body).await {
         Ok(reply) => reply,
-        Err(why) => {
-            let mut reply = with_status(StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n"));
-            let text = HeaderValue::from_static("text/plain; charset=utf-8");
-            reply.headers_mut().insert(CONTENT_TYPE, text);
-            reply
-        }
+        Err(why) => plain(StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n")),
     }
 }
 
-async fn decide(gate: &Gate, body: &[u8], answers: &Answers) -> Result<Reply, String> {
+async fn decide(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Result<Reply, String> {
+    let answers = &caller.settings.answers;
     let asked = Asked::read(body)?;
     let question = asked.question().map_err(|refusal| refusal.to_string())?;
+    if question.sides().any(|(side, _)| side.is_negative_hits)
+        && let Err(Denied { status, why }) = caller.may_return_units()
+    {
+        return Ok(plain(status, format!("{why}\n")));
+    }
     let descriptors = question.descriptors();
     let answer = gate.check(&question.request(&descriptors)).await;
     let answer = answer.map_err(|error| Refusal::Undecided(error).to_string())?;
@@ -46,6 +48,13 @@ pub(crate) async fn healthcheck(gate: &Gate, is_stopping: bool) -> Reply {
         true => with_status(StatusCode::INTERNAL_SERVER_ERROR, ""),
         false => with_status(StatusCode::OK, "OK"),
     }
+}
+
+fn plain(status: StatusCode, text: String) -> Reply {
+    let mut reply = with_status(status, text);
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply
 }
 
 fn with_status(status: StatusCode, body: impl Into<Bytes>) -> Reply {

@@ -97,6 +97,13 @@ pub(super) struct Connected {
     pub(super) number: u64,
 }
 
+impl Connected {
+    /// A number that no other connection of its link has.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
+    }
+}
+
 impl Link {
     pub(super) fn new(target: Target, config: &RedisConfig) -> Arc<Self> {
         let address = match &target {

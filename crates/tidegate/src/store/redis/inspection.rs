@@ -1,0 +1,334 @@
+//! Conditions of servers that weaken limits: read from `INFO` and `CONFIG GET save`.
+//!
+//! # Bounds
+//! One look per server is kept. A command that a server refuses is not sent again on the same
+//! connection, so that its log of refusals does not grow.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redis::{Cmd, Value};
+
+use super::StoreError;
+use super::lane::Lane;
+use super::link::Connected;
+use crate::store::Misconfigured;
+
+/// The oldest servers that have every command the scripts use.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// A condition of a server that does not stop decisions, but weakens limits or could not be checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The address of the server.
+    pub server: String,
+    /// The kind of condition.
+    pub condition: Condition,
+    /// The condition in words, and how to end it.
+    pub message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.server, self.message)
+    }
+}
+
+/// A kind of [`Finding`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Condition {
+    /// The server evicts keys when its memory is full: an evicted key has its whole budget again.
+    Eviction,
+    /// The server is a replica. No decision is made there.
+    Replica,
+    /// The server writes nothing to disk: after a restart every key has its whole budget again.
+    Persistence,
+    /// The server does not permit the commands that show the other conditions.
+    Unchecked,
+}
+
+impl Condition {
+    /// Every condition.
+    pub const ALL: [Self; 4] = [Self::Eviction, Self::Replica, Self::Persistence, Self::Unchecked];
+
+    /// The name of the condition in metrics and in the status document.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Eviction => "eviction",
+            Self::Replica => "replica",
+            Self::Persistence => "persistence",
+            Self::Unchecked => "unchecked",
+        }
+    }
+}
+
+/// The last look at each server, by its address.
+#[derive(Debug, Default)]
+pub(super) struct Inspections(Mutex<BTreeMap<String, Look>>);
+
+/// What was seen of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Look {
+    /// The connection that it was seen on.
+    connection: u64,
+    refuses_info: bool,
+    refuses_config: bool,
+    findings: Vec<Finding>,
+}
+
+impl Inspections {
+    /// The findings of all servers.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        self.lock().values().flat_map(|look| look.findings.clone()).collect()
+    }
+
+    /// Whether any server has been looked at.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Look>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at every server, and keeps what was seen. A server that does not answer keeps its last
+    /// look.
+    ///
+    /// # Errors
+    /// What is wrong with a server: with the first one if `stops` is true, in which case servers after
+    /// it are not looked at, else with the last one.
+    pub(super) async fn refresh(
+        &self,
+        lanes: Vec<(Arc<Lane>, bool)>,
+        stops: bool,
+    ) -> Result<(), StoreError> {
+        let (mut looks, mut looked) = (BTreeMap::new(), Ok(()));
+        for (lane, clustered) in lanes {
+            let server = lane.link.address();
+            let mut look = self.lock().get(&server).cloned();
+            if let Err(error) = look_at(&lane, clustered, &mut look).await {
+                looked = Err(error);
+            }
+            // The address may have become known by looking.
+            looks.extend(look.map(|look| (lane.link.address(), look)));
+            if stops && looked.is_err() {
+                break;
+            }
+        }
+        *self.lock() = looks;
+        looked
+    }
+}
+
+/// Looks at a server: `look` is the last look at it, and becomes the present one.
+async fn look_at(lane: &Lane, clustered: bool, look: &mut Option<Look>) -> Result<(), StoreError> {
+    let connected = match lane.link.connected().await {
+        Err(error @ StoreError::Misconfigured(Misconfigured::ReadOnly, _)) => {
+            *look = Some(Look { findings: vec![replica(lane)], ..Look::default() });
+            return Err(error);
+        }
+        connected => connected?,
+    };
+    let connection = connected.number();
+    let last = look.clone().filter(|last| last.connection == connection);
+    if last.as_ref().is_some_and(|last| last.refuses_info) {
+        return Ok(());
+    }
+    let last = last.unwrap_or_else(|| Look { connection, ..Look::default() });
+    let mut present = Look { findings: Vec::new(), ..last };
+    let judged = examine(lane, &connected, clustered, &mut present).await;
+    // A server that did not answer has not been seen.
+    if !judged.as_ref().is_err_and(StoreError::is_outage) {
+        *look = Some(present);
+    }
+    judged
+}
+
+async fn examine(
+    lane: &Lane,
+    connected: &Connected,
+    clustered: bool,
+    look: &mut Look,
+) -> Result<(), StoreError> {
+    let info = match lane.link.send(connected, Cmd::new().arg("INFO")).await {
+        Ok(Value::BulkString(info)) => String::from_utf8_lossy(&info).into_owned(),
+        Ok(Value::VerbatimString { text, .. }) => text,
+        Ok(other) => return Err(StoreError::protocol(format!("INFO answered {other:?}"))),
+        Err(failure) => {
+            let why = refusal(failure.into_error(), "INFO", "+info")?;
+            let message =
+                format!("cannot check the eviction policy, persistence, role and version: {why}");
+            look.refuses_info = true;
+            look.findings.push(finding(lane, Condition::Unchecked, message));
+            return Ok(());
+        }
+    };
+    // A node of a cluster redirects what it does not serve.
+    if !clustered && field(&info, "role") == "slave" {
+        look.findings.push(replica(lane));
+    }
+    look.findings.extend(eviction(&info).map(|it| finding(lane, Condition::Eviction, it)));
+    // A replica has what its primary writes, and sentinels write nothing.
+    if field(&info, "role") == "master" && field(&info, "aof_enabled") != "1" {
+        snapshots(lane, connected, look).await?;
+    }
+    judge(&lane.link.address(), &info, clustered)
+}
+
+/// Adds a finding if the server takes no snapshots, which is known not to append to a file.
+async fn snapshots(lane: &Lane, connected: &Connected, look: &mut Look) -> Result<(), StoreError> {
+    const UNKNOWN: &str = "cannot check persistence: appendonly is no, and";
+    if !look.refuses_config {
+        let command = ["CONFIG", "GET", "save"];
+        let answered = lane.link.send(connected, Cmd::new().arg(&command)).await;
+        let answered = answered.map(redis::from_redis_value::<BTreeMap<String, String>>);
+        match answered {
+            Ok(Ok(settings)) if settings.get("save").is_some_and(|save| !save.is_empty()) => {}
+            Ok(Ok(settings)) if settings.contains_key("save") => {
+                let message = "persistence is off (save is empty, appendonly is no): after a restart \
+                               of the server every key has its whole budget again; set one of them";
+                look.findings.push(finding(lane, Condition::Persistence, message.into()));
+            }
+            Ok(_) => {
+                let message = format!("{UNKNOWN} CONFIG GET save gives no answer");
+                look.findings.push(finding(lane, Condition::Unchecked, message));
+            }
+            Err(failure) => {
+                refusal(failure.into_error(), "CONFIG GET", "+config|get")?;
+                look.refuses_config = true;
+            }
+        }
+    }
+    if look.refuses_config {
+        let message = format!(
+            "{UNKNOWN} CONFIG GET save is refused; grant +config|get, or make sure that the server \
+             takes snapshots"
+        );
+        look.findings.push(finding(lane, Condition::Unchecked, message));
+    }
+    Ok(())
+}
+
+/// Why a command is refused that decisions do not need; an error if something else is wrong.
+fn refusal(error: StoreError, command: &str, right: &str) -> Result<String, StoreError> {
+    match error {
+        StoreError::Misconfigured(Misconfigured::Permission, _) => {
+            Ok(format!("{command} is not permitted; grant {right}"))
+        }
+        // Proxies and managed servers do not know all commands.
+        StoreError::Misconfigured(Misconfigured::Version, _) | StoreError::Protocol(_) => {
+            Ok(format!("the server does not support {command}"))
+        }
+        error => Err(error),
+    }
+}
+
+fn finding(lane: &Lane, condition: Condition, message: String) -> Finding {
+    Finding { server: lane.link.address(), condition, message }
+}
+
+fn replica(lane: &Lane) -> Finding {
+    let message = "is a replica: no decision is made on it; point the URL at the primary, or use \
+                   redis+sentinel:// or redis+cluster:// to follow it";
+    finding(lane, Condition::Replica, message.into())
+}
+
+/// A field of `INFO`; empty if there is none.
+fn field<'i>(info: &'i str, name: &str) -> &'i str {
+    let value = |line: &'i str| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim());
+    info.lines().find_map(value).unwrap_or_default()
+}
+
+/// What eviction does to limits, if the server evicts keys that owe much.
+fn eviction(info: &str) -> Option<String> {
+    let policy = field(info, "maxmemory_policy");
+    // Of keys with a time to live, volatile-ttl evicts those first that owe least.
+    let is_harmless = matches!(policy, "" | "noeviction" | "volatile-ttl");
+    let is_bounded = !matches!(field(info, "maxmemory"), "" | "0");
+    (is_bounded && !is_harmless).then(|| {
+        format!(
+            "maxmemory-policy is {policy}: a key that is evicted has its whole budget again; use \
+             noeviction or volatile-ttl"
+        )
+    })
+}
+
+/// Whether decisions can be made on a server, by its `INFO`.
+fn judge(server: &str, info: &str, clustered: bool) -> Result<(), StoreError> {
+    let wrong = |what, why: String| Err(StoreError::misconfigured(what, format!("{server} {why}")));
+    let version = field(info, "redis_version");
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+        return wrong(Misconfigured::Version, format!("is version {version:?}"));
+    }
+    if field(info, "redis_mode") == "sentinel" {
+        let why = "is a sentinel, which a redis+sentinel:// URL is for".into();
+        return wrong(Misconfigured::Setting, why);
+    }
+    if field(info, "role") == "slave" {
+        return wrong(Misconfigured::ReadOnly, "is a replica".into());
+    }
+    if !clustered && field(info, "cluster_enabled") == "1" {
+        return wrong(Misconfigured::CrossSlot, "is part of a cluster".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: &str = "# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n\
+                         maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\nrole:master\r\n\
+                         cluster_enabled:0\r\n";
+
+    fn with(field: &str, value: &str) -> String {
+        let line = |line: &str| match line.split_once(':') {
+            Some((name, _)) if name == field => format!("{name}:{value}\r\n"),
+            _ => format!("{line}\r\n"),
+        };
+        SOUND.lines().map(line).collect()
+    }
+
+    fn misconfigured(field: &str, value: &str) -> Option<Misconfigured> {
+        match judge("cache:6379", &with(field, value), false) {
+            Err(error @ StoreError::Misconfigured(what, _)) => {
+                assert!(error.to_string().contains("cache:6379"), "{error}");
+                assert!(error.to_string().contains(what.advice()), "{error}");
+                Some(what)
+            }
+            Err(other) => panic!("{other}"),
+            Ok(()) => None,
+        }
+    }
+
+    #[test]
+    fn servers_older_than_every_command_needs_are_refused() {
+        for version in ["6.1.9", "5.0.14", "2.8.0", "", "unknown"] {
+            let found = misconfigured("redis_version", version);
+            assert_eq!(found, Some(Misconfigured::Version), "{version}");
+        }
+        for version in ["6.2.0", "6.2.5", "7.0.15", "7.2.4", "8.10.1", "10.0"] {
+            assert_eq!(misconfigured("redis_version", version), None, "{version}");
+        }
+    }
+
+    #[test]
+    fn servers_that_are_something_else_are_refused() {
+        assert_eq!(misconfigured("role", "slave"), Some(Misconfigured::ReadOnly));
+        assert_eq!(misconfigured("cluster_enabled", "1"), Some(Misconfigured::CrossSlot));
+        assert_eq!(misconfigured("redis_mode", "sentinel"), Some(Misconfigured::Setting));
+        assert!(judge("cache:6379", &SOUND.replace("enabled:0", "enabled:1"), true).is_ok());
+    }
+
+    #[test]
+    fn eviction_is_a_finding_only_where_memory_is_bounded() {
+        assert_eq!(eviction(&with("maxmemory", "0")), None);
+        let found = eviction(&with("maxmemory", "1048576")).unwrap();
+        assert!(found.contains("maxmemory-policy is allkeys-lru"), "{found}");
+        // A managed server may leave both out.
+        assert_eq!(eviction("redis_version:7.0.15\r\n"), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! Calls that return units: who may make them.
+
+use serde_json::{Value, json};
+use tidegate_server::Settings;
+use tidegate_tests::http;
+
+use super::*;
+
+/// Every call that returns units.
+fn returning() -> [(&'static str, Value); 4] {
+    let taken = json!({ "entries": [["api_key", "k1"]], "cost": 1 });
+    let given_back = json!({ "entries": [["api_key", "k1"]], "cost": -1 });
+    let question = |side: &Value| json!({ "domain": "api", "descriptors": [side] });
+    let entries = json!([{ "key": "api_key", "value": "k1" }]);
+    let theirs = json!({ "entries": entries, "isNegativeHits": true });
+    [
+        ("/v1/refund", question(&taken)),
+        ("/v1/check", question(&given_back)),
+        ("/v1/batch", json!({ "questions": [question(&taken), question(&given_back)] })),
+        ("/json", json!({ "domain": "api", "descriptors": [theirs] })),
+    ]
+}
+
+fn status(door: &Door, path: &str, headers: &str, body: &Value) -> u16 {
+    let at = ("127.0.0.1", door.address().port());
+    let (body, call) = (body.to_string(), format!("POST {path} HTTP/1.1\r\nconnection: close\r\n"));
+    let length = body.len();
+    http::send(at, format!("{call}{headers}content-length: {length}\r\n\r\n{body}")).status
+}
+
+/// On every address of the machine, on a port of the system's choice.
+fn everywhere(token: Option<&str>) -> Door {
+    let http = Some(([0, 0, 0, 0], 0).into());
+    let http_token = token.map(Into::into);
+    Door::with(&Settings { http, http_token, ..settings() }, POLICY)
+}
+
+/// How many units of the key are left.
+fn remaining(door: &Door) -> u64 {
+    let question = json!({ "domain": "api", "descriptors": [{ "api_key": "k1" }] }).to_string();
+    let at = ("127.0.0.1", door.address().port());
+    let told = http::ask(at, "POST /v1/peek", "", &question).json();
+    told["remaining"].as_u64().unwrap_or_else(|| panic!("{told}"))
+}
+
+#[test]
+fn units_are_returned_beyond_loopback_with_a_token_only() {
+    let host = "host: limits.internal\r\n";
+    let open = everywhere(None);
+    let check = json!({ "domain": "api", "descriptors": [{ "api_key": "k1" }] });
+    assert_eq!(status(&open, "/v1/check", host, &check), 200);
+    let left = remaining(&open);
+    for (path, body) in returning() {
+        assert_eq!(status(&open, path, host, &body), 403, "{path}");
+        assert_eq!(status(&open, path, "host: localhost\r\n", &body), 403, "{path}");
+        assert_eq!(remaining(&open), left, "{path} changed nothing");
+    }
+    let known = |token: &str| format!("{host}authorization: Bearer {token}\r\n");
+    let local = Door::with(&Settings { http_token: Some("s3cret".into()), ..settings() }, POLICY);
+    for door in [everywhere(Some("s3cret")), local] {
+        assert_eq!(status(&door, "/v1/check", host, &check), 200, "it takes, so it needs none");
+        for (path, body) in returning() {
+            assert_eq!(status(&door, path, host, &body), 401, "{path}");
+            assert_eq!(status(&door, path, &known("s3cre"), &body), 401, "{path}");
+            assert_eq!(status(&door, path, &known("s3cret"), &body), 200, "{path}");
+        }
+    }
+}
+
+#[test]
+fn no_web_page_returns_units_on_loopback() {
+    let door = Door::open(POLICY);
+    for (path, body) in returning() {
+        let with = |headers: &str| status(&door, path, headers, &body);
+        assert_eq!(with("host: localhost\r\n"), 200, "{path}");
+        assert_eq!(with("host: localhost\r\norigin: http://evil.example\r\n"), 403, "{path}");
+        assert_eq!(with("host: localhost\r\nsec-fetch-site: cross-site\r\n"), 403, "{path}");
+        assert_eq!(with("host: evil.example\r\n"), 421, "{path}");
+    }
+}
