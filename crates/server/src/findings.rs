@@ -32,10 +32,10 @@ pub(crate) async fn watch(gate: Gate, mut stopped: watch::Receiver<bool>) {
             return;
         }
         looks += 1;
-        let is_due = looks >= each || !store.is_inspected();
-        if is_due && !gate.is_degraded() {
+        if looks >= each || !store.is_inspected() {
             looks = 0;
-            // What is wrong with a server is reported by the requests that it fails.
+            // What is wrong with a server is reported by the requests that it fails, and a server that
+            // does not answer keeps its findings.
             let _ = store.inspect().await;
         }
     }

@@ -8,6 +8,11 @@ use tidegate_tests::servers::{RedisServer, wait_until};
 
 use crate::client::{Client, LIMIT, config};
 
+/// A busy machine must not break the connection: on another one, refused commands are sent again.
+fn patient(url: &str) -> RedisConfig {
+    config(url).connect_timeout(LIMIT)
+}
+
 fn conditions(client: &Client) -> Vec<Condition> {
     client.store.findings().iter().map(|finding| finding.condition).collect()
 }
@@ -26,7 +31,7 @@ fn evicting() -> RedisServer {
 #[test]
 fn eviction_is_found_and_its_end_too() {
     let server = evicting();
-    let client = Client::connect(config(&server.url())).expect("it answers");
+    let client = Client::connect(patient(&server.url())).expect("it answers");
     client.decides("everything");
     let findings = client.store.findings();
     assert_eq!(conditions(&client), [Condition::Eviction]);
@@ -48,7 +53,7 @@ fn eviction_is_found_and_its_end_too() {
 #[test]
 fn missing_persistence_is_found_and_its_end_too() {
     let server = RedisServer::start();
-    let client = Client::connect(config(&server.url())).expect("it answers");
+    let client = Client::connect(patient(&server.url())).expect("it answers");
     assert_eq!(conditions(&client), [Condition::Persistence]);
     for (setting, on, off) in [("save", "3600 1", ""), ("appendonly", "yes", "no")] {
         server.command(&["CONFIG", "SET", setting, on]);
@@ -69,7 +74,7 @@ fn a_refused_check_is_found_and_not_repeated() {
         server.command(&words);
         server.command(&["ACL", "LOG", "RESET"]);
         let url = format!("redis://limiter:secret@{}", server.address());
-        let client = Client::connect(config(&url)).expect("it can decide");
+        let client = Client::connect(patient(&url)).expect("it can decide");
         for _ in 0..3 {
             assert_eq!(conditions(&client), [Condition::Unchecked], "{right}");
             inspect(&client);
@@ -85,7 +90,7 @@ fn a_refused_check_is_found_and_not_repeated() {
 #[test]
 fn a_server_that_becomes_a_replica_is_found() {
     let (server, primary) = (RedisServer::start(), RedisServer::start());
-    let client = Client::connect(config(&server.url())).expect("it answers");
+    let client = Client::connect(patient(&server.url())).expect("it answers");
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     wait_until("it is found", LIMIT, || {
         let _ = client.runtime.block_on(client.store.inspect());
