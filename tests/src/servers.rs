@@ -23,7 +23,7 @@ pub use builder::Builder;
 pub use certificates::{Certificates, Identity};
 pub use cluster::Cluster;
 pub use daemon::{Daemon, DaemonSetup};
-pub use envoy::{Envoy, HttpAnswer, service};
+pub use envoy::{Burst, Envoy, HttpAnswer, service};
 pub use folder::Folder;
 pub use ports::free as free_port;
 pub use process::Process;

@@ -38,8 +38,8 @@ fn daemon(gate: &Gate, answers: Answers) -> Server {
 
 /// The example, with more patience than a proxy should have: a busy machine is not the daemon's fault.
 fn patient(config: &str) -> String {
-    assert!(config.contains("timeout: 0.25s"));
-    config.replace("timeout: 0.25s", "timeout: 30s")
+    assert!(config.contains("timeout: 0.25s") && config.contains("max_interval: 0.25s"));
+    config.replace(": 0.25s", ": 30s")
 }
 
 fn start(config: &str, daemon: &Server) -> Option<Envoy> {

@@ -5,3 +5,4 @@ mod openapi;
 mod outage;
 mod proxies;
 mod redis_clients;
+mod storm;
