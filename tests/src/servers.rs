@@ -25,7 +25,7 @@ pub use certificates::{Certificates, Identity};
 pub use cluster::Cluster;
 pub use cpu_group::{CPU_PERIOD, CpuGroup, Priority};
 pub use daemon::{Daemon, DaemonSetup};
-pub use envoy::{Envoy, HttpAnswer, service};
+pub use envoy::{Burst, Envoy, HttpAnswer, service};
 pub use folder::Folder;
 pub use ports::free as free_port;
 pub use process::Process;

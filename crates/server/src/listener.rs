@@ -7,10 +7,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener as StdUnix, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::net::listen;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::settings::Address;
 use crate::transport::Stream;
+
+/// How many connections may wait to be accepted. The standard library asks for 128; further clients would wait
+/// a second for their next try. The system allows at most `net.core.somaxconn`.
+const BACKLOG: i32 = 4_096;
 
 /// An open listener that belongs to no runtime yet.
 #[derive(Debug)]
@@ -50,12 +55,14 @@ impl Bound {
         match address {
             Address::Tcp(address) => {
                 let listener = StdTcp::bind(address)?;
+                listen(&listener, BACKLOG)?;
                 listener.set_nonblocking(true)?;
                 Ok(Self::Tcp(listener))
             }
             Address::Unix(path) => {
                 remove_leftover(path)?;
                 let listener = StdUnix::bind(path)?;
+                listen(&listener, BACKLOG)?;
                 let file = SocketFile(path.clone());
                 listener.set_nonblocking(true)?;
                 Ok(Self::Unix(listener, file))

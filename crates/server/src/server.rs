@@ -14,13 +14,14 @@ use tokio::runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::descriptors;
+use crate::descriptors::Descriptors;
 use crate::findings;
 use crate::gate::Gate;
 use crate::listener::{Bound, Listener};
 use crate::log::{Event, Level, Log};
 use crate::settings::{Address, Listen, Settings};
 use crate::tls::{Tls, TlsError};
+use crate::transport::grpc::Budget;
 use crate::transport::{Door, Protocol};
 use crate::vigil;
 use crate::worker::{self, Place, Visitor};
@@ -119,31 +120,31 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     // From here on, dropping it ends the threads that are there already.
     let mut server = Server { open, stop, threads: Vec::new() };
     let mut workers = Vec::new();
-    let settings = Arc::new(settings.clone());
+    let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
     for number in 0..settings.threads.get() {
         let (sender, visitors) = mpsc::channel(MAX_WAITING);
-        let (gate, settings) = (gate.clone(), Arc::clone(&settings));
+        let (gate, settings, budget) = (gate.clone(), Arc::clone(&settings), budget.clone());
         let runtime = runtime().map_err(ServeError::Start)?;
-        let work = move || runtime.block_on(worker::work(visitors, gate, settings));
+        let work = move || runtime.block_on(worker::work(visitors, gate, settings, budget));
         server.threads.push(start(format!("tidegate-{number}"), work)?);
         workers.push(sender);
     }
     let runtime = runtime().map_err(ServeError::Start)?;
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
-    let most = descriptors::for_connections().min(Semaphore::MAX_PERMITS);
-    let descriptors = Arc::new(Semaphore::new(most));
+    let descriptors = Descriptors::divide(listening.len());
     let (gate, log) = (gate.clone(), gate.status().log().clone());
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
             accepting.spawn(findings::watch(gate.clone(), stopped.clone()));
             accepting.spawn(vigil::keep(gate, stopped.clone()));
-            for Listening { bound, door, .. } in listening {
+            for (Listening { bound, door, .. }, descriptors) in
+                listening.into_iter().zip(descriptors)
+            {
                 let places = Arc::new(Semaphore::new(max_connections));
                 if door.tls.is_some() {
                     accepting.spawn(renew(Arc::clone(&door), log.clone(), stopped.clone()));
                 }
-                let descriptors = Arc::clone(&descriptors);
                 let (workers, log) = (workers.clone(), log.clone());
                 let reception = Reception { door, places, descriptors, workers, log };
                 accepting.spawn(reception.accept(bound, stopped.clone()));
@@ -207,8 +208,7 @@ async fn renew(door: Arc<Door>, log: Log, mut stopped: watch::Receiver<bool>) {
 struct Reception {
     door: Arc<Door>,
     places: Arc<Semaphore>,
-    /// Those of the process, which all doors share.
-    descriptors: Arc<Semaphore>,
+    descriptors: Descriptors,
     workers: Vec<mpsc::Sender<Visitor>>,
     log: Log,
 }
@@ -269,7 +269,7 @@ impl Reception {
     /// Room for one more, if there is.
     fn place(&self) -> Option<Place> {
         let behind_door = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        let in_process = Arc::clone(&self.descriptors).try_acquire_owned().ok()?;
+        let in_process = self.descriptors.take()?;
         Some(Place { _behind_door: behind_door, _in_process: in_process })
     }
 

@@ -11,6 +11,7 @@ use crate::listener::Socket;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::transport::admin::{self, Access};
+use crate::transport::grpc::Budget;
 use crate::transport::{Door, Protocol, grpc, http, resp};
 
 /// How often the runtime looks for what has been sent before connections are asked to end.
@@ -36,6 +37,7 @@ pub(crate) async fn work(
     mut visitors: mpsc::Receiver<Visitor>,
     gate: Gate,
     settings: Arc<Settings>,
+    budget: Budget,
 ) {
     let gate = gate.for_thread();
     // The worker's own, so that connections of other threads do not contend for it.
@@ -49,6 +51,7 @@ pub(crate) async fn work(
                     gate: gate.behind(visitor.door.protocol),
                     settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
+                    budget: budget.clone(),
                 };
                 connections.spawn(receive(visitor, house));
             }
@@ -72,6 +75,7 @@ pub(crate) struct House {
     pub(crate) gate: Gate,
     pub(crate) settings: Arc<Settings>,
     pub(crate) stopped: watch::Receiver<bool>,
+    pub(crate) budget: Budget,
 }
 
 async fn receive(visitor: Visitor, house: House) {

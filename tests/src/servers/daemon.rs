@@ -50,12 +50,25 @@ impl Daemon {
         Self::try_start(setup).unwrap_or_else(|log| panic!("the daemon did not start:\n{log}"))
     }
 
+    /// As [`Daemon::start`], with gRPC on this port.
+    ///
+    /// # Panics
+    /// With its log, if it does not start.
+    pub fn start_at(setup: DaemonSetup<'_>, port: u16) -> Self {
+        let started = Self::launch(setup, port);
+        started.unwrap_or_else(|log| panic!("the daemon did not start:\n{log}"))
+    }
+
     /// The same; what it printed if it ended instead.
     pub fn try_start(setup: DaemonSetup<'_>) -> Result<Self, String> {
+        Self::launch(setup, 0)
+    }
+
+    fn launch(setup: DaemonSetup<'_>, port: u16) -> Result<Self, String> {
         let folder = Folder::create();
         let policy = folder.write("policy.yaml", setup.policy).display().to_string();
-        let any = "127.0.0.1:0";
-        let arguments = ["serve", "--resp", any, "--http", any, "--grpc", any, "--admin", any];
+        let (any, grpc) = ("127.0.0.1:0", format!("127.0.0.1:{port}"));
+        let arguments = ["serve", "--resp", any, "--http", any, "--grpc", &grpc, "--admin", any];
         let rest = ["--config", &policy, "--store", setup.store];
         let arguments: Vec<String> =
             arguments.into_iter().chain(rest).map(ToOwned::to_owned).collect();
@@ -99,6 +112,11 @@ impl Daemon {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) {
+        self.process.signal(Signal::TERM);
     }
 
     /// Stops it in its tracks.

@@ -1,6 +1,6 @@
 //! A real Envoy, and a service behind it.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
@@ -25,6 +25,22 @@ pub struct Envoy {
     _process: Process,
     _folder: Folder,
     front: SocketAddr,
+    admin: SocketAddr,
+}
+
+/// Requests under way through an Envoy at the same time, each on a connection of its own.
+#[derive(Debug)]
+pub struct Burst(Vec<TcpStream>);
+
+impl Burst {
+    /// Waits for all answers, and returns their codes.
+    ///
+    /// # Panics
+    /// If one is not answered.
+    pub fn statuses(self) -> Vec<u16> {
+        let answers = self.0.into_iter().map(|socket| answer(socket).map(|answer| answer.status));
+        answers.collect::<Option<_>>().expect("Envoy answers whatever happens behind it")
+    }
 }
 
 /// An answer over HTTP/1.1.
@@ -75,7 +91,7 @@ impl Envoy {
                 ready.is_some_and(|answer| answer.status == 200) || !process.is_running()
             });
             if is_ready && process.is_running() {
-                return Self { _process: process, _folder: folder, front };
+                return Self { _process: process, _folder: folder, front, admin };
             }
             eprintln!("{}", folder.log_tail());
         }
@@ -93,6 +109,28 @@ impl Envoy {
     /// If it is not answered at all.
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
         get(self.front, path, headers).expect("Envoy answers whatever happens behind it")
+    }
+
+    /// Asks for a page so often at once, and waits for no answer.
+    ///
+    /// # Panics
+    /// If it cannot be asked.
+    pub fn burst(&self, count: usize, headers: &[(&str, &str)]) -> Burst {
+        let connect = |_| TcpStream::connect(self.front).expect("Envoy listens");
+        let mut sockets: Vec<TcpStream> = (0..count).map(connect).collect();
+        for socket in &mut sockets {
+            ask(socket, "/", headers).expect("Envoy reads");
+        }
+        Burst(sockets)
+    }
+
+    /// One of its own numbers, such as `cluster.tidegate.upstream_rq_active`; 0 if it has none of that name.
+    pub fn stat(&self, name: &str) -> u64 {
+        let Some(answer) = get(self.admin, &format!("/stats?filter={name}"), &[]) else { return 0 };
+        // Other lines are of other names, or lengths of chunks.
+        let values =
+            answer.body.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        values.filter_map(|value| value.trim().parse().ok()).next().unwrap_or_default()
     }
 }
 
@@ -129,12 +167,20 @@ fn local(port: u16) -> SocketAddr {
 
 fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<HttpAnswer> {
     let mut socket = TcpStream::connect(address).ok()?;
-    socket.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
+    ask(&mut socket, path, headers).ok()?;
+    answer(socket)
+}
+
+fn ask(socket: &mut TcpStream, path: &str, headers: &[(&str, &str)]) -> io::Result<()> {
+    socket.set_read_timeout(Some(ANSWER_LIMIT))?;
     let headers: String =
         headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let request =
         format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\r\n");
-    socket.write_all(request.as_bytes()).ok()?;
+    socket.write_all(request.as_bytes())
+}
+
+fn answer(mut socket: TcpStream) -> Option<HttpAnswer> {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;

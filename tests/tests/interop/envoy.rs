@@ -43,8 +43,8 @@ pub(crate) fn daemon_with(gate: &Gate, policy: &str, answers: Answers) -> Server
 
 /// The example, with more patience than a proxy should have: a busy machine is not the daemon's fault.
 pub(crate) fn patient(config: &str) -> String {
-    assert!(config.contains("timeout: 0.25s"));
-    config.replace("timeout: 0.25s", "timeout: 30s")
+    assert!(config.contains("timeout: 0.25s") && config.contains("max_interval: 0.25s"));
+    config.replace(": 0.25s", ": 30s")
 }
 
 fn start(config: &str, daemon: &Server) -> Option<Envoy> {

@@ -7,4 +7,5 @@ mod outage;
 mod paths;
 mod proxies;
 mod redis_clients;
+mod storm;
 mod wall_clock;

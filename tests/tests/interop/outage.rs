@@ -89,7 +89,7 @@ impl World {
         });
         assert!(CONFIG.contains("timeout: 0.25s"));
         // Without an answer nobody passes, so that an error of the daemon's shows as a 500.
-        let config = CONFIG.replace("timeout: 0.25s", "timeout: 30s");
+        let config = CONFIG.replace(": 0.25s", ": 30s");
         let config = config.replace("failure_mode_deny: false", "failure_mode_deny: true");
         let envoy = Envoy::start(&program, &config, service(), daemon.door("gRPC"));
         wait_until("Envoy is connected", PATIENCE, || envoy.get("/", &[]).status == 200);

@@ -65,14 +65,14 @@ struct Office {
 
 /// Answers until the peer has had enough or the server stops.
 pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
-    let House { gate, settings, mut stopped } = house;
+    let House { gate, settings, mut stopped, .. } = house;
     let office = Office { gate, settings, access };
     let service = service_fn(|request| {
         let office = &office;
         async move { Ok::<_, Infallible>(office.answer(request).await) }
     });
     let head_time = TIME.min(office.settings.idle_after);
-    let bounds = Bounds { head: MAX_HEAD, head_time, taking: TIME };
+    let bounds = Bounds { head: MAX_HEAD, head_time, taking: TIME, stop_grace: Duration::ZERO };
     http::serve(stream, &bounds, service, &mut stopped).await;
 }
 

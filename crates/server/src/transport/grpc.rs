@@ -12,10 +12,13 @@
 //! # Bounds
 //! A connection has at most [`MAX_STREAMS`] requests under way, each with at most [`MAX_HEAD`] bytes of
 //! head and a message of [`MAX_MESSAGE`](super::rls::MAX_MESSAGE), which has to come within
-//! [`BODY_TIME`](call::BODY_TIME). Whoever opens streams only to reset them is cut off after [`MAX_RESETS`].
+//! [`BODY_TIME`](call::BODY_TIME). `frames.rs` ends connections of peers that flood; `budget.rs` bounds the
+//! memory of all connections together.
 
 mod body;
+mod budget;
 mod call;
+mod frames;
 mod health;
 mod message;
 mod reflection;
@@ -31,29 +34,40 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use h2::server::{Builder, Connection, SendResponse};
-use h2::{Ping, PingPong, RecvStream};
+use h2::{Ping, PingPong, Reason, RecvStream};
 use hyper::body::Bytes;
 use hyper::{Request, Response};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use self::body::Body;
+use self::budget::{Account, Charge};
+use self::call::Begun;
+use self::frames::{Counted, Frames};
 use super::Stream;
+use super::http::Patient;
 use crate::gate::Gate;
+use crate::log::{Event, Level};
 use crate::settings::Settings;
 use crate::worker::House;
 
+pub(crate) use self::budget::Budget;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::call::try_call;
 
-/// The most requests under way on one connection.
-const MAX_STREAMS: u32 = 128;
+/// The most requests under way on one connection. Envoy opens up to 1,024 streams before it has read this,
+/// and older versions as many as its circuit breaker allows; a refused stream is a request that fails open.
+const MAX_STREAMS: u32 = 4_096;
 
 /// The most bytes of a head.
 const MAX_HEAD: u32 = 16 << 10;
 
-/// The most streams that a peer may reset before anybody has looked at them.
-const MAX_RESETS: usize = 64;
+/// The most streams that h2 may reset because of the peer before it ends the connection. It is only reached by
+/// a peer that never acknowledges the settings; `frames.rs` counts all others.
+const MAX_RESETS: usize = 16 * MAX_STREAMS as usize;
+
+/// How many reset streams are remembered, whose last frames may still be on their way.
+const MAX_REMEMBERED: usize = 1_024;
 
 /// How many bytes of a connection's messages may be on their way to us, and of one stream's.
 const WINDOWS: (u32, u32) = (1 << 20, 128 << 10);
@@ -66,6 +80,12 @@ const FIRST_TIME: Duration = Duration::from_secs(60);
 
 /// How long a connection that nobody uses may take to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a connection that was accepted before the server stopped may take to send its first request.
+const LAST_GREETING: Duration = Duration::from_secs(1);
+
+/// How long the peer may take to read why its connection ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How often a silent peer is asked whether it is there, and how long it may take to say so.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
@@ -81,40 +101,53 @@ struct Visit {
     gate: Gate,
     settings: Arc<Settings>,
     stopped: watch::Receiver<bool>,
+    account: Account,
     /// How many requests there have been.
     asked: AtomicU64,
 }
 
 /// Answers until the peer has had enough, the connection is old, or the server stops.
 pub(crate) async fn converse(stream: Stream, house: House) {
-    let House { gate, settings, mut stopped } = house;
-    let asked = AtomicU64::new(0);
-    let visit = Arc::new(Visit { gate, settings, stopped: stopped.clone(), asked });
+    let House { gate, settings, mut stopped, budget } = house;
+    let (asked, account) = (AtomicU64::new(0), Account::new(&budget));
+    let visit = Arc::new(Visit { gate, settings, stopped: stopped.clone(), account, asked });
     let first_time = FIRST_TIME.min(visit.settings.idle_after);
+    let frames = Arc::new(Frames::default());
+    let stream = Patient::new(stream, visit.settings.stuck_after);
+    let mut greeting = pin!(builder().handshake(Counted::new(stream, Arc::clone(&frames))));
     let greeted = tokio::select! {
         biased;
-        greeted = timeout(first_time, builder().handshake(stream)) => greeted,
-        // Who has not even said what it speaks has asked for nothing.
-        _ = stopped.wait_for(|stopped| *stopped) => return,
+        greeted = timeout(first_time, greeting.as_mut()) => Some(greeted),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    let greeted = match greeted {
+        Some(greeted) => greeted,
+        // Requests may be on their way: the peer could connect while the listener was open.
+        None => timeout(LAST_GREETING, greeting).await,
     };
     let Ok(Ok(connection)) = greeted else { return };
     let (calls, waiting) = (Vec::new(), FuturesUnordered::new());
-    let mut line = Line { connection, visit, calls, waiting };
+    let mut line = Line { connection, visit, frames, calls, waiting, blocked: None };
     // That it broke off concerns nobody but the peer, who knows.
-    let Some(grace) = line.until_it_should_end(first_time, &mut stopped).await else { return };
-    // The peer is told to ask elsewhere; what it has asked already is answered.
-    line.connection.graceful_shutdown();
-    let _ = timeout(grace, poll_fn(|context| line.poll_answer(context))).await;
+    if let Some(grace) = line.until_it_should_end(first_time, &mut stopped).await {
+        // The peer is told to ask elsewhere; what it has asked already is answered.
+        line.connection.graceful_shutdown();
+        let _ = timeout(grace, poll_fn(|context| line.poll_answer(context))).await;
+    }
+    line.end_if_abused().await;
 }
 
 /// A connection and those who ask on it.
 struct Line {
-    connection: Connection<Stream, Bytes>,
+    connection: Connection<Counted, Bytes>,
     visit: Arc<Visit>,
+    frames: Arc<Frames>,
     /// What has come and is to be answered next; as many as there may be streams.
     calls: Vec<Call>,
-    /// Those that could not be answered at once; as many again at most.
-    waiting: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// Those that could not be answered at once; as many again at most. Each tells whether its answer was taken.
+    waiting: FuturesUnordered<BoxFuture<'static, bool>>,
+    /// The cost of answers that the peer does not read.
+    blocked: Option<Charge>,
 }
 
 impl Line {
@@ -152,6 +185,7 @@ impl Line {
                     silent.set(sleep(KEEP_ALIVE.0));
                 }
                 () = silent.as_mut() => {
+                    self.frames.renew();
                     let wait = pings.send(visit.asked.load(Ordering::Relaxed))?;
                     silent.set(sleep(wait));
                 }
@@ -159,8 +193,9 @@ impl Line {
         }
     }
 
-    /// Answers whatever comes. Ready when the connection has ended.
+    /// Answers whatever comes. Ready when the connection has ended, or should because of abuse.
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.frames.begin_turn();
         loop {
             let ended = loop {
                 match self.connection.poll_accept(context) {
@@ -169,19 +204,49 @@ impl Line {
                     Poll::Pending => break Poll::Pending,
                 }
             };
-            let mut has_answered = !self.calls.is_empty();
+            if self.frames.is_abuse() || !self.can_hold_answers() {
+                return Poll::Ready(());
+            }
+            let (mut has_answered, mut taken) = (!self.calls.is_empty(), 0);
             // Only now, so that the answers leave in one write: the next look for calls sends them.
             for call in self.calls.drain(..) {
                 self.visit.asked.fetch_add(1, Ordering::Relaxed);
-                self.waiting.extend(call::begin(&self.visit, call, context));
+                match call::begin(&self.visit, call, context) {
+                    Begun::Ended { is_taken } => taken += usize::from(is_taken),
+                    Begun::Waiting(call) => self.waiting.push(call),
+                }
             }
-            while let Poll::Ready(Some(())) = self.waiting.poll_next_unpin(context) {
-                has_answered = true;
+            while let Poll::Ready(Some(is_taken)) = self.waiting.poll_next_unpin(context) {
+                (has_answered, taken) = (true, taken + usize::from(is_taken));
             }
+            self.frames.count_answers(taken);
             if ended.is_ready() || !has_answered {
                 return ended;
             }
         }
+    }
+
+    /// Whether there is room for the answers that the peer does not read, if it does not.
+    fn can_hold_answers(&mut self) -> bool {
+        if !self.frames.is_blocked() {
+            self.blocked = None;
+        } else if self.blocked.is_none() {
+            self.blocked = self.visit.account.blocked();
+            return self.blocked.is_some();
+        }
+        true
+    }
+
+    /// Tells a peer that floods why its connection ends.
+    async fn end_if_abused(&mut self) {
+        if !self.frames.is_abuse() {
+            return;
+        }
+        let why = "closed a gRPC connection: its client resets streams or sends control frames faster than calls";
+        self.visit.gate.status().log().say(Level::Warn, Event::Full, why);
+        self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        let closed = poll_fn(|context| self.connection.poll_closed(context));
+        let _ = timeout(FAREWELL, closed).await;
     }
 }
 
@@ -229,6 +294,7 @@ fn builder() -> Builder {
         .max_header_list_size(MAX_HEAD)
         .max_pending_accept_reset_streams(MAX_RESETS)
         .max_local_error_reset_streams(Some(MAX_RESETS))
+        .max_concurrent_reset_streams(MAX_REMEMBERED)
         .initial_connection_window_size(WINDOWS.0)
         .initial_window_size(WINDOWS.1)
         .max_send_buffer_size(MAX_UNSENT);

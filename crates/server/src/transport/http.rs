@@ -34,15 +34,17 @@ use hyper::service::{Service, service_fn};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use self::answer::{empty, json, refusal, text};
-use self::patience::Patient;
 use self::route::Route;
 use super::access::Caller;
 use super::{Stream, rls, within};
 use crate::gate::Gate;
 use crate::settings::Settings;
 use crate::worker::House;
+
+pub(crate) use self::patience::Patient;
 
 /// The most bytes of a body.
 const MAX_BODY: usize = 64 << 10;
@@ -58,6 +60,10 @@ const HEAD_TIME: Duration = Duration::from_secs(60);
 
 /// How long a body may take to come.
 const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// How long an idle connection stays open once the server stops. A request that is on its way by then is
+/// answered with `Connection: close`, so that the client knows before it sends another one.
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// What programs that write clients read. `docs/reference/openapi.json` is the same.
 const OPENAPI: &str = include_str!("http/openapi.json");
@@ -75,15 +81,19 @@ struct Visit {
 
 /// Answers until the peer has had enough or the server stops.
 pub(crate) async fn converse(stream: Stream, house: House) {
-    let House { gate, settings, mut stopped } = house;
+    let House { gate, settings, mut stopped, .. } = house;
     let visit = Visit { gate, peer: stream.peer(), settings, stopped: stopped.clone() };
     let service = service_fn(|request| {
         let visit = &visit;
         async move { Ok::<_, Infallible>(visit.answer(request).await) }
     });
     let idle_after = visit.settings.idle_after;
-    let bounds =
-        Bounds { head: MAX_HEAD, head_time: HEAD_TIME.min(idle_after), taking: idle_after };
+    let bounds = Bounds {
+        head: MAX_HEAD,
+        head_time: HEAD_TIME.min(idle_after),
+        taking: idle_after,
+        stop_grace: STOP_GRACE.min(visit.settings.drain / 2),
+    };
     serve(stream, &bounds, service, &mut stopped).await;
 }
 
@@ -96,6 +106,8 @@ pub(crate) struct Bounds {
     pub(crate) head_time: Duration,
     /// The time that the peer takes no byte of its answer.
     pub(crate) taking: Duration,
+    /// The time that an idle connection stays open once the server stops.
+    pub(crate) stop_grace: Duration,
 }
 
 /// Answers by a service until the peer has had enough or the server stops.
@@ -108,6 +120,14 @@ pub(crate) async fn serve<S>(
     S: Service<Request<Incoming>, Response = Reply, Error = Infallible>,
 {
     let stream = TokioIo::new(Patient::new(stream, bounds.taking));
+    let is_stopping = stopped.clone();
+    let service = service_fn(|request| {
+        let answer = service.call(request);
+        async {
+            let reply = answer.await?;
+            Ok::<_, Infallible>(if *is_stopping.borrow() { closing(reply) } else { reply })
+        }
+    });
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -123,7 +143,7 @@ pub(crate) async fn serve<S>(
         _ = connection.as_mut() => false,
         _ = stopped.wait_for(|stopped| *stopped) => true,
     };
-    if is_stopping {
+    if is_stopping && timeout(bounds.stop_grace, connection.as_mut()).await.is_err() {
         // Answers the request under way, and takes no further one.
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;

@@ -105,7 +105,7 @@ struct Conversation {
 /// Talks until either side has had enough.
 pub(crate) async fn converse(socket: Stream, house: House) {
     static NEXT: AtomicI64 = AtomicI64::new(1);
-    let House { gate, settings, mut stopped } = house;
+    let House { gate, settings, mut stopped, .. } = house;
     // As fine as those who are stuck need it.
     let tick = settings.stuck_after.min(settings.idle_after).max(Duration::from_millis(1));
     let mut ticks = interval(tick);

@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
-use super::status::{GRPC, Status};
+use super::status::{Code, GRPC, Status};
 use super::{Reply, Visit};
 
 /// Messages, and how the call went.
@@ -34,9 +34,16 @@ pub(super) fn streaming<F>(visit: &Arc<Visit>, task: impl FnOnce(Arc<Visit>, Sen
 where
     F: Future<Output = ()> + Send + 'static,
 {
+    let Some(charge) = visit.account.call() else {
+        return Status::new(Code::ResourceExhausted, "too many open streams").reply();
+    };
     // One that waits to be taken: nothing is made ahead of who reads it.
     let (sender, messages) = mpsc::channel(1);
-    tokio::spawn(task(Arc::clone(visit), sender));
+    let task = task(Arc::clone(visit), sender);
+    tokio::spawn(async move {
+        task.await;
+        drop(charge);
+    });
     with_body(Body::Many(messages))
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use hyper::Request;
 use hyper::body::Bytes;
 use hyper::header::HeaderMap;
+use hyper::http::request::Parts;
+use tokio::time::timeout;
 
 use super::body::{self, Body};
 use super::message::{self, Messages};
@@ -25,37 +26,85 @@ pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
+/// What is called.
+enum Method {
+    ShouldRateLimit {
+        deadline: Duration,
+    },
+    Check,
+    Watch,
+    Reflect,
+    /// None of these, or no call.
+    Other(Reply),
+}
+
+impl Method {
+    fn of(head: &Parts) -> Self {
+        if let Some(refused) = status::not_grpc(head) {
+            return Self::Other(refused);
+        }
+        match head.uri.path() {
+            SHOULD_RATE_LIMIT => {
+                let deadline = deadline(&head.headers).unwrap_or(Duration::MAX);
+                Self::ShouldRateLimit { deadline }
+            }
+            "/grpc.health.v1.Health/Check" => Self::Check,
+            "/grpc.health.v1.Health/Watch" => Self::Watch,
+            // One and the same under two names.
+            "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+            | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Self::Reflect,
+            path => {
+                let text = format!("there is no method {path}");
+                Self::Other(Status::new(Code::Unimplemented, text).reply())
+            }
+        }
+    }
+}
+
+/// What became of a call at first.
+pub(super) enum Begun {
+    Ended {
+        /// Whether the peer still wanted the answer.
+        is_taken: bool,
+    },
+    /// Tells the same at its end.
+    Waiting(BoxFuture<'static, bool>),
+}
+
 /// Answers a call: at once if it has come as a whole and nothing keeps its answer waiting, as in memory or
 /// from units that were taken ahead. Or else here is what will.
 pub(super) fn begin(
     visit: &Arc<Visit>,
     (request, respond): Call,
     context: &mut Context<'_>,
-) -> Option<BoxFuture<'static, ()>> {
+) -> Begun {
     let (head, body) = request.into_parts();
-    let mut messages = Messages::new(body);
-    let is_plain = head.uri.path() == SHOULD_RATE_LIMIT && status::not_grpc(&head).is_none();
+    let (mut messages, method) = (Messages::new(body), Method::of(&head));
+    // Heads are much larger than what is needed of them, and a call may wait for long.
+    drop(head);
+    let is_plain = matches!(method, Method::ShouldRateLimit { .. });
     let message = if is_plain { messages.try_only(context) } else { None };
-    let mut call = match message {
-        Some(message) if visit.gate.is_local() => {
+    let mut call = match (method, message) {
+        (_, Some(message)) if visit.gate.is_local() => {
             let answer = at_once(answer(visit, &message));
             let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
-            // Whoever has gone need not be told.
-            let _ = send_one(respond, answer);
-            return None;
+            match send_at_once(respond, answer) {
+                Ok(None) => return Begun::Ended { is_taken: true },
+                Ok(Some((stream, message))) => {
+                    send_later(Arc::clone(visit), stream, message).boxed()
+                }
+                // The peer is gone.
+                Err(_) => return Begun::Ended { is_taken: false },
+            }
         }
-        Some(message) => {
-            let deadline = deadline(&head.headers).unwrap_or(Duration::MAX);
+        (Method::ShouldRateLimit { deadline }, Some(message)) => {
             attend_to(Arc::clone(visit), message, deadline, respond).boxed()
         }
-        None => {
-            let request = Request::from_parts(head, messages);
-            attend(Arc::clone(visit), request, respond).boxed()
-        }
+        (method, _) => attend(Arc::clone(visit), method, messages, respond).boxed(),
     };
     match call.as_mut().poll(context) {
-        Poll::Ready(()) => None,
-        Poll::Pending => Some(call),
+        Poll::Ready(is_taken) => Begun::Ended { is_taken },
+        Poll::Pending => Begun::Waiting(call),
     }
 }
 
@@ -65,48 +114,44 @@ async fn attend_to(
     message: Bytes,
     deadline: Duration,
     mut respond: SendResponse<Bytes>,
-) {
+) -> bool {
     let answer = tokio::select! {
         biased;
         answer = within(deadline, answer(&visit, &message)) => answer,
-        _ = poll_fn(|context| respond.poll_reset(context)) => return,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
-    // Whoever has gone need not be told.
-    let _ = send_one(respond, answer.unwrap_or_else(|| Err(Status::too_late())));
+    drop(message);
+    match send_at_once(respond, answer.unwrap_or_else(|| Err(Status::too_late()))) {
+        Ok(None) => true,
+        Ok(Some((stream, message))) => send_later(visit, stream, message).await,
+        Err(_) => false,
+    }
 }
 
 /// Answers in its own time, until the peer has lost interest.
-async fn attend(visit: Arc<Visit>, request: Request<Messages>, mut respond: SendResponse<Bytes>) {
+async fn attend(
+    visit: Arc<Visit>,
+    method: Method,
+    messages: Messages,
+    mut respond: SendResponse<Bytes>,
+) -> bool {
     let reply = tokio::select! {
         biased;
-        reply = route(&visit, request) => reply,
-        _ = poll_fn(|context| respond.poll_reset(context)) => return,
+        reply = route(&visit, method, messages) => reply,
+        _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
-    // Whoever has gone need not be told.
-    let _ = send(respond, reply).await;
+    send(&visit, respond, reply).await.is_ok()
 }
 
-async fn route(visit: &Arc<Visit>, request: Request<Messages>) -> Reply {
-    let (head, messages) = request.into_parts();
-    if let Some(refused) = status::not_grpc(&head) {
-        return refused;
-    }
-    match head.uri.path() {
-        SHOULD_RATE_LIMIT => {
-            let deadline = deadline(&head.headers).unwrap_or(Duration::MAX);
+async fn route(visit: &Arc<Visit>, method: Method, messages: Messages) -> Reply {
+    match method {
+        Method::ShouldRateLimit { deadline } => {
             body::unary(should_rate_limit(visit, deadline, messages).await)
         }
-        "/grpc.health.v1.Health/Check" => body::unary(health::check(visit, messages).await),
-        "/grpc.health.v1.Health/Watch" => health::watch(visit, messages).await,
-        // One and the same under two names.
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-        | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => {
-            reflection::converse(visit, messages)
-        }
-        path => {
-            let text = format!("there is no method {path}");
-            Status::new(Code::Unimplemented, text).reply()
-        }
+        Method::Check => body::unary(health::check(visit, messages).await),
+        Method::Watch => health::watch(visit, messages).await,
+        Method::Reflect => reflection::converse(visit, messages),
+        Method::Other(reply) => reply,
     }
 }
 
@@ -115,8 +160,10 @@ async fn should_rate_limit(
     deadline: Duration,
     messages: Messages,
 ) -> Result<Bytes, Status> {
-    let message = only_message(messages).await?;
-    within(deadline, answer(visit, &message)).await.ok_or_else(Status::too_late)?
+    let message = only_message(visit, messages).await?;
+    // Boxed, because it is several times as large as all that waits for the message.
+    let answer = Box::pin(within(deadline, answer(visit, &message)));
+    answer.await.ok_or_else(Status::too_late)?
 }
 
 /// What a message is answered with.
@@ -130,8 +177,10 @@ async fn answer(visit: &Visit, message: &[u8]) -> Result<Bytes, Status> {
 }
 
 /// The one message of a request.
-pub(super) async fn only_message(mut messages: Messages) -> Result<Bytes, Status> {
-    within(BODY_TIME, messages.only()).await.unwrap_or_else(|| Err(Status::too_late()))
+pub(super) async fn only_message(visit: &Visit, mut messages: Messages) -> Result<Bytes, Status> {
+    within(BODY_TIME, messages.only(&visit.account))
+        .await
+        .unwrap_or_else(|| Err(Status::too_late()))
 }
 
 /// How long whoever asks will wait, by `grpc-timeout`: at most eight digits, and a unit.
@@ -153,35 +202,58 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// Sends an answer that waits for nothing.
-fn send_one(
+/// Sends an answer, unless the peer has no room for it: then here is what is left to send.
+fn send_at_once(
     mut respond: SendResponse<Bytes>,
     answer: Result<Bytes, Status>,
-) -> Result<(), h2::Error> {
+) -> Result<Option<(SendStream<Bytes>, Bytes)>, h2::Error> {
     let (head, body) = body::unary(answer).into_parts();
     let head = hyper::Response::from_parts(head, ());
-    match body {
-        Body::One(message) => {
-            let mut stream = respond.send_response(head, false)?;
-            stream.send_data(message, false)?;
-            stream.send_trailers(success())
-        }
-        _ => respond.send_response(head, true).map(drop),
+    let Body::One(message) = body else {
+        return respond.send_response(head, true).map(|_| None);
+    };
+    let mut stream = respond.send_response(head, false)?;
+    stream.reserve_capacity(message.len());
+    if stream.capacity() < message.len() {
+        return Ok(Some((stream, message)));
     }
+    stream.send_data(message, false)?;
+    stream.send_trailers(success())?;
+    Ok(None)
+}
+
+/// Sends a message when the peer has room for it, and tells whether it ever had.
+async fn send_later(visit: Arc<Visit>, mut stream: SendStream<Bytes>, message: Bytes) -> bool {
+    let Some(_charge) = visit.account.answer(message.len()) else {
+        stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+        return false;
+    };
+    let sent = timeout(visit.settings.stuck_after, send_message(&mut stream, message)).await;
+    if matches!(sent, Ok(Ok(()))) {
+        return stream.send_trailers(success()).is_ok();
+    }
+    stream.send_reset(Reason::CANCEL);
+    false
 }
 
 /// Sends an answer, as fast as the peer takes it.
-async fn send(mut respond: SendResponse<Bytes>, reply: Reply) -> Result<(), h2::Error> {
+async fn send(
+    visit: &Arc<Visit>,
+    mut respond: SendResponse<Bytes>,
+    reply: Reply,
+) -> Result<(), h2::Error> {
     let (head, body) = reply.into_parts();
-    let is_all = matches!(body, Body::Empty);
-    let mut stream = respond.send_response(hyper::Response::from_parts(head, ()), is_all)?;
+    let head = hyper::Response::from_parts(head, ());
     match body {
-        Body::Empty => Ok(()),
+        Body::Empty => respond.send_response(head, true).map(drop),
         Body::One(message) => {
-            stream.send_data(message, false)?;
-            stream.send_trailers(success())
+            let mut stream = respond.send_response(head, false)?;
+            stream.reserve_capacity(message.len());
+            let is_sent = send_later(Arc::clone(visit), stream, message).await;
+            if is_sent { Ok(()) } else { Err(Reason::CANCEL.into()) }
         }
         Body::Many(mut messages) => {
+            let mut stream = respond.send_response(head, false)?;
             let trailers = loop {
                 let next = tokio::select! {
                     biased;

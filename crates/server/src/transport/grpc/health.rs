@@ -40,7 +40,7 @@ impl Health {
 
 /// `Check`: whether now.
 pub(super) async fn check(visit: &Visit, messages: Messages) -> Result<Bytes, Status> {
-    if !is_known(messages).await? {
+    if !is_known(visit, messages).await? {
         return Err(Status::new(Code::NotFound, "unknown service"));
     }
     Ok(Health::of(visit).await.message())
@@ -48,7 +48,7 @@ pub(super) async fn check(visit: &Visit, messages: Messages) -> Result<Bytes, St
 
 /// `Watch`: whether now, and that it ends when it does.
 pub(super) async fn watch(visit: &Arc<Visit>, messages: Messages) -> Reply {
-    let is_known = match is_known(messages).await {
+    let is_known = match is_known(visit, messages).await {
         Ok(is_known) => is_known,
         Err(status) => return status.reply(),
     };
@@ -68,8 +68,8 @@ pub(super) async fn watch(visit: &Arc<Visit>, messages: Messages) -> Reply {
     })
 }
 
-async fn is_known(messages: Messages) -> Result<bool, Status> {
-    let message = only_message(messages).await?;
+async fn is_known(visit: &Visit, messages: Messages) -> Result<bool, Status> {
+    let message = only_message(visit, messages).await?;
     let (mut fields, mut service) = (Reader::new(&message), "");
     while let Some(field) = fields.field()? {
         if field.number == 1 {

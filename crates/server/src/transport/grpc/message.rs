@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use h2::RecvStream;
 use hyper::body::Bytes;
 
+use super::budget::Account;
 use super::status::{Code, Status};
 use crate::transport::rls::MAX_MESSAGE;
 
@@ -19,24 +20,31 @@ pub(super) struct Messages {
     body: RecvStream,
     /// What has come and not been read.
     rest: Bytes,
+    /// How many bytes have come since flow-control credit was returned.
+    uncredited: usize,
 }
 
 impl Messages {
     pub(super) const fn new(body: RecvStream) -> Self {
-        Self { body, rest: Bytes::new() }
+        Self { body, rest: Bytes::new(), uncredited: 0 }
     }
 
     /// The only message, if it has come already: in one piece, with nothing behind it, as nearly all do.
     pub(super) fn try_only(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
         let Poll::Ready(Some(Ok(data))) = self.body.poll_data(context) else { return None };
-        self.rest = self.taken(data).ok()?;
+        self.uncredited = data.len();
+        self.rest = data;
         let is_all = self.body.is_end_stream() && end(&self.rest).ok()? == Some(self.rest.len());
-        is_all.then(|| mem::take(&mut self.rest).slice(PREFIX..))
+        if !is_all {
+            return None;
+        }
+        self.credit().ok()?;
+        Some(mem::take(&mut self.rest).slice(PREFIX..))
     }
 
     /// The only message. A call that brings another one is none of ours.
-    pub(super) async fn only(&mut self) -> Result<Bytes, Status> {
-        let message = self.next().await?.ok_or("the call brings no message")?;
+    pub(super) async fn only(&mut self, account: &Account) -> Result<Bytes, Status> {
+        let message = self.next(account).await?.ok_or("the call brings no message")?;
         if self.rest.is_empty() && (self.body.is_end_stream() || self.more().await?.is_none()) {
             return Ok(message);
         }
@@ -44,27 +52,42 @@ impl Messages {
     }
 
     /// The next message; `None` if there is no more.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
-        // Nearly always a message comes in one piece, and stays where it is.
-        let mut gathered = Vec::new();
+    ///
+    /// A message that has come in part is charged to the budget as a whole, and the peer gets flow-control
+    /// credit for it when it is complete: what one connection sends and does not complete is bounded by its
+    /// window, and what all do by the budget.
+    pub(super) async fn next(&mut self, account: &Account) -> Result<Option<Bytes>, Status> {
+        let exhausted = || {
+            let text = "too many unfinished messages: complete some before sending others";
+            Status::new(Code::ResourceExhausted, text)
+        };
+        let mut charge = account.call().ok_or_else(exhausted)?;
+        // A copy, because a piece would keep everything alive that was read together with it.
+        let mut gathered = mem::take(&mut self.rest).to_vec();
+        let mut is_charged = false;
         loop {
-            let seen = if gathered.is_empty() { &*self.rest } else { &*gathered };
-            if let Some(end) = end(seen)?.filter(|end| *end <= seen.len()) {
-                if !gathered.is_empty() {
+            match end(&gathered)? {
+                Some(end) if end <= gathered.len() => {
+                    self.credit().map_err(|_| BROKEN)?;
                     self.rest = gathered.into();
+                    return Ok(Some(self.rest.split_to(end).slice(PREFIX..)));
                 }
-                return Ok(Some(self.rest.split_to(end).slice(PREFIX..)));
+                Some(end) if !is_charged => {
+                    is_charged = account.message(&mut charge, end);
+                    if !is_charged {
+                        return Err(exhausted());
+                    }
+                    gathered.reserve_exact(end - gathered.len());
+                }
+                _ => {}
             }
             let Some(more) = self.more().await? else {
-                let is_whole = self.rest.is_empty() && gathered.is_empty();
-                return if is_whole { Ok(None) } else { Err("a message breaks off".into()) };
+                return match gathered.is_empty() {
+                    true => Ok(None),
+                    false => Err("a message breaks off".into()),
+                };
             };
-            if self.rest.is_empty() && gathered.is_empty() {
-                self.rest = more;
-            } else {
-                gathered.extend_from_slice(&mem::take(&mut self.rest));
-                gathered.extend_from_slice(&more);
-            }
+            gathered.extend_from_slice(&more);
         }
     }
 
@@ -74,8 +97,8 @@ impl Messages {
             let Some(data) = poll_fn(|context| self.body.poll_data(context)).await else {
                 return Ok(None);
             };
-            let data = data.and_then(|data| self.taken(data));
-            let data = data.map_err(|_| Status::from("the stream broke off"))?;
+            let data = data.map_err(|_| BROKEN)?;
+            self.uncredited += data.len();
             // Empty frames are legal.
             if !data.is_empty() {
                 return Ok(Some(data));
@@ -83,12 +106,13 @@ impl Messages {
         }
     }
 
-    /// Lets the peer send as much again.
-    fn taken(&mut self, data: Bytes) -> Result<Bytes, h2::Error> {
-        self.body.flow_control().release_capacity(data.len())?;
-        Ok(data)
+    /// Returns flow-control credit for all that has come.
+    fn credit(&mut self) -> Result<(), h2::Error> {
+        self.body.flow_control().release_capacity(mem::take(&mut self.uncredited))
     }
 }
+
+const BROKEN: &str = "the stream broke off";
 
 /// Where the first message ends, if so much of it is known.
 fn end(bytes: &[u8]) -> Result<Option<usize>, Status> {

@@ -40,9 +40,9 @@ enum Wanted<'a> {
 
 /// Answers one message after the other.
 pub(super) fn converse(visit: &Arc<Visit>, mut messages: Messages) -> Reply {
-    streaming(visit, async move |_visit, sender| {
+    streaming(visit, async move |visit: Arc<Visit>, sender| {
         loop {
-            let answer = match messages.next().await {
+            let answer = match messages.next(&visit.account).await {
                 Ok(Some(message)) => answer(&message).map_err(Into::into),
                 Ok(None) => return,
                 Err(status) => Err(status),

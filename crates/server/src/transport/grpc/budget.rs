@@ -1,0 +1,88 @@
+//! Memory that a peer decides how long to hold: unfinished messages, answers that it does not take, and
+//! streams that stay open. One budget bounds it for all connections of the process.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes that all connections may hold together.
+const MAX_HELD: usize = 64 << 20;
+
+/// Bytes of unfinished messages that one connection may hold. They fit into its flow-control window, so
+/// that each of them can be completed although credit is returned only when it is.
+const MAX_UNFINISHED: usize = super::WINDOWS.0 as usize - super::WINDOWS.1 as usize;
+
+/// What a call costs that waits for its peer, besides its message: the stream, its state and its task.
+const CALL: usize = 4 << 10;
+
+/// What a connection costs whose peer does not read: the answers to what was read from it before.
+const BLOCKED: usize = 256 << 10;
+
+/// The budget of the process.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget(Arc<Semaphore>);
+
+impl Budget {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_HELD)))
+    }
+}
+
+/// One connection's part of the budget.
+#[derive(Debug)]
+pub(super) struct Account {
+    process: Arc<Semaphore>,
+    connection: Arc<Semaphore>,
+}
+
+/// Bytes taken from the budget, returned when dropped.
+#[derive(Debug)]
+pub(super) struct Charge {
+    process: OwnedSemaphorePermit,
+    connection: Option<OwnedSemaphorePermit>,
+}
+
+impl Account {
+    pub(super) fn new(budget: &Budget) -> Self {
+        Self {
+            process: Arc::clone(&budget.0),
+            connection: Arc::new(Semaphore::new(MAX_UNFINISHED)),
+        }
+    }
+
+    /// Charges a call that waits for its peer; `None` if the budget is exhausted.
+    pub(super) fn call(&self) -> Option<Charge> {
+        self.charge(CALL)
+    }
+
+    /// Charges a connection whose peer does not read.
+    pub(super) fn blocked(&self) -> Option<Charge> {
+        self.charge(BLOCKED)
+    }
+
+    /// Charges a call whose answer waits until the peer has room for it.
+    pub(super) fn answer(&self, bytes: usize) -> Option<Charge> {
+        self.charge(bytes.saturating_add(CALL))
+    }
+
+    /// Charges a message of this length in addition, before the first byte of it is kept.
+    pub(super) fn message(&self, charge: &mut Charge, bytes: usize) -> bool {
+        let (Some(process), Some(connection)) =
+            (take(&self.process, bytes), take(&self.connection, bytes))
+        else {
+            return false;
+        };
+        charge.process.merge(process);
+        charge.connection = Some(connection);
+        true
+    }
+
+    fn charge(&self, bytes: usize) -> Option<Charge> {
+        take(&self.process, bytes).map(|process| Charge { process, connection: None })
+    }
+}
+
+fn take(semaphore: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    let bytes = u32::try_from(bytes).ok()?;
+    Arc::clone(semaphore).try_acquire_many_owned(bytes).ok()
+}

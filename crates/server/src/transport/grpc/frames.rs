@@ -1,0 +1,378 @@
+//! Counts the frames of a connection, to tell a burst from abuse.
+//!
+//! h2 counts too, but two of its counters end connections of honest peers. It counts streams that it refuses
+//! although the peer cannot know the limit yet, and streams that were reset before they were accepted, as all
+//! streams of a peer are whose deadline passed while this process did not run. Both are therefore raised out of
+//! the way, and frames are counted here.
+//!
+//! | frames | allowed per minute |
+//! |---|---|
+//! | resets by the peer | [`MAX_ABANDONED`] and one per answered call |
+//! | resets by the peer of streams without a message | [`MAX_BARE_RESETS`] |
+//! | resets that the peer's errors cause, streams above the limit included | [`MAX_ERRORS`], after the peer has acknowledged the limit |
+//! | frames that ask for nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`] and [`CONTROL_PER_CALL`] per call |
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Poll, ready};
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use super::MAX_STREAMS;
+use crate::transport::http::Patient;
+
+/// How many more streams than were answered the peer may reset: all that may be open, twice.
+const MAX_ABANDONED: usize = 2 * MAX_STREAMS as usize;
+
+/// How many streams the peer may reset without having sent a message on them.
+const MAX_BARE_RESETS: usize = 64;
+
+/// How many streams may be reset because of the peer's errors.
+const MAX_ERRORS: usize = 64;
+
+/// How many frames may ask for nothing, and how many more for each call.
+const MAX_CONTROL: usize = 2_048;
+const CONTROL_PER_CALL: usize = 8;
+
+/// How many frames of a refused stream may still be on their way.
+const LATE_FRAMES: usize = 8;
+
+/// How many bytes are read before other connections have their turn.
+const TURN: usize = 32 << 10;
+
+/// How long the peer has to close its side after ours is closed. If bytes of the peer arrived at a closed
+/// socket, the system would reset the connection and could discard answers that the peer has not read yet.
+const LINGER: Duration = Duration::from_millis(250);
+
+/// How many bytes of the peer are read and discarded meanwhile.
+const MAX_DISCARDED: usize = 64 << 10;
+
+/// What precedes the first frame of a client.
+const PREFACE: usize = 24;
+
+/// The length of a frame's header, and that of a whole RST_STREAM frame.
+const HEADER: usize = 9;
+const RESET: usize = 13;
+
+/// The state of a connection's frames, shared by the connection and its task.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    /// Set once the peer has sent too many of a kind. Nothing is read from then on.
+    is_abuse: AtomicBool,
+    /// Whether the peer takes no bytes. Nothing is read while it does not.
+    is_blocked: AtomicBool,
+    /// Bytes read in this turn.
+    read: AtomicUsize,
+    /// Calls answered and not yet set off against resets.
+    answered: AtomicUsize,
+    /// Set each minute: the counters start anew.
+    is_renewed: AtomicBool,
+}
+
+impl Frames {
+    pub(super) fn is_abuse(&self) -> bool {
+        self.is_abuse.load(Relaxed)
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.is_blocked.load(Relaxed)
+    }
+
+    /// Allows as many bytes to be read as one turn has.
+    pub(super) fn begin_turn(&self) {
+        self.read.store(0, Relaxed);
+    }
+
+    pub(super) fn count_answers(&self, answers: usize) {
+        self.answered.fetch_add(answers, Relaxed);
+    }
+
+    /// Starts a new minute.
+    pub(super) fn renew(&self) {
+        self.is_renewed.store(true, Relaxed);
+    }
+}
+
+/// A connection whose frames are counted.
+#[derive(Debug)]
+pub(super) struct Counted {
+    stream: Patient,
+    frames: Arc<Frames>,
+    incoming: Scanner,
+    outgoing: Scanner,
+    counts: Counts,
+    /// Runs once this side is closed.
+    linger: Option<Pin<Box<Sleep>>>,
+    discarded: usize,
+}
+
+impl Counted {
+    pub(super) fn new(stream: Patient, frames: Arc<Frames>) -> Self {
+        Self {
+            stream,
+            frames,
+            incoming: Scanner { skip: PREFACE, ..Scanner::default() },
+            outgoing: Scanner::default(),
+            counts: Counts::default(),
+            linger: None,
+            discarded: 0,
+        }
+    }
+
+    fn has_read(&mut self, bytes: &[u8]) {
+        self.frames.read.fetch_add(bytes.len(), Relaxed);
+        if self.frames.is_renewed.swap(false, Relaxed) {
+            self.counts.renew();
+        }
+        let answered = self.frames.answered.swap(0, Relaxed);
+        self.counts.abandoned = self.counts.abandoned.saturating_sub(answered);
+        let counts = &mut self.counts;
+        self.incoming.scan(bytes, |frame| counts.receive(frame));
+        self.judge();
+    }
+
+    fn has_written(&mut self, bytes: &[u8]) {
+        let counts = &mut self.counts;
+        self.outgoing.scan(bytes, |frame| counts.send(frame));
+        self.judge();
+    }
+
+    fn judge(&self) {
+        if self.counts.is_abuse() {
+            self.frames.is_abuse.store(true, Relaxed);
+        }
+    }
+
+    /// Notes whether the peer takes bytes.
+    fn watch<T>(&self, context: &Context<'_>, written: Poll<T>) -> Poll<T> {
+        let was_blocked = self.frames.is_blocked.swap(written.is_pending(), Relaxed);
+        if was_blocked && written.is_ready() {
+            // Nothing was read meanwhile.
+            context.waker().wake_by_ref();
+        }
+        written
+    }
+}
+
+/// How many frames of which kind there were.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Whether the peer has acknowledged the settings, and knows how many streams it may open.
+    is_acknowledged: bool,
+    /// Streams reset by the peer, less those answered.
+    abandoned: usize,
+    /// Messages received whose streams may still be reset.
+    messages: usize,
+    bare_resets: usize,
+    errors: usize,
+    /// Frames that may still come for streams that were refused before the acknowledgement.
+    late: usize,
+    control: usize,
+}
+
+impl Counts {
+    fn is_abuse(&self) -> bool {
+        self.abandoned > MAX_ABANDONED
+            || self.bare_resets > MAX_BARE_RESETS
+            || self.errors > MAX_ERRORS
+            || self.control > MAX_CONTROL
+    }
+
+    fn renew(&mut self) {
+        let Self { is_acknowledged, messages, late, .. } = *self;
+        *self = Self { is_acknowledged, messages, late, ..Self::default() };
+    }
+
+    /// Counts a frame of the peer.
+    fn receive(&mut self, frame: Frame) {
+        const END: u8 = 1;
+        const ACK: u8 = 1;
+        match frame.kind {
+            // DATA; with an end, but nothing else, it only ends a message.
+            0 if frame.length > 0 || frame.flags & END != 0 => {
+                self.messages += usize::from(frame.flags & END != 0);
+            }
+            1 => self.control = self.control.saturating_sub(CONTROL_PER_CALL),
+            3 => {
+                self.abandoned += 1;
+                match self.messages.checked_sub(1) {
+                    Some(messages) => self.messages = messages,
+                    None => self.bare_resets += 1,
+                }
+            }
+            4 if frame.flags & ACK != 0 => self.is_acknowledged = true,
+            // The answer to a PING of ours.
+            6 if frame.flags & ACK != 0 => {}
+            _ => self.control += 1,
+        }
+        // Of answered calls, too; only those of the latest can still be reset.
+        self.messages = self.messages.min(MAX_STREAMS as usize);
+    }
+
+    /// Counts a frame of ours.
+    fn send(&mut self, frame: Frame) {
+        /// Codes of resets: of one without a fault, one for a stream that is gone, and of one above the limit.
+        const NO_ERROR: u32 = 0;
+        const INTERNAL_ERROR: u32 = 2;
+        const STREAM_CLOSED: u32 = 5;
+        const REFUSED_STREAM: u32 = 7;
+        const CANCEL: u32 = 8;
+        match frame.code {
+            Some(NO_ERROR | INTERNAL_ERROR | CANCEL) | None => {}
+            Some(REFUSED_STREAM) if !self.is_acknowledged => self.late += LATE_FRAMES,
+            Some(STREAM_CLOSED) if self.late > 0 => self.late -= 1,
+            Some(_) => self.errors += 1,
+        }
+    }
+}
+
+/// A frame, as far as it is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame {
+    kind: u8,
+    flags: u8,
+    length: usize,
+    /// Of an RST_STREAM frame.
+    code: Option<u32>,
+}
+
+/// Finds the frames in bytes that come in pieces.
+#[derive(Debug, Default)]
+struct Scanner {
+    /// How many bytes precede the next header.
+    skip: usize,
+    header: [u8; RESET],
+    /// How many bytes of the header are there.
+    filled: usize,
+}
+
+impl Scanner {
+    fn scan(&mut self, mut bytes: &[u8], mut found: impl FnMut(Frame)) {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            (self.skip, bytes) = (self.skip - skipped, &bytes[skipped..]);
+            let wanted = if self.is_reset() { RESET } else { HEADER };
+            let taken = (wanted - self.filled).min(bytes.len());
+            let (header, rest) = bytes.split_at(taken);
+            self.header[self.filled..][..taken].copy_from_slice(header);
+            (self.filled, bytes) = (self.filled + taken, rest);
+            let is_whole = self.filled >= if self.is_reset() { RESET } else { HEADER };
+            if is_whole {
+                let frame = self.frame();
+                self.skip = frame.length - (self.filled - HEADER);
+                self.filled = 0;
+                found(frame);
+            }
+        }
+    }
+
+    /// Whether the header is that of an RST_STREAM frame: its four bytes are read with it.
+    const fn is_reset(&self) -> bool {
+        let [high, middle, low, kind, ..] = self.header;
+        self.filled >= HEADER && kind == 3 && high == 0 && middle == 0 && low == 4
+    }
+
+    fn frame(&self) -> Frame {
+        let [high, middle, low, kind, flags, _, _, _, _, code @ ..] = self.header;
+        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+        let code = self.is_reset().then(|| u32::from_be_bytes(code));
+        Frame { kind, flags, length, code }
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.frames.is_abuse() || this.frames.is_blocked() {
+            return Poll::Pending;
+        }
+        if this.frames.read.load(Relaxed) >= TURN {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, buffer);
+        if let Some(bytes) = buffer.filled().get(before..)
+            && !bytes.is_empty()
+        {
+            this.has_read(bytes);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = &written {
+            this.has_written(bytes.get(..*count).unwrap_or_default());
+        }
+        this.watch(context, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(context, pieces);
+        if let Poll::Ready(Ok(count)) = &written {
+            let mut left = *count;
+            for piece in pieces {
+                let taken = left.min(piece.len());
+                this.has_written(&piece[..taken]);
+                left -= taken;
+            }
+        }
+        this.watch(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let flushed = Pin::new(&mut this.stream).poll_flush(context);
+        this.watch(context, flushed)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+        }
+        if this.frames.is_abuse() {
+            return Poll::Ready(Ok(()));
+        }
+        let linger = this.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        if linger.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut bytes = [0; 1_024];
+        while this.discarded < MAX_DISCARDED {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut this.stream).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                break;
+            }
+            this.discarded += buffer.filled().len();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
