@@ -35,6 +35,7 @@ mod skew;
 mod tariff;
 
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
 use tokio::time::timeout;
@@ -61,6 +62,7 @@ pub struct RedisStore {
     routes: Routes,
     settling: Settling,
     skew: Skew,
+    corrupt: AtomicU64,
     findings: Vec<Finding>,
 }
 
@@ -77,8 +79,8 @@ impl RedisStore {
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
         let deadline = config.deadline;
-        let (skew, findings) = (Skew::default(), Vec::new());
-        let mut store = Self { config, namer, routes, settling, skew, findings };
+        let (skew, corrupt, findings) = (Skew::default(), AtomicU64::new(0), Vec::new());
+        let mut store = Self { config, namer, routes, settling, skew, corrupt, findings };
         // A first request may have to wait for its connection.
         store.config.deadline = store.config.connect_timeout.max(deadline) * 2;
         let tested = store.self_test().await;
@@ -99,6 +101,20 @@ impl RedisStore {
     /// What the self-test found that works, but should not stay so.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+
+    /// Number of states that were read and that Tidegate cannot have written: a key of another type,
+    /// or no numbers. Such a key counts as absent, and the next charge on it replaces what it holds.
+    pub fn corrupt_states(&self) -> u64 {
+        self.corrupt.load(Ordering::Relaxed)
+    }
+
+    /// Records when the server decided, and what it found.
+    fn learn(&self, now: Timestamp, decided: &Decided) {
+        self.skew.learn(now, decided.at);
+        if decided.corrupt > 0 {
+            self.corrupt.fetch_add(decided.corrupt, Ordering::Relaxed);
+        }
     }
 
     /// The address of the server that [`Store::endpoint`] calls so; `None` if there is none.
@@ -135,7 +151,7 @@ impl RedisStore {
     ) -> Result<Decided, StoreError> {
         match self.ask(now, route, items).await? {
             Answered::Decisions(decided) => {
-                self.skew.learn(now, decided.at);
+                self.learn(now, &decided);
                 Ok(decided)
             }
             Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
@@ -165,7 +181,7 @@ impl RedisStore {
         for (answer, charge) in self.routes.submit_each(now, items).into_iter().zip(charges) {
             match answer.await {
                 Ok(Ok(Answered::Decisions(mut decided))) => {
-                    self.skew.learn(now, decided.at);
+                    self.learn(now, &decided);
                     decided.tell(slice::from_ref(charge).iter());
                     decisions.extend(decided.decisions);
                 }

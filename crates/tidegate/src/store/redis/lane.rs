@@ -375,7 +375,7 @@ impl Carrier {
         let mut orphans = Call::default();
         for (request, answered) in requests.into_iter().zip(answers) {
             let Request { items, answer, .. } = request;
-            if let Err(Ok(Answered::Decisions(decided))) = answer.send(Ok(answered)) {
+            if let Err(Ok(Answered::Decisions(decided))) = answer.send(answered) {
                 for (item, decision) in items.iter().zip(decided.decisions) {
                     if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
                         (decision.lease, item.tariff.work)
