@@ -232,6 +232,8 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_store_errors_total", &[("kind", kind)], count);
     }
     if let Some(watched) = gate.watched() {
+        let corrupt = watched.store().corrupt_states();
+        page.line("tidegate_store_corrupt_states_total", &[], corrupt);
         circuits(&watched.circuits(), page);
     }
     if let Some(store) = gate.shared_store() {

@@ -1,4 +1,5 @@
-//! Says in the log when servers that were away are asked again. That they are away, failing requests say.
+//! Logs when servers that were unavailable are asked again, and when corrupt states were read. That a
+//! server is unavailable is logged by the requests that fail.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,7 +21,17 @@ pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
     let Some(watched) = gate.watched() else { return };
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let (mut stopping, mut vigil) = (pin!(stopping), Vigil::default());
+    let mut corrupt = 0;
     while timeout(LOOK, stopping.as_mut()).await.is_err() {
+        let before = std::mem::replace(&mut corrupt, watched.store().corrupt_states());
+        if corrupt > before {
+            let count = corrupt - before;
+            let why = format!(
+                "{count} states in Redis were not written by Tidegate, and count as absent; give \
+                 Tidegate a namespace of its own"
+            );
+            gate.status().log().say(Level::Warn, Event::StoreCorrupt, why);
+        }
         let back = vigil.look(gate.now(), &watched.circuits());
         let told = back.into_iter().map(|(endpoint, away)| {
             let address = watched.store().address(endpoint);

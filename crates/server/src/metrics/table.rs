@@ -108,6 +108,11 @@ pub(crate) static METRICS: &[Metric] = &[
         "kind",
         "Requests that Redis did not answer (away), or refused so that somebody has to act (refused).",
     ),
+    counter(
+        "tidegate_store_corrupt_states_total",
+        "",
+        "States read from Redis that Tidegate cannot have written: another type, or no numbers. Such a key counts as absent, and the next charge replaces it.",
+    ),
     gauge(
         "tidegate_store_circuit",
         "endpoint, state",

@@ -19,6 +19,7 @@ use super::{Call, Reply, Visit, health, reflection};
 use crate::gate::at_once;
 use crate::transport::rls::{self, Question, Told};
 use crate::transport::within;
+use crate::turns::{SHORT, at_length};
 
 /// How long a message may take to come.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
@@ -37,7 +38,7 @@ pub(super) fn begin(
     let is_plain = head.uri.path() == SHOULD_RATE_LIMIT && status::not_grpc(&head).is_none();
     let message = if is_plain { messages.try_only(context) } else { None };
     let mut call = match message {
-        Some(message) if visit.gate.is_local() => {
+        Some(message) if visit.gate.is_local() && message.len() <= SHORT => {
             let answer = at_once(answer(visit, &message));
             let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
             // Whoever has gone need not be told.
@@ -68,7 +69,7 @@ async fn attend_to(
 ) {
     let answer = tokio::select! {
         biased;
-        answer = within(deadline, answer(&visit, &message)) => answer,
+        answer = within(deadline, at_length(message.len(), answer(&visit, &message))) => answer,
         _ = poll_fn(|context| respond.poll_reset(context)) => return,
     };
     // Whoever has gone need not be told.
@@ -116,7 +117,8 @@ async fn should_rate_limit(
     messages: Messages,
 ) -> Result<Bytes, Status> {
     let message = only_message(messages).await?;
-    within(deadline, answer(visit, &message)).await.ok_or_else(Status::too_late)?
+    let answered = at_length(message.len(), answer(visit, &message));
+    within(deadline, answered).await.ok_or_else(Status::too_late)?
 }
 
 /// What a message is answered with.
