@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use tidegate::Span;
 use tidegate::policy::Report;
+use tidegate_server::printable;
 
 use crate::args::Check;
 use crate::daemon;
@@ -29,12 +30,12 @@ fn decided(args: &Check) -> Result<(bool, String), String> {
     let json = args.question.json;
     if let Some(url) = &args.url {
         let answered = daemon::check(url, &args.question)?;
-        let text = if json { format!("{answered:#}") } else { daemon::line(&answered) };
+        let text = if json { format!("{answered:#}") } else { printable(&daemon::line(&answered)) };
         return Ok((answered["allowed"] == true, text));
     }
     let findings = args.question.ask(Wish::Check)?;
     let report = Report::of(&findings.explained.answer);
-    let text = if json { indented(&report)? } else { line(&report) };
+    let text = if json { indented(&report)? } else { printable(&line(&report)) };
     Ok((report.is_allowed, text))
 }
 

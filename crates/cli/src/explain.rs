@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tidegate::policy::{LimitReport, Report, Standing};
+use tidegate_server::printable;
 
 use crate::args::Explain;
 use crate::check::{indented, line};
@@ -33,21 +34,24 @@ pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
 }
 
 fn text(findings: &Findings, report: &Report<'_>, terminal: Terminal) -> String {
-    let mut text = format!("{}\n", terminal.bold(&line(report)));
+    let mut text = format!("{}\n", terminal.bold(&printable(&line(report))));
     for (number, entries) in findings.descriptors.iter().enumerate() {
         let written: Vec<String> =
             entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let _ = writeln!(text, "\n{}", terminal.bold(&written.join(", ")));
+        let _ = writeln!(text, "\n{}", terminal.bold(&printable(&written.join(", "))));
         let limits = report.limits.iter().enumerate();
         let parts: Vec<(usize, &LimitReport<'_>)> =
             limits.filter(|(_, limit)| limit.descriptor == number).collect();
         if parts.is_empty() {
-            text.push_str(&terminal.wrap("  ", &unmatched(entries, findings.depths[number])));
+            let why = unmatched(entries, findings.depths[number]);
+            text.push_str(&terminal.wrap("  ", &printable(&why)));
         }
         for (place, limit) in parts {
             let binds = if report.binding == Some(place) { " <- binds" } else { "" };
-            let _ = writeln!(text, "  {}{}", terminal.bold(limit.name), terminal.warning(binds));
-            let mut tell = |sentence: &str| text.push_str(&terminal.wrap("    ", sentence));
+            let name = terminal.bold(&printable(limit.name));
+            let _ = writeln!(text, "  {name}{}", terminal.warning(binds));
+            let mut tell =
+                |sentence: &str| text.push_str(&terminal.wrap("    ", &printable(sentence)));
             tell(limit.why.as_deref().unwrap_or_default());
             tell(role(limit.standing));
             if let Some(state) = state(findings, place) {

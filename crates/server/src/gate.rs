@@ -18,7 +18,7 @@ use tidegate::store::local::LocalStats;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Basis, Charge, Misconfigured, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
     Timestamp,
@@ -349,6 +349,7 @@ impl Gate {
             (self.now(), Given { key: b"probe", limit: &self.widest, op: Op::Read(0) });
         if let Some((at, error)) = store.failure()
             && !error.is_outage()
+            && !matches!(error, StoreError::Misconfigured(Misconfigured::WrongType, _))
             && now.since(at) < REFUSED_LATELY
         {
             return Err(error);

@@ -32,11 +32,12 @@ mod status;
 mod store;
 mod tls;
 mod transport;
+mod turns;
 mod vigil;
 mod worker;
 
 pub use gate::Gate;
-pub use log::{Event, Format, Level, Log};
+pub use log::{Event, Format, Level, Log, printable};
 pub use server::{ServeError, Server, serve};
 pub use settings::{
     Address, Answers, Body, EnvoyHeaders, KeyValues, Listen, ProxyHeaders, Settings, TlsFiles,

@@ -89,10 +89,22 @@ impl Bound {
     }
 }
 
-/// Removes the socket of a process that has ended; if somebody answers there, the place is taken.
+/// Removes the socket of a process that has ended; if one accepts connections there, the path is taken.
 fn remove_leftover(path: &Path) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() || StdUnixStream::connect(path).is_ok() {
+    let kind = found.file_type();
+    if !kind.is_socket() {
+        let what = match () {
+            () if kind.is_dir() => "a directory",
+            () if kind.is_symlink() => "a symbolic link",
+            () if kind.is_file() => "a regular file",
+            () => "not a socket",
+        };
+        return Err(io::Error::other(format!(
+            "the path is {what}; remove it, or choose another path"
+        )));
+    }
+    if StdUnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     fs::remove_file(path)
@@ -120,5 +132,32 @@ impl Socket {
             }
             Self::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neither is removed, and the reason is told; what a process has left behind is replaced.
+    #[test]
+    fn a_path_that_is_no_socket_is_refused_with_the_reason() {
+        let folder = std::env::temp_dir().join(format!("tidegate-listener-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("file");
+        fs::write(&path, "precious").unwrap();
+        let why = |path: &Path| {
+            Bound::open(&Address::Unix(path.into())).map(drop).unwrap_err().to_string()
+        };
+        assert_eq!(why(&path), "the path is a regular file; remove it, or choose another path");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        assert_eq!(why(&folder), "the path is a directory; remove it, or choose another path");
+        let socket = folder.join("socket");
+        drop(StdUnix::bind(&socket).unwrap());
+        let bound = Bound::open(&Address::Unix(socket.clone())).unwrap();
+        let taken = Bound::open(&Address::Unix(socket)).map(drop).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(bound);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -82,6 +82,10 @@ pub enum Event {
     StoreFinding,
     /// A listener is full.
     Full,
+    /// A client was refused before it could ask: its TLS handshake failed.
+    ClientRefused,
+    /// The store held states that Tidegate cannot have written, and that were replaced.
+    StoreCorrupt,
     /// Somebody has changed something on the admin port.
     Changed,
     /// The daemon ends.
@@ -90,7 +94,7 @@ pub enum Event {
 
 impl Event {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Settings,
         Self::PolicyLoaded,
         Self::PolicyRefused,
@@ -101,6 +105,8 @@ impl Event {
         Self::StoreRefuses,
         Self::StoreFinding,
         Self::Full,
+        Self::ClientRefused,
+        Self::StoreCorrupt,
         Self::Changed,
         Self::Stopping,
     ];
@@ -118,6 +124,8 @@ impl Event {
             Self::StoreRefuses => "store_refuses",
             Self::StoreFinding => "store_finding",
             Self::Full => "full",
+            Self::ClientRefused => "client_refused",
+            Self::StoreCorrupt => "store_corrupt",
             Self::Changed => "changed",
             Self::Stopping => "stopping",
         }
@@ -134,6 +142,8 @@ impl Event {
                 | Self::StoreOverloaded
                 | Self::StoreRefuses
                 | Self::Full
+                | Self::ClientRefused
+                | Self::StoreCorrupt
         )
     }
 }
@@ -232,10 +242,15 @@ impl Line {
         let (time, left_out) = (Utc(self.now), self.left_out);
         let (level, event) = (self.level.name(), self.event.name());
         match format {
-            Format::Text if left_out > 0 => {
-                format!("{time} {level} {event}: {message} (and {left_out} more like this)\n")
+            Format::Text => {
+                let message = printable(message);
+                match left_out {
+                    0 => format!("{time} {level} {event}: {message}\n"),
+                    _ => format!(
+                        "{time} {level} {event}: {message} (and {left_out} more like this)\n"
+                    ),
+                }
             }
-            Format::Text => format!("{time} {level} {event}: {message}\n"),
             Format::Json => {
                 let mut line = json!({
                     "time": time.to_string(), "level": level, "event": event, "message": message,
@@ -247,6 +262,24 @@ impl Line {
             }
         }
     }
+}
+
+/// The text with control characters escaped, and those that hide or reorder others: it stays on one
+/// line, and a terminal shows what is there.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            _ if c.is_control() => shown.extend(c.escape_default()),
+            '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' => shown.extend(c.escape_default()),
+            _ => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// A time as RFC 3339 writes it, to the millisecond.
@@ -321,6 +354,10 @@ mod tests {
         assert_eq!(json, expected);
         let text = line(3).text(Format::Text, "a\n");
         assert_eq!(text, "1970-01-01T00:00:01.000Z warn full: a (and 3 more like this)\n");
+        let text = line(0).text(Format::Text, "a\nb\r\x1b[31mc\u{9b}2Jd\u{2028}\u{202e}e\té");
+        let message = text.strip_prefix("1970-01-01T00:00:01.000Z warn full: ");
+        let escaped = "a\\nb\\r\\u{1b}[31mc\\u{9b}2Jd\\u{2028}\\u{202e}e\\té\n";
+        assert_eq!(message, Some(escaped));
         let long = "é".repeat(MAX_MESSAGE);
         assert!(line(0).text(Format::Text, &long).len() < MAX_MESSAGE + 100);
     }

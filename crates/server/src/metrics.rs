@@ -235,6 +235,8 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_store_errors_total", &[("kind", kind.as_str())], count);
     }
     if let Some(watched) = gate.watched() {
+        let corrupt = watched.store().corrupt_states();
+        page.line("tidegate_store_corrupt_states_total", &[], corrupt);
         let reports = watched.circuits();
         circuits(&reports, page);
         timing(&reports, watched, page);

@@ -16,6 +16,8 @@ use tidegate::{Clock, Decision, Explanation, Key, Limit, Op, Rate, Scope, Timest
 use tokio::runtime;
 use tokio::sync::oneshot;
 
+use crate::turns::in_turn;
+
 /// Servers that many daemons share, and what is answered while they are away. The order of the layers is
 /// argued in ADR 17.
 pub(crate) type SharedStore = Fallback<Leased>;
@@ -76,7 +78,10 @@ impl Store for AnyStore {
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         match self {
-            Self::Memory(store) => Store::explain(store, now, charge).await,
+            Self::Memory(store) => {
+                // A long log takes a while to copy, and a request may ask for many.
+                in_turn(Store::explain(store, now, charge)).await
+            }
             Self::Redis(store) => store.explain(now, charge).await,
         }
     }

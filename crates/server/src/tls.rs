@@ -11,13 +11,15 @@ use arc_swap::ArcSwap;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{Acceptor, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::settings::TlsFiles;
 use crate::transport::Stream;
+use crate::turns::in_turn;
 
 /// How long a client may take to agree on keys (F17).
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
@@ -68,15 +70,29 @@ impl Tls {
         Ok(true)
     }
 
-    /// Agrees on keys with a client; `None` if that fails or takes too long.
-    pub(crate) async fn accept(&self, stream: Stream) -> Option<Stream> {
-        let acceptor = TlsAcceptor::from(self.config.load_full());
-        let tls = timeout(HANDSHAKE_TIME, acceptor.accept(stream)).await.ok()?.ok()?;
+    /// Agrees on keys with a client, or says why not.
+    pub(crate) async fn accept(&self, stream: Stream) -> Result<Stream, String> {
+        let tls = match timeout(HANDSHAKE_TIME, self.agree(stream)).await {
+            Ok(agreed) => agreed.map_err(|error| format!("TLS handshake failed: {error}"))?,
+            Err(_) => {
+                return Err(format!(
+                    "TLS handshake not completed within {} s",
+                    HANDSHAKE_TIME.as_secs()
+                ));
+            }
+        };
         let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
         if !self.files.client_names.is_empty() && !shown.is_some_and(|shown| self.knows(shown)) {
-            return None;
+            let names = self.files.client_names.join(", ");
+            return Err(format!("the client's certificate bears none of the names {names}"));
         }
-        Some(Stream::Tls(Box::new(tls)))
+        Ok(Stream::Tls(Box::new(tls)))
+    }
+
+    /// The server signs as soon as the client's first message is there, which takes up to a millisecond.
+    async fn agree(&self, stream: Stream) -> io::Result<TlsStream<Stream>> {
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        in_turn(hello.into_stream(self.config.load_full())).await
     }
 
     /// Whether a client's certificate bears one of the names that may come.

@@ -1,5 +1,5 @@
-//! Watches the servers of a shared store: logs when they are unavailable at the start and when they
-//! recover, and runs the self-test once they answer.
+//! Watches the servers of a shared store: logs when they are unavailable at the start, when they
+//! recover and when corrupt states were read, and runs the self-test once they answer.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -25,7 +25,17 @@ pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
     }
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let (mut stopping, mut vigil) = (pin!(stopping), Vigil::default());
+    let mut corrupt = 0;
     while timeout(LOOK, stopping.as_mut()).await.is_err() {
+        let before = std::mem::replace(&mut corrupt, watched.store().corrupt_states());
+        if corrupt > before {
+            let count = corrupt - before;
+            let why = format!(
+                "{count} states in Redis were not written by Tidegate, and count as absent; give \
+                 Tidegate a namespace of its own"
+            );
+            gate.status().log().say(Level::Warn, Event::StoreCorrupt, why);
+        }
         let circuits = watched.circuits();
         let is_open = |circuit: &CircuitReport| circuit.state == CircuitState::Open;
         if watched.store().fault().is_some() && !circuits.iter().any(is_open) {

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::gate::Gate;
 use crate::listener::Socket;
+use crate::log::{Event, Level};
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::transport::admin::{self, Access};
@@ -83,8 +84,20 @@ async fn receive(visitor: Visitor, house: House) {
     // What fails here is a peer that has gone already.
     let Ok(mut stream) = socket.register() else { return };
     if let Some(tls) = &door.tls {
-        let Some(encrypted) = tls.accept(stream).await else { return };
-        stream = encrypted;
+        let peer = stream.peer();
+        match tls.accept(stream).await {
+            Ok(encrypted) => stream = encrypted,
+            Err(why) => {
+                let peer = peer.map_or_else(|| "a Unix socket".into(), |peer| peer.to_string());
+                let name = door.protocol.name();
+                let log = house.gate.status().log();
+                return log.say(
+                    Level::Warn,
+                    Event::ClientRefused,
+                    format!("{name}, {peer}: {why}"),
+                );
+            }
+        }
     }
     let _open = Open::new(house.gate.counters(), door.protocol);
     match door.protocol {

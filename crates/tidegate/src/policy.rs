@@ -2,6 +2,7 @@
 
 mod allowance;
 mod answer;
+mod automaton;
 mod calendar;
 mod control;
 mod demotion;

@@ -1,7 +1,7 @@
 //! F12: a store that refuses is told from one that is away, and both come back by themselves.
 
+mod corrupt;
 mod overload;
-mod poison;
 
 use std::time::Duration;
 

@@ -99,3 +99,16 @@ fn a_comma_can_be_part_of_a_value() {
     let (_, text) = run("comma", "explain", &["--descriptor", "api_key=a\\,b"]);
     assert!(text.contains("api_key=a,b"), "{text}");
 }
+
+/// What a client sent is shown, and moves no cursor and changes no colour.
+#[test]
+fn control_characters_are_escaped() {
+    let value = "api_key=a\n\u{1b}[31mred\u{202e}b";
+    for command in ["explain", "check"] {
+        let (_, text) = run(&format!("escaped-{command}"), command, &["--descriptor", value]);
+        let is_plain = |c: char| c == '\n' || !c.is_control() && c != '\u{202e}';
+        assert!(text.chars().all(is_plain), "{text:?}");
+    }
+    let (_, text) = run("escaped", "explain", &["--descriptor", value]);
+    assert!(text.contains("api_key=a\\n\\u{1b}[31mred\\u{202e}b"), "{text:?}");
+}

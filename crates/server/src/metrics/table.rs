@@ -108,6 +108,11 @@ pub(crate) static METRICS: &[Metric] = &[
         "kind",
         "Requests that Redis gave no decision for: Redis was unavailable, answered after the deadline (slow), refused because of its setup (refused), or too many requests waited for it (overloaded).",
     ),
+    counter(
+        "tidegate_store_corrupt_states_total",
+        "",
+        "States read from Redis that Tidegate cannot have written: another type, or no numbers. Such a key counts as absent, and the next charge replaces it.",
+    ),
     gauge(
         "tidegate_store_circuit",
         "endpoint, state",

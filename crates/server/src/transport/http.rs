@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{ALLOW, CONNECTION, HeaderMap, HeaderValue};
+use hyper::header::{ALLOW, CONNECTION, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -42,6 +42,7 @@ use super::access::Caller;
 use super::{Stream, rls, within};
 use crate::gate::Gate;
 use crate::settings::Settings;
+use crate::turns::at_length;
 use crate::worker::House;
 
 pub(crate) use self::patience::Patient;
@@ -169,17 +170,22 @@ impl Visit {
         let caller = Caller { head: &head, settings: &self.settings };
         match route {
             Route::Ask(action) => match whole(body).await {
-                Ok(body) => question::answer(gate, &caller, action, &body).await,
+                Ok(body) => {
+                    at_length(body.len(), question::answer(gate, &caller, action, &body)).await
+                }
                 Err(refused) => refused,
             },
             Route::Batch => match whole(body).await {
-                Ok(body) => batch::answer(gate, &caller, &body).await,
+                Ok(body) => at_length(body.len(), batch::answer(gate, &caller, &body)).await,
                 Err(refused) => refused,
             },
-            Route::Auth => forward::answer(gate, answers, self.peer, &head).await,
+            Route::Auth => {
+                let length = length(&head);
+                at_length(length, forward::answer(gate, answers, self.peer, &head)).await
+            }
             Route::Health => text(StatusCode::OK, "ok\n"),
             Route::Json => match whole(body).await {
-                Ok(body) => rls::json(gate, &caller, &body).await,
+                Ok(body) => at_length(body.len(), rls::json(gate, &caller, &body)).await,
                 Err(refused) => refused,
             },
             Route::HealthCheck => {
@@ -193,15 +199,16 @@ impl Visit {
 
 /// What must not be answered whatever it asks.
 fn unreadable(head: &Parts) -> Option<Reply> {
-    let size = |headers: &HeaderMap| -> usize {
-        // Each with a colon, a space and the end of its line.
-        headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
-    };
-    if size(&head.headers) > MAX_HEAD {
+    if length(head) > MAX_HEAD {
         let told = format!("a head has at most {MAX_HEAD} bytes");
         return Some(closing(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &told)));
     }
     None
+}
+
+/// Bytes of the headers, each with a colon, a space and the end of its line.
+fn length(head: &Parts) -> usize {
+    head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
 /// The last answer on its connection.

@@ -10,7 +10,8 @@
 //! in part, or while its peer does not read.
 //!
 //! # Bounds
-//! A request as in `frame.rs`. While answers wait for the peer, nothing is read; they are at most
+//! A request as in `frame.rs`. A connection that has more requests at hand than [`MAX_TURN`] carries out
+//! that many, then waits until the other connections of its thread have had a turn. While answers wait for the peer, nothing is read; they are at most
 //! [`MAX_ANSWERS`] bytes and those of one more request. At most [`MAX_ASKED`] requests of a connection
 //! wait for a store that is not in this process.
 
@@ -25,12 +26,11 @@ mod reply;
 mod throttle;
 
 use std::cell::RefCell;
-use std::future::ready;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -43,13 +43,23 @@ use self::command::{After, Session, Step};
 use self::decision::Errand;
 use self::frame::{Frame, Places, Words};
 use super::Stream;
+use crate::turns::Turn;
 use crate::worker::House;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::fuzzing::try_bytes;
 
 /// How much is read at once.
-const MAX_READ: usize = 64 << 10;
+const MAX_READ: usize = 16 << 10;
+
+/// How much work a connection does in one turn: each request counts one, and one more for every
+/// [`BYTES_PER_WORK`] of it and of its answer. Tens of microseconds; a pipeline of usual depth fits into
+/// one turn.
+const MAX_TURN: usize = 128;
+const BYTES_PER_WORK: usize = 128;
+
+/// How much work a connection does without waiting for a turn.
+const MAX_FREE: usize = 32;
 
 /// No further request is carried out while more bytes of answers than this have not been sent.
 const MAX_ANSWERS: usize = 256 << 10;
@@ -96,8 +106,13 @@ struct Conversation {
     stuck: u32,
     ticks: Interval,
     after: After,
-    /// Whether something pending is whole, and waits for the peer or the store.
+    /// Whether something pending is whole, and waits for the peer, the store or the next turn.
     is_held_back: bool,
+    /// Work done in this turn.
+    work: usize,
+    /// The turn, if there was too much work for one; or the wait for the next.
+    turn: Option<Turn>,
+    next_turn: Option<BoxFuture<'static, Turn>>,
     /// Whether to end as soon as nothing more comes.
     is_stopping: bool,
 }
@@ -125,6 +140,9 @@ pub(crate) async fn converse(socket: Stream, house: House) {
         ticks,
         after: After::Stay,
         is_held_back: false,
+        work: 0,
+        turn: None,
+        next_turn: None,
         is_stopping: false,
     };
     let ended = tokio::select! {
@@ -143,6 +161,14 @@ pub(crate) async fn converse(socket: Stream, house: House) {
     }
 }
 
+/// Ends a turn, if there was one, and waits for the next.
+async fn next_turn(turn: Option<Turn>) -> Turn {
+    if let Some(turn) = turn {
+        turn.end().await;
+    }
+    Turn::next().await
+}
+
 impl Conversation {
     /// Reads and answers until the peer closes, asks to leave, or does nothing for too long.
     async fn run(&mut self) -> io::Result<()> {
@@ -151,7 +177,21 @@ impl Conversation {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         DESK.with_borrow_mut(|desk| {
+            if let Some(next) = &mut self.next_turn {
+                self.turn = Some(ready!(next.poll_unpin(context)));
+                self.next_turn = None;
+            }
+            self.work = 0;
             loop {
+                if self.is_over() {
+                    let turn = self.turn.take();
+                    let mut next = next_turn(turn).boxed();
+                    let Poll::Ready(turn) = next.poll_unpin(context) else {
+                        self.next_turn = Some(next);
+                        return Poll::Pending;
+                    };
+                    (self.turn, self.work) = (Some(turn), 0);
+                }
                 match self.step(context, desk) {
                     Poll::Ready(Ok(true)) => {}
                     Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
@@ -159,10 +199,18 @@ impl Conversation {
                     Poll::Pending if self.is_stopping && self.owes_nothing() => {
                         return Poll::Ready(Ok(()));
                     }
-                    Poll::Pending => return self.poll_idle(context),
+                    Poll::Pending => {
+                        self.turn = None;
+                        return self.poll_idle(context);
+                    }
                 }
             }
         })
+    }
+
+    /// Whether the rest has to wait for the next turn.
+    const fn is_over(&self) -> bool {
+        self.work >= if self.turn.is_some() { MAX_TURN } else { MAX_FREE }
     }
 
     fn owes_nothing(&self) -> bool {
@@ -252,7 +300,7 @@ impl Conversation {
         let mut done = 0;
         self.is_held_back = false;
         while self.after == After::Stay {
-            if answers.len() >= MAX_ANSWERS || self.asked.len() >= MAX_ASKED {
+            if answers.len() >= MAX_ANSWERS || self.asked.len() >= MAX_ASKED || self.is_over() {
                 self.is_held_back = true;
                 break;
             }
@@ -260,8 +308,10 @@ impl Conversation {
             match frame::read(rest, places) {
                 Frame::Whole(length) => {
                     let request = &rest[..length];
+                    let before = answers.len();
                     self.answer(now, &Words::new(request, places), request, answers);
                     self.was_active = true;
+                    self.work += 1 + (length + answers.len() - before) / BYTES_PER_WORK;
                     done += length;
                 }
                 Frame::Part => break,
@@ -296,7 +346,7 @@ impl Conversation {
             }
         }
         if !aside.is_empty() {
-            self.asked.push_back(ready(aside).boxed());
+            self.asked.push_back(std::future::ready(aside).boxed());
         }
     }
 
@@ -307,7 +357,7 @@ impl Conversation {
         }
         let mut aside = Vec::new();
         write(&mut aside);
-        self.asked.push_back(ready(aside).boxed());
+        self.asked.push_back(std::future::ready(aside).boxed());
     }
 
     /// Sends as much as the peer takes at once; the rest is kept for later.
@@ -371,5 +421,51 @@ impl Conversation {
         let mut ignored = [0; 512];
         let read_on = async { while matches!(socket.read(&mut ignored).await, Ok(1..)) {} };
         let _ = timeout(FAREWELL, read_on).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::net::UnixStream;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::gate::Gate;
+    use crate::settings::Settings;
+
+    /// A thousand commands have come at once; a task that is ready runs after a bounded number of them.
+    #[test]
+    fn a_pipeline_leaves_the_thread_to_others() {
+        const COMMANDS: u64 = 1_000;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let command = "CL.THROTTLE key 99999 99999 60\r\n".repeat(COMMANDS as usize);
+            (&theirs).write_all(command.as_bytes()).unwrap();
+            let gate = Gate::new().unwrap();
+            let (_stop, stopped) = watch::channel(false);
+            let house = House {
+                gate: gate.clone(),
+                settings: Arc::new(Settings::default()),
+                stopped,
+                budget: crate::transport::grpc::Budget::new(),
+            };
+            let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());
+            let decided = || gate.status().door(crate::transport::Protocol::Http).allowed;
+            let conversation = tokio::spawn(converse(stream, house));
+            // From when the first were decided on, each time that another task has its turn.
+            let (mut last, mut most) = (0, 0);
+            while last < COMMANDS {
+                tokio::task::yield_now().await;
+                let now = decided();
+                most = most.max(now - last);
+                last = now;
+            }
+            assert!(most <= (MAX_FREE + MAX_TURN) as u64, "{most} commands in one turn");
+            conversation.abort();
+        });
     }
 }

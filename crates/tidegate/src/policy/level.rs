@@ -99,6 +99,10 @@ impl Level {
                 twice.push(place);
             }
         }
+        for values in level.keys.values_mut() {
+            values.globs.finish();
+            values.stars.finish();
+        }
         (level, twice)
     }
 

@@ -40,7 +40,7 @@ mod skew;
 mod tariff;
 
 use std::slice;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +69,7 @@ pub struct RedisStore {
     routes: Routes,
     settling: Settling,
     skew: Skew,
+    corrupt: AtomicU64,
     inspections: Inspections,
     /// Why the last self-test failed.
     fault: Mutex<Option<StoreError>>,
@@ -98,8 +99,8 @@ impl RedisStore {
         let settling = Settling::start(config.settles_after);
         let routes = Routes::start(&config, settling.flag()).await?;
         let namer = Namer::new(&config.namespace, config.hashes_texts);
-        let (skew, inspections, fault) = Default::default();
-        let store = Self { config, namer, routes, settling, skew, inspections, fault };
+        let (skew, corrupt, inspections, fault) = Default::default();
+        let store = Self { config, namer, routes, settling, skew, corrupt, inspections, fault };
         match store.self_test().await {
             Err(error) if error.is_outage() && store.config.starts_alone => {}
             tested => drop(tested?),
@@ -149,6 +150,20 @@ impl RedisStore {
         Some(Timing { round_trip: lane.link.round_trip(), deadline: lane.link.deadline() })
     }
 
+    /// Number of states that were read and that Tidegate cannot have written: a key of another type,
+    /// or no numbers. Such a key counts as absent, and the next charge on it replaces what it holds.
+    pub fn corrupt_states(&self) -> u64 {
+        self.corrupt.load(Ordering::Relaxed)
+    }
+
+    /// Records when the server decided, and what it found.
+    fn learn(&self, now: Timestamp, decided: &Decided) {
+        self.skew.learn(now, decided.at);
+        if decided.corrupt > 0 {
+            self.corrupt.fetch_add(decided.corrupt, Ordering::Relaxed);
+        }
+    }
+
     /// The address of the server that [`Store::endpoint`] calls so; `None` if there is none.
     pub fn address(&self, endpoint: usize) -> Option<String> {
         self.routes.address(endpoint)
@@ -179,7 +194,7 @@ impl RedisStore {
     ) -> Result<Decided, StoreError> {
         match self.ask(now, route, items).await? {
             Answered::Decisions(decided) => {
-                self.skew.learn(now, decided.at);
+                self.learn(now, &decided);
                 Ok(decided)
             }
             Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
@@ -209,7 +224,7 @@ impl RedisStore {
         for (answer, charge) in self.routes.submit_each(now, items).into_iter().zip(charges) {
             match answer.await {
                 Ok(Ok(Answered::Decisions(mut decided))) => {
-                    self.skew.learn(now, decided.at);
+                    self.learn(now, &decided);
                     decided.tell(slice::from_ref(charge).iter());
                     decisions.extend(decided.decisions);
                 }

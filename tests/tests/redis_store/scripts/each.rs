@@ -83,11 +83,11 @@ fn nothing_is_appended_if_one_of_them_has_no_answer() {
     let client = Client::connect(config(&server.url())).expect("a sound server");
     let [bucket, ..] = limits();
     let charges = ["a", "b", "c"].map(|text| charge(&bucket, text, Op::Take(1)));
-    let poisoned = format!("tg:{}:{{b}}", Scope::new("limit", &bucket));
-    server.command(&["LPUSH", &poisoned, "not a bucket"]);
     let mut decisions = each(&client, &charges[..1]).expect("a sound server");
+    let permitted = format!("~tg:{}:{{a}}", Scope::new("limit", &bucket));
+    server.command(&["ACL", "SETUSER", "default", "resetkeys", &permitted]);
     let failed = client.store.decide_each(now(), &charges, &mut decisions);
-    let error = client.runtime.block_on(failed).expect_err("one key holds something else");
+    let error = client.runtime.block_on(failed).expect_err("two keys are not permitted");
     assert!(matches!(error, StoreError::Misconfigured(..)), "{error}");
     assert_eq!(decisions.len(), 1);
 }

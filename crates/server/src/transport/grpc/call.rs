@@ -20,6 +20,7 @@ use super::{Call, Reply, Visit, health, reflection};
 use crate::gate::at_once;
 use crate::transport::rls::{self, Question, Told};
 use crate::transport::within;
+use crate::turns::{SHORT, at_length};
 
 /// How long a message may take to come.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
@@ -85,7 +86,7 @@ pub(super) fn begin(
     let is_plain = matches!(method, Method::ShouldRateLimit { .. });
     let message = if is_plain { messages.try_only(context) } else { None };
     let mut call = match (method, message) {
-        (_, Some(message)) if visit.gate.is_local() => {
+        (_, Some(message)) if visit.gate.is_local() && message.len() <= SHORT => {
             let answer = at_once(answer(visit, &message));
             let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
             match send_at_once(respond, answer) {
@@ -117,7 +118,7 @@ async fn attend_to(
 ) -> bool {
     let answer = tokio::select! {
         biased;
-        answer = within(deadline, answer(&visit, &message)) => answer,
+        answer = within(deadline, at_length(message.len(), answer(&visit, &message))) => answer,
         _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
     drop(message);
@@ -162,8 +163,8 @@ async fn should_rate_limit(
 ) -> Result<Bytes, Status> {
     let message = only_message(visit, messages).await?;
     // Boxed, because it is several times as large as all that waits for the message.
-    let answer = Box::pin(within(deadline, answer(visit, &message)));
-    answer.await.ok_or_else(Status::too_late)?
+    let answer = Box::pin(at_length(message.len(), answer(visit, &message)));
+    within(deadline, answer).await.ok_or_else(Status::too_late)?
 }
 
 /// What a message is answered with.

@@ -18,9 +18,13 @@ use super::object::Object;
 use super::question::{Action, Question};
 use crate::gate::Gate;
 use crate::transport::access::Caller;
+use crate::turns::in_turn;
 
 /// The most questions of one batch.
 const MAX_QUESTIONS: usize = 100;
+
+/// The most questions that are begun in one turn.
+const PER_TURN: usize = 8;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,10 +64,21 @@ async fn tell(gate: &Gate, question: &Question<'_>) -> String {
     told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 
-/// What the futures come to, all under way at once, begun in their order.
+/// What the futures come to, begun in their order, [`PER_TURN`] in a turn, none waiting for another.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut under_way: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut values: Vec<Option<F::Output>> = under_way.iter().map(|_| None).collect();
+    for (futures, values) in under_way.chunks_mut(PER_TURN).zip(values.chunks_mut(PER_TURN)) {
+        let begin = poll_fn(|context| {
+            for (future, value) in futures.iter_mut().zip(&mut *values) {
+                if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                    *value = Some(ready);
+                }
+            }
+            Poll::Ready(())
+        });
+        in_turn(begin).await;
+    }
     poll_fn(|context| {
         for (future, value) in under_way.iter_mut().zip(&mut values) {
             if value.is_none()

@@ -35,6 +35,8 @@ pub(super) struct Decided {
     pub(super) decisions: Vec<Decision>,
     /// When they were made, by the server's clock.
     pub(super) at: Timestamp,
+    /// The number of corrupt states that the script replaced, told with the call's first request.
+    pub(super) corrupt: u64,
     /// For each charge the state that it was denied on; empty if none was.
     denied_on: Vec<Option<State>>,
 }
@@ -58,7 +60,7 @@ impl Decided {
     }
 
     fn new(at: Timestamp, charges: usize) -> Self {
-        Self { decisions: Vec::with_capacity(charges), at, denied_on: Vec::new() }
+        Self { decisions: Vec::with_capacity(charges), at, corrupt: 0, denied_on: Vec::new() }
     }
 }
 
@@ -223,31 +225,42 @@ impl Call {
         command
     }
 
-    /// Takes a reply apart: one answer for each request, in the order they were added.
-    pub(super) fn answers(&self, reply: &Value) -> Result<Vec<Answered>, StoreError> {
+    /// Takes a reply apart: one answer for each request, in the order they were added. A state that
+    /// the library reads differently than the script fails its own requests only.
+    pub(super) fn answers(
+        &self,
+        reply: &Value,
+    ) -> Result<Vec<Result<Answered, StoreError>>, StoreError> {
         let mut reader = Reader::new(reply)?;
         let now = reader.time()?;
         let mut answers = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             answers.push(reader.answer(&self.tariffs[entry.tariff])?);
         }
-        reader.finish()?;
+        let corrupt = reader.finish()?;
         let mut runs = HashMap::new();
         let mut each = Vec::with_capacity(self.requests.len());
+        let alone = |run: &Result<Run, StoreError>, nth| match run {
+            Ok(run) => Ok(alone(run, nth, now)),
+            Err(error) => Err(error.clone()),
+        };
         for place in &self.requests {
             each.push(match *place {
                 Place::Repeated { entry, nth } => {
                     let run = runs.entry(entry);
                     let run = run.or_insert_with(|| self.run(entry, &answers[entry], now));
-                    alone(run.as_ref().map_err(Clone::clone)?, nth as usize, now)
+                    alone(run, nth as usize)
                 }
                 Place::Entries { first, count: 1 } if self.entries[first].times > 1 => {
                     let run = runs.entry(first);
                     let run = run.or_insert_with(|| self.run(first, &answers[first], now));
-                    alone(run.as_ref().map_err(Clone::clone)?, 0, now)
+                    alone(run, 0)
                 }
-                Place::Entries { first, count } => self.group(first, count, &answers, now)?,
+                Place::Entries { first, count } => self.group(first, count, &answers, now),
             });
+        }
+        if let Some(Ok(Answered::Decisions(decided))) = each.first_mut() {
+            decided.corrupt = corrupt;
         }
         Ok(each)
     }

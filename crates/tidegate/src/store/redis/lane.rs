@@ -454,8 +454,8 @@ impl Carrier {
         for (request, answered) in requests.into_iter().zip(answers) {
             let Request { items, answer, .. } = request;
             let unheard = match answer {
-                Some(answer) => answer.send(Ok(answered)).err(),
-                None => Some(Ok(answered)),
+                Some(answer) => answer.send(answered).err(),
+                None => Some(answered),
             };
             if let Some(Ok(Answered::Decisions(decided))) = unheard {
                 for (item, decision) in items.iter().zip(decided.decisions) {

@@ -12,7 +12,7 @@ use tidegate_core::algorithm::sliding_window::SlidingWindowState;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, State, Timestamp};
 
 use super::tariff::{Tariff, Verb};
-use crate::store::StoreError;
+use crate::store::{Misconfigured, StoreError};
 
 /// What a script said of one charge.
 #[derive(Clone, Debug)]
@@ -63,9 +63,11 @@ impl Answer {
             return Ok(());
         }
         let Self { admitted: by_script, state, .. } = self;
-        Err(StoreError::protocol(format!(
+        let why = format!(
             "the script admitted {by_script} of {op:?} on {state:?}, the library {admitted}"
-        )))
+        );
+        // The state of this key is at fault, not the server.
+        Err(StoreError::misconfigured(Misconfigured::WrongType, why))
     }
 }
 
@@ -86,9 +88,11 @@ impl<'a> Reader<'a> {
         self.number().map(Timestamp::from_micros)
     }
 
-    pub(super) fn finish(mut self) -> Result<(), StoreError> {
+    /// The number of corrupt states that the script replaced, which is only there if there were any.
+    pub(super) fn finish(mut self) -> Result<u64, StoreError> {
+        let corrupt = if self.values.len() == 0 { 0 } else { self.number()? };
         match self.values.next() {
-            None => Ok(()),
+            None => Ok(corrupt),
             Some(more) => Err(StoreError::protocol(format!("unexpected {more:?} at the end"))),
         }
     }

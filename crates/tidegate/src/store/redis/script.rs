@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 const CUT: &str = "-- Only batches need the rest.\n";
 
 const TTL: &str = include_str!("lua/ttl.lua");
+const CORRUPT: &str = include_str!("lua/corrupt.lua");
 const REPLY: &str = include_str!("lua/reply.lua");
 const BUCKET: &str = include_str!("lua/bucket.lua");
 const FIXED_WINDOW: &str = include_str!("lua/fixed_window.lua");
@@ -76,10 +77,10 @@ impl Scripts {
         };
         let single = |family: &str, text: &'static str| {
             let ending = include_str!("lua/single.lua").replace("family_", &format!("{family}_"));
-            Script::new(&[clock, TTL, REPLY, hot(text), &ending])
+            Script::new(&[clock, TTL, CORRUPT, REPLY, hot(text), &ending])
         };
         let families = [BUCKET, FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, INFLIGHT].concat();
-        let bucket = |ending| Script::new(&[clock, TTL, hot(BUCKET), ending]);
+        let bucket = |ending| Script::new(&[clock, TTL, CORRUPT, hot(BUCKET), ending]);
         Self {
             time,
             bucket: bucket(include_str!("lua/single_bucket.lua")),
@@ -92,6 +93,7 @@ impl Scripts {
             batch: Script::new(&[
                 clock,
                 TTL,
+                CORRUPT,
                 REPLY,
                 &families,
                 TABLE,
@@ -121,14 +123,14 @@ mod tests {
         let Scripts { whole_bucket, batch_bucket, .. } = scripts;
         let batch = &scripts.batch;
         for (name, script, hash) in [
-            ("bucket", bucket, "de88daca87d6d8258f8977cfd7e46a0042061055"),
-            ("whole_bucket", whole_bucket, "07d74ee938188253b52538c3379fadd918db1d87"),
-            ("fixed_window", fixed_window, "80eecf9f24be621cfbeee24c04f3e7273e05b565"),
-            ("sliding_window", sliding_window, "c51e5067a3b323368c7e18e241e0bdbf3c542443"),
-            ("sliding_log", sliding_log, "8b12e8cd89835d3c57c218dfda1b16a487d66017"),
-            ("inflight", inflight, "47d8fb0ceafa951646e8edb595c97f845d2ff332"),
-            ("batch_bucket", batch_bucket, "f618df03fd916aa7b93568e4a4fee72ba0e0d540"),
-            ("batch", batch, "48e28cbb127944a5132be5e3e1b719a6813c38a1"),
+            ("bucket", bucket, "d97a69b209d41077c5fef94a798f82d8308bdc5c"),
+            ("whole_bucket", whole_bucket, "4b39bb55fd7c4425888b55087e7b50a290cc6ec3"),
+            ("fixed_window", fixed_window, "d9aad88fd9d65f6f7a7495501c78979fd89c6afe"),
+            ("sliding_window", sliding_window, "4bbfe847f56e827c3309935d5359a04a2a7d163d"),
+            ("sliding_log", sliding_log, "b358009de39097a77f063d1e6ef883b70c1d3c27"),
+            ("inflight", inflight, "3449c32bbb7d317bd50d60372125c1590a5a6922"),
+            ("batch_bucket", batch_bucket, "a57b216e195d112325d63fa8af3f8219ebce5710"),
+            ("batch", batch, "45df4df3be215d59a3b43af995e38f5d8ec27ba2"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

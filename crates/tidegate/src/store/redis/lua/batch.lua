@@ -17,8 +17,8 @@ for number = 1, ARGV[1] + 0 do
   early = early or family.dump
 end
 
--- States are read when first met and written once at the end, so all is read before any write: a
--- key that holds something else fails the whole call before it has changed anything.
+-- States are read when first met and written once at the end, so a read that fails, fails the call
+-- before it has changed anything.
 local states, order = {}, {}
 
 local function save(key)
@@ -28,11 +28,17 @@ end
 
 local function open(key, tariff)
   local state = states[key]
-  if state and state.length == tariff.length then return state end
-  if state then save(key) else order[#order + 1] = key end
-  state = tariff.family.open(key, tariff)
-  state.family, state.tariff = tariff.family, tariff
-  states[key] = state
+  if not state or state.length ~= tariff.length then
+    if state then save(key) else order[#order + 1] = key end
+    state = tariff.family.open(key, tariff)
+    state.family, state.tariff = tariff.family, tariff
+    states[key] = state
+  end
+  -- What only looks changes nothing, not even this.
+  if state.corrupt and tariff.op ~= 'read' and tariff.op ~= 'dump' then
+    redis.call('DEL', key)
+    state.corrupt = nil
+  end
   return state
 end
 
@@ -155,4 +161,5 @@ while i <= #KEYS do
   i = i + 1
 end
 for _, key in ipairs(order) do save(key) end
+if corrupt > 0 then say(corrupt) end
 return reply

@@ -1,7 +1,7 @@
 -- Takes on buckets, no key twice: the common batch, without a table for each state.
 -- ARGV: how many tariffs, whether words follow, and per tariff the numbers of a single bucket; then
 -- one word per key as in batch.lua, or none if all would be 0. Reply: as in batch.lua.
-local call, number, keys, at = redis.call, tonumber, KEYS, 2
+local keys, at = KEYS, 2
 local tariffs, has_words = {}, ARGV[2] == '1'
 for tariff = 0, ARGV[1] - 1 do
   tariffs[tariff] = {
@@ -12,8 +12,7 @@ for tariff = 0, ARGV[1] - 1 do
 end
 local cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(tariffs[0])
 
--- All is read before any write: a key that holds something else fails the whole call before it has
--- changed anything.
+-- All is read before any write: a read that fails, fails the call before it has changed anything.
 local reply, instants, parts, first, allowed = { now }, {}, {}, 1, true
 for i = 1, #keys do
   local times, more = 1, false
@@ -25,9 +24,7 @@ for i = 1, #keys do
     times = (word - tariff) / 256 + 1
     cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(tariffs[tariff])
   end
-  local kept = call('GET', keys[i])
-  local ticks, part = kept and number(kept), 0
-  if not ticks then ticks, part = bucket_parse(kept) end
+  local ticks, part = bucket_read(keys[i])
   -- What `bucket_take` would say where all is whole and it fits.
   local fits, after, after_part, writes = true, (ticks > now and ticks or now) + cost, 0, true
   if part + cost_part > 0 or after > ceiling then
@@ -57,4 +54,5 @@ end
 for i = 1, #keys do
   if instants[i] then bucket_keep(keys[i], instants[i], parts[i]) end
 end
+if corrupt > 0 then reply[#reply + 1] = corrupt end
 return reply

@@ -1,13 +1,18 @@
 -- Mirrors Bucket in crates/core/src/algorithm/bucket.rs.
 -- Kept: the instant the bucket is full again, as "ticks" or "ticks:part" microseconds.
 
-local function bucket_parse(kept)
+-- Third, whether the key holds no bucket.
+local function bucket_read(key)
+  local kept = get(key)
   if not kept then return 0, 0 end
-  local ticks = tonumber(kept)
-  if ticks then return ticks, 0 end
-  local colon = string.find(kept, ':', 1, true) or 1
-  ticks = tonumber(string.sub(kept, 1, colon - 1))
-  return ticks or 0, ticks and tonumber(string.sub(kept, colon + 1)) or 0
+  local ticks, part = whole(kept, last_instant), 0
+  if not ticks then
+    ticks, part = string.match(tostring(kept), '^(%d+):(%d+)$')
+    ticks, part = whole(ticks, last_instant), whole(part, last_instant)
+  end
+  if ticks and part then return ticks, part end
+  corrupt = corrupt + 1
+  return 0, 0, true
 end
 
 -- The state seen from now: never in the past, never further ahead than an empty bucket. Third,
@@ -53,8 +58,8 @@ local function bucket_tariff(at)
 end
 
 local function bucket_open(key)
-  local ticks, part = bucket_parse(redis.call('GET', key))
-  return { ticks = ticks, part = part, dirty = false }
+  local ticks, part, is_corrupt = bucket_read(key)
+  return { ticks = ticks, part = part, dirty = false, corrupt = is_corrupt }
 end
 
 local function bucket_answer(state)

@@ -12,13 +12,12 @@ local function fixed_window_tariff(at)
 end
 
 local function fixed_window_open(key)
-  local kept = redis.call('GET', key)
-  local colon = kept and string.find(kept, ':', 1, true)
-  if not colon then return { ends = 0, count = 0 } end
-  return {
-    ends = tonumber(string.sub(kept, 1, colon - 1)) or 0,
-    count = tonumber(string.sub(kept, colon + 1)) or 0,
-  }
+  local kept = get(key)
+  if not kept then return { ends = 0, count = 0 } end
+  local ends, count = string.match(tostring(kept), '^(%d+):(%d+)$')
+  ends, count = whole(ends, last_instant), whole(count, most_units)
+  if ends and count then return { ends = ends, count = count } end
+  return spoil({ ends = 0, count = 0 })
 end
 
 local function fixed_window_answer(state)

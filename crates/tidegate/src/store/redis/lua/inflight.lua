@@ -11,8 +11,18 @@ local function inflight_tariff(at)
   }, at + 4
 end
 
+local function inflight_weight(score)
+  local units = whole(-(score or -1), most_units)
+  return units and units > 0 and units or 1
+end
+
 local function inflight_units(key, id)
-  return -(redis.call('ZSCORE', key, 'w' .. id) or -1)
+  return inflight_weight(redis.call('ZSCORE', key, 'w' .. id))
+end
+
+-- A score is any number, even infinite.
+local function inflight_instant(score)
+  return math.max(math.min(math.ceil(tonumber(score)), last_instant), 0)
 end
 
 -- What each of these leases holds, and all of them together.
@@ -21,7 +31,7 @@ local function inflight_weigh(key, ids, first)
   for i = first, math.min(first + 999, #ids) do names[#names + 1] = 'w' .. ids[i] end
   local units = redis.call('ZMSCORE', key, unpack(names))
   for i = 1, #names do
-    units[i] = -(units[i] or -1)
+    units[i] = inflight_weight(units[i])
     sum = sum + units[i]
   end
   return sum, units
@@ -36,14 +46,23 @@ local function inflight_late(key, count)
   return sum
 end
 
-local function inflight_open(key, tariff)
-  local state = {
+local function inflight_empty(tariff)
+  return {
     length = tariff.length, latest = tariff.latest, held = 0, newest = 0, last = 0, new = 0,
     late = 0,
   }
-  local head = redis.call('ZMSCORE', key, '#', '@')
-  if not head[1] then return state end
-  state.held, state.last = -1 - head[1], -head[2]
+end
+
+local function inflight_open(key, tariff)
+  local state = inflight_empty(tariff)
+  local head = redis.pcall('ZMSCORE', key, '#', '@')
+  if is_wrong_type(head, 'ZMSCORE', key, '#', '@') then return spoil(state) end
+  if not head[1] then
+    return redis.call('ZCOUNT', key, '-inf', '+inf') > 0 and spoil(state) or state
+  end
+  local held, last = whole(-1 - head[1], most_units), whole(-(head[2] or 1), last_instant)
+  if not held or not last then return spoil(state) end
+  state.held, state.last = held, last
   local count = redis.call('ZCOUNT', key, 0, now)
   if count > 0 then
     -- However many have ended, a call removes no more than so many.
@@ -54,7 +73,11 @@ local function inflight_open(key, tariff)
     state.held = state.held - sum - state.late
   end
   local newest = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
-  state.newest = math.max(tonumber(newest[2]), 0)
+  state.newest = inflight_instant(newest[2])
+  -- The leases are fewer than their sum says, or more.
+  if state.held < 0 or state.held > 0 and state.newest <= now then
+    return spoil(inflight_empty(tariff))
+  end
   state.stale = state.newest > tariff.latest
   state.repairs = tariff.repairs
   return state
@@ -77,13 +100,14 @@ local function inflight_answer(state, tariff, key)
     local page =
       redis.call('ZRANGEBYSCORE', key, after, '+inf', 'WITHSCORES', 'LIMIT', from, 64)
     for i = 1, #page, 2 do
-      free_at, freed = tonumber(page[i + 1]), freed + inflight_units(key, page[i])
+      free_at, freed = inflight_instant(page[i + 1]), freed + inflight_units(key, page[i])
       if freed >= missing then break end
     end
     from = from + 64
   until freed >= missing or #page < 128
   -- What was taken a moment ago is not kept yet: it ends last.
   if freed < missing then free_at, freed = state.newest, state.held end
+  freed = math.min(freed, state.held)
   say(2)
   say(free_at)
   say(freed)
@@ -186,6 +210,7 @@ end
 -- rest as the newest, so that sums and instants are right.
 local function inflight_dump(state, _, key)
   say(state.last)
+  if state.corrupt then return say(0) end
   local all = { key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 10000 }
   local leases, rest = redis.call('ZRANGEBYSCORE', unpack(all)), 0
   if #leases == 20000 then
@@ -197,13 +222,13 @@ local function inflight_dump(state, _, key)
   for i = 1, #leases, 2 do
     local units = inflight_units(key, leases[i])
     rest = rest - units
-    say(tonumber(leases[i]))
-    say(tonumber(leases[i + 1]))
+    say(whole(leases[i], last_instant) or 0)
+    say(inflight_instant(leases[i + 1]))
     say(units)
   end
   if rest > 0 then
     reply[place] = #leases / 2 + 1
-    say(tonumber(redis.call('ZREVRANGE', key, 0, 0)[1]))
+    say(whole(redis.call('ZREVRANGE', key, 0, 0)[1], last_instant) or 0)
     say(state.newest)
     say(rest)
   end

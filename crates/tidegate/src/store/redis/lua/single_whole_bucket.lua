@@ -1,6 +1,6 @@
 -- One charge on one bucket whose numbers are whole microseconds: most of all calls are this one.
 -- ARGV: the cost, a full refill, and whether a state that these numbers cannot have left is repaired.
-local ticks, part = bucket_parse(redis.call('GET', KEYS[1]))
+local ticks, part = bucket_read(KEYS[1])
 local seen, ceiling, stale = part > 0 and ticks + 1 or ticks, now + ARGV[2], false
 if seen < now then
   seen = now
@@ -14,4 +14,4 @@ if fits then
 elseif stale and ARGV[3] == '1' then
   bucket_keep(KEYS[1], seen, 0)
 end
-return { now, fits and 1 or 0, ticks, part }
+return { now, fits and 1 or 0, ticks, part, corrupt > 0 and corrupt or nil }

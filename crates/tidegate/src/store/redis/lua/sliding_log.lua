@@ -9,9 +9,13 @@ local function sliding_log_tariff(at)
   }, at + 3
 end
 
+-- A corrupt entry has 0 units, which no other has.
 local function sliding_log_entry(text)
   local at, before, units = string.match(text, '^(%d+):(%d+):(%d+)$')
-  return tonumber(at), tonumber(before), tonumber(units)
+  at, before, units = whole(at, last_instant), whole(before, most_units), whole(units, most_units)
+  if at and before and units then return at, before, units end
+  corrupt = corrupt + 1
+  return 0, 0, 0
 end
 
 -- Calls visit(at, before, units) from entry number `from` on, until it returns true.
@@ -27,22 +31,32 @@ local function sliding_log_walk(key, from, visit)
   end
 end
 
--- `expired` entries have left the window and weigh nothing; what is taken is `added` on saving.
-local function sliding_log_open(key, tariff)
-  local state = {
+local function sliding_log_empty(tariff)
+  return {
     length = tariff.length, sum = 0, newest = 0, expired = 0, added = 0, first = 0, after = 0,
+    oldest = 0,
   }
-  local last = redis.call('LINDEX', key, -1)
+end
+
+-- `expired` entries have left the window, or are corrupt, and weigh nothing; what is taken is
+-- `added` on saving.
+local function sliding_log_open(key, tariff)
+  local state = sliding_log_empty(tariff)
+  local last = redis.pcall('LINDEX', key, -1)
+  if is_wrong_type(last, 'LINDEX', key, -1) then return spoil(state) end
   if not last then return state end
   local newest, before, units = sliding_log_entry(last)
   state.newest, state.future = newest, newest > now
-  sliding_log_walk(key, 0, function(at, sum)
-    if at + tariff.length > now then
-      state.first, state.after = sum, (before + units) % 4503599627370496
+  sliding_log_walk(key, 0, function(at, sum, weight)
+    if weight > 0 and at + tariff.length > now then
+      state.oldest, state.first = at, sum
+      state.after = (before + units) % 4503599627370496
       return true
     end
     state.expired = state.expired + 1
   end)
+  -- The newest entry is the last, and none is without units.
+  if state.oldest > newest or units == 0 then return spoil(sliding_log_empty(tariff)) end
   state.sum = (state.after - state.first) % 4503599627370496
   return state
 end
@@ -60,9 +74,13 @@ local function sliding_log_answer(state, tariff, key)
   local free_at, freed = state.newest, state.sum
   if missing <= state.sum - state.added then
     sliding_log_walk(key, state.expired, function(at, before, units)
-      free_at, freed = at, (before + units - state.first) % 4503599627370496
+      -- Entries that are not in order, or do not add up, were not written by a script.
+      if units == 0 then return false end
+      free_at = math.max(math.min(at, state.newest), state.oldest)
+      freed = math.min((before + units - state.first) % 4503599627370496, state.sum)
       return freed >= missing
     end)
+    if freed < missing then free_at, freed = state.newest, state.sum end
   end
   say(2)
   say(free_at)
@@ -149,6 +167,7 @@ end
 -- All that is kept, for people to read. Of a long log, what counts: its oldest entries, and the rest
 -- as one at the time of the newest, so that sums and instants are right.
 local function sliding_log_dump(state, _, key)
+  if state.corrupt then return say(0) end
   local entries, rest = redis.call('LRANGE', key, 0, 9999), 0
   if #entries == 10000 then
     entries = redis.call('LRANGE', key, state.expired, state.expired + 9998)

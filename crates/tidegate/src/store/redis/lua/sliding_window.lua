@@ -12,16 +12,16 @@ local function sliding_window_tariff(at)
 end
 
 local function sliding_window_open(key)
-  local kept = redis.call('GET', key)
-  if kept then
-    local ends, previous, current = string.match(kept, '^(%d+):(%d+):(%d+)$')
-    if ends then
-      return {
-        ends = tonumber(ends), previous = tonumber(previous), current = tonumber(current),
-      }
-    end
+  local kept = get(key)
+  if not kept then return { ends = 0, previous = 0, current = 0 } end
+  local ends, previous, current = string.match(tostring(kept), '^(%d+):(%d+):(%d+)$')
+  ends = whole(ends, last_instant)
+  -- No limit is higher.
+  previous, current = whole(previous, 4294967296), whole(current, 4294967296)
+  if ends and previous and current then
+    return { ends = ends, previous = previous, current = current }
   end
-  return { ends = 0, previous = 0, current = 0 }
+  return spoil({ ends = 0, previous = 0, current = 0 })
 end
 
 local function sliding_window_answer(state)
