@@ -8,6 +8,7 @@ pub mod deny_comparison;
 pub mod fault_proxy;
 pub mod grpc;
 pub mod history;
+pub mod hostile;
 pub mod http;
 pub mod model;
 pub mod mutation;

@@ -3,13 +3,17 @@
 use crate::step::{Failure, Step, Tally, built};
 use crate::{peers, test};
 
-const SUITES: [&str; 7] = ["memory", "growth", "attack", "redis", "policy", "server", "tiers"];
+const SUITES: [&str; 8] =
+    ["memory", "growth", "attack", "redis", "policy", "server", "tiers", "hostile"];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);
     if !SUITES.contains(&suite) {
         let known = SUITES.join(", ");
         return Err(Failure::new(format!("name a suite to measure: {known}; found `{suite}`")));
+    }
+    if suite == "hostile" {
+        return hostile(tally, &options[1..]);
     }
     let mut step = Step::cargo(
         "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
@@ -20,6 +24,14 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
     }
     step.run()?;
     tally.passed(format!("{suite}, with its JSON under target/bench/"));
+    Ok(())
+}
+
+/// The 99th percentile of normal clients beside each kind of hostile client.
+fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+    Step::cargo("build --release --package tidegate-cli --package tidegate-tests --bins").run()?;
+    Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
+    tally.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Every row of the failure table that `cargo xtask chaos` measures, for a moment: what has to hold
 //! holds, and times are within ten times their target.
 
+mod hostile;
 mod proxy;
 
 use tidegate_tests::chaos::{CASES, Figure, Pace};

@@ -1,0 +1,72 @@
+//! `cargo xtask bench hostile`: the 99th percentile of normal clients beside each kind of hostile client.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tidegate_tests::hostile::{Effort, Kind, attack, measure, table};
+
+const USAGE: &str = "usage: hostile [--rounds N] [--seconds N] [--only KIND] [--write FILE]";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.first().map(String::as_str) {
+        Some("attack") => run_attack(&words[1..]),
+        _ => run_measure(&words),
+    };
+    match done {
+        Some(()) => ExitCode::SUCCESS,
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The hostile client itself: its kind, three addresses, and milliseconds.
+fn run_attack(words: &[String]) -> Option<()> {
+    let [kind, resp, http, grpc, millis] = words else { return None };
+    let doors: Vec<SocketAddr> =
+        [resp, http, grpc].into_iter().map(|door| door.parse().ok()).collect::<Option<_>>()?;
+    let length = Duration::from_millis(millis.parse().ok()?);
+    let done = attack(Kind::named(kind)?, <[SocketAddr; 3]>::try_from(doors).ok()?, length);
+    println!("{done}");
+    Some(())
+}
+
+fn run_measure(words: &[String]) -> Option<()> {
+    let mut effort = Effort { rounds: 7, part: Duration::from_secs(3) };
+    let (mut kinds, mut page) = (Kind::ALL.to_vec(), None::<PathBuf>);
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let value = words.next()?;
+        match word.as_str() {
+            "--rounds" => effort.rounds = value.parse().ok().filter(|rounds| *rounds > 0)?,
+            "--seconds" => effort.part = Duration::from_secs(value.parse().ok()?),
+            "--only" => kinds = vec![Kind::named(value)?],
+            "--write" => page = Some(value.into()),
+            _ => return None,
+        }
+    }
+    let mut rows = Vec::new();
+    for kind in kinds {
+        let row = measure(kind, effort);
+        println!(
+            "{}: p99 {:?} without, {:?} with: {:.1} times; {} answered, {} failed, {} attacks, \
+             bound: {:?}",
+            kind.name(),
+            row.without,
+            row.with,
+            row.ratio(),
+            row.answered,
+            row.failed,
+            row.attacks,
+            row.bound,
+        );
+        rows.push(row);
+    }
+    let table = table(&rows);
+    println!("\n{table}");
+    page.is_none_or(|page| std::fs::write(page, table).is_ok()).then_some(())
+}

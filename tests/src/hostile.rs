@@ -1,0 +1,159 @@
+//! How long normal clients wait while a hostile client is at work.
+//!
+//! The daemon, the normal client and one kind of hostile client run at the same time; the hostile
+//! client is a process of its own on a bounded share of the CPU. Each round measures the normal client
+//! without, with and again without the hostile one, so that a slow moment of the machine hits both.
+
+mod attack;
+mod normal;
+mod share;
+
+use std::fmt::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::servers::{Certificates, Daemon, DaemonSetup, our_program};
+
+pub use self::attack::{Kind, attack};
+pub use self::share::Bound;
+
+/// Patterns in the policy that long values are matched against.
+const PATTERNS: usize = 10_000;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds of each kind.
+    pub rounds: usize,
+    /// How long each of the three parts of a round takes.
+    pub part: Duration,
+}
+
+/// What was measured beside one kind of hostile client.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The kind.
+    pub kind: Kind,
+    /// Medians over the rounds of the normal client's 99th percentile.
+    pub without: Duration,
+    /// The same with the hostile client.
+    pub with: Duration,
+    /// Requests of the normal client that were answered, and that were not.
+    pub answered: u64,
+    /// See above.
+    pub failed: u64,
+    /// What the hostile client got done: requests, connections or handshakes.
+    pub attacks: u64,
+    /// What kept the hostile client to its share of the CPU.
+    pub bound: Bound,
+}
+
+impl Row {
+    /// How many times as long the slowest of a hundred took.
+    pub fn ratio(&self) -> f64 {
+        self.with.as_secs_f64() / self.without.as_secs_f64().max(1e-6)
+    }
+}
+
+/// The policy that a kind is measured with.
+fn policy(kind: Kind) -> String {
+    let mut text = String::from(
+        "domain: hostile\ndescriptors:\n  - key: user\n    rate: 1000000/s\n  - key: log\n    \
+         algorithm: sliding_log\n    rate_limit: {unit: minute, requests_per_unit: 10000}\n",
+    );
+    let needs_patterns = matches!(kind, Kind::LongGlob | Kind::GrpcFlood);
+    for number in (0..PATTERNS).filter(|_| needs_patterns) {
+        let _ = write!(
+            text,
+            "  - key: path\n    value: \"*/item{number:05}/*\"\n    rate_limit: {{unit: second, \
+             requests_per_unit: 1000000}}\n"
+        );
+    }
+    text
+}
+
+/// Measures one kind.
+///
+/// # Panics
+/// If the daemon does not start, or ends.
+pub fn measure(kind: Kind, effort: Effort) -> Row {
+    let certificates = Certificates::fresh();
+    let [certificate, key] = [&certificates.server.certificate, &certificates.server.key]
+        .map(|file| file.display().to_string());
+    let encrypted = [
+        ("TIDEGATE__LISTEN__GRPC__TLS__CERTIFICATE", certificate.as_str()),
+        ("TIDEGATE__LISTEN__GRPC__TLS__KEY", key.as_str()),
+    ];
+    let is_encrypted = kind == Kind::TlsHandshakes;
+    let mut daemon = Daemon::start(DaemonSetup {
+        program: &our_program("tidegate"),
+        policy: &policy(kind),
+        store: "memory",
+        settings: if is_encrypted { &encrypted } else { &[] },
+        has_fake_clock: false,
+    });
+    let doors = [daemon.door("RESP"), daemon.door("HTTP"), daemon.door("gRPC")];
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let (mut answered, mut failed, mut attacks) = (0, 0, 0);
+    let mut bound = Bound::None;
+    for _ in 0..effort.rounds {
+        let mut count = |told: normal::Told, times: &mut Vec<Duration>| {
+            answered += told.answered;
+            failed += told.failed;
+            times.push(told.p99);
+        };
+        count(normal::ask(&doors, effort.part), &mut without);
+        let mut hostile = start(kind, &doors, effort.part);
+        let share = share::limit(&hostile);
+        bound = share.bound();
+        count(normal::ask(&doors, effort.part), &mut with);
+        attacks += finish(&mut hostile);
+        drop(share);
+        count(normal::ask(&doors, effort.part), &mut without);
+        assert!(daemon.is_running(), "the daemon ended:\n{}", daemon.log_tail());
+    }
+    Row { kind, without: median(without), with: median(with), answered, failed, attacks, bound }
+}
+
+/// The hostile client, which ends by itself a little later than the part that it is measured in.
+fn start(kind: Kind, doors: &[std::net::SocketAddr; 3], part: Duration) -> Child {
+    let mut command = Command::new(our_program("hostile"));
+    command.args(["attack", kind.name()]).args(doors.map(|door| door.to_string()));
+    command.arg((part + Duration::from_millis(200)).as_millis().to_string());
+    command.stdout(Stdio::piped()).spawn().expect("the program that measures can be started again")
+}
+
+/// Waits for its end, and reads what it got done.
+fn finish(hostile: &mut Child) -> u64 {
+    use std::io::Read;
+    let mut text = String::new();
+    if let Some(out) = &mut hostile.stdout {
+        out.read_to_string(&mut text).expect("a count");
+    }
+    hostile.wait().expect("a child");
+    text.trim().parse().unwrap_or(0)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the daemon keeps its own time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// The table of the documentation.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = String::from(
+        "| hostile client | p99 without it | p99 beside it | ratio |\n|---|---|---|---|\n",
+    );
+    for row in rows {
+        let millis = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1_000.0);
+        let (without, with) = (millis(row.without), millis(row.with));
+        let about = row.kind.about();
+        let _ = writeln!(text, "| {about} | {without} | {with} | {:.1} |", row.ratio());
+    }
+    text
+}

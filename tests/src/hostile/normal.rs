@@ -1,0 +1,116 @@
+//! Normal clients: one request at a time each, at a steady rate.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use super::now;
+use crate::http::{self, Connection};
+
+/// Clients of each protocol; connections are handed round, so each worker has some.
+const CLIENTS: usize = 4;
+
+/// The time between two requests of one client.
+const PERIOD: Duration = Duration::from_millis(8);
+
+/// What the normal clients saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) answered: u64,
+    pub(super) failed: u64,
+    pub(super) p99: Duration,
+}
+
+/// Asks for so long. A request that begins late because the one before it was slow counts from when it
+/// was due.
+pub(super) fn ask(doors: &[SocketAddr; 3], length: Duration) -> Told {
+    let mut times: Vec<Duration> = Vec::new();
+    let mut failed = 0;
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS * 2)
+            .map(|number| {
+                let offset = PERIOD * number as u32 / (CLIENTS as u32 * 2);
+                scope.spawn(move || match number % 2 {
+                    0 => client(offset, length, resp(doors[0], number)),
+                    _ => client(offset, length, web(doors[1], number)),
+                })
+            })
+            .collect();
+        for client in clients {
+            let (seen, errors) = client.join().expect("a client does not panic");
+            times.extend(seen);
+            failed += errors;
+        }
+    });
+    times.sort_unstable();
+    let place = (times.len() * 99).div_ceil(100).saturating_sub(1);
+    let p99 = times.get(place).copied().unwrap_or_default();
+    Told { answered: times.len() as u64, failed, p99 }
+}
+
+fn client(
+    offset: Duration,
+    length: Duration,
+    mut ask: impl FnMut() -> io::Result<()>,
+) -> (Vec<Duration>, u64) {
+    let (mut times, mut failed) = (Vec::new(), 0);
+    let mut due = now() + offset;
+    let end = due + length;
+    while due < end {
+        thread::park_timeout(due.saturating_duration_since(now()));
+        match ask() {
+            Ok(()) => times.push(due.elapsed()),
+            Err(_) => failed += 1,
+        }
+        due += PERIOD;
+    }
+    (times, failed)
+}
+
+/// One decision over the Redis protocol, on a connection that is kept.
+fn resp(address: SocketAddr, number: usize) -> impl FnMut() -> io::Result<()> {
+    let mut socket: Option<TcpStream> = None;
+    move || {
+        let mut open = match socket.take() {
+            Some(open) => open,
+            None => http::connect(address),
+        };
+        let request = format!("CL.THROTTLE normal:{number} 999999 999999 60\r\n");
+        open.write_all(request.as_bytes())?;
+        let (mut answer, mut lines) = (Vec::new(), 0);
+        // An array of five numbers, each on a line of its own.
+        while lines < 6 {
+            let mut piece = [0; 256];
+            let length = open.read(&mut piece)?;
+            if length == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            answer.extend_from_slice(&piece[..length]);
+            lines = answer.iter().filter(|byte| **byte == b'\n').count();
+        }
+        if !answer.starts_with(b"*5\r\n:0\r\n") {
+            return Err(io::Error::other(String::from_utf8_lossy(&answer)));
+        }
+        socket = Some(open);
+        Ok(())
+    }
+}
+
+/// One decision over HTTP, on a connection that is kept.
+fn web(address: SocketAddr, number: usize) -> impl FnMut() -> io::Result<()> {
+    let mut connection: Option<Connection> = None;
+    let body = format!("{{\"domain\":\"hostile\",\"descriptors\":[{{\"user\":\"u{number}\"}}]}}");
+    move || {
+        let mut open = match connection.take() {
+            Some(open) => open,
+            None => Connection::open(address)?,
+        };
+        let answer = open.ask("POST /v1/check", &body)?;
+        if answer.status != 200 {
+            return Err(io::Error::other(answer.body));
+        }
+        connection = Some(open);
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! A bounded share of the CPU for a process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Where groups of processes are, in the first version of that interface.
+const GROUPS: &str = "/sys/fs/cgroup/cpu";
+
+/// Microseconds of CPU time in each period: a fifth of a core. The period is short, so that the hostile
+/// client never stands still for long.
+const QUOTA: &str = "1000";
+const PERIOD: &str = "5000";
+
+/// The least weight there is: a hostile client is on another machine, and takes no CPU time from the
+/// daemon but by what it asks for.
+const WEIGHT: &str = "2";
+
+/// What keeps a process to its share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// Nothing, yet.
+    None,
+    /// A fifth of a core, by a control group.
+    Group,
+    /// The lowest priority, where no group can be made.
+    Priority,
+}
+
+/// Ends the bound when dropped.
+#[derive(Debug)]
+pub(super) struct Share(Option<PathBuf>);
+
+impl Share {
+    pub(super) const fn bound(&self) -> Bound {
+        if self.0.is_some() { Bound::Group } else { Bound::Priority }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(group) = &self.0 {
+            // Empty once the process has ended.
+            let _ = fs::remove_dir(group);
+        }
+    }
+}
+
+/// Puts a process on its share.
+pub(super) fn limit(process: &Child) -> Share {
+    let pid = process.id().to_string();
+    let group = Path::new(GROUPS).join(format!("tidegate-hostile-{pid}"));
+    let grouped = fs::create_dir(&group)
+        .and_then(|()| fs::write(group.join("cpu.cfs_period_us"), PERIOD))
+        .and_then(|()| fs::write(group.join("cpu.cfs_quota_us"), QUOTA))
+        .and_then(|()| fs::write(group.join("cpu.shares"), WEIGHT))
+        .and_then(|()| fs::write(group.join("cgroup.procs"), &pid));
+    if grouped.is_ok() {
+        return Share(Some(group));
+    }
+    let _ = fs::remove_dir(&group);
+    let _ = Command::new("renice").args(["-n", "19", "-p", &pid]).stdout(Stdio::null()).status();
+    Share(None)
+}
