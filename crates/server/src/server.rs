@@ -15,7 +15,6 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::descriptors::Descriptors;
-use crate::findings;
 use crate::gate::Gate;
 use crate::listener::{Bound, Listener};
 use crate::log::{Event, Level, Log};
@@ -136,7 +135,6 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
-            accepting.spawn(findings::watch(gate.clone(), stopped.clone()));
             accepting.spawn(vigil::keep(gate, stopped.clone()));
             for (Listening { bound, door, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
@@ -325,10 +323,14 @@ impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { name, address, error } if error.kind() == io::ErrorKind::AddrInUse => {
-                write!(f, "cannot listen on {address} for {name}: another program does already")
+                write!(
+                    f,
+                    "cannot bind {address} ({name}): address already in use; set listen.{}.address",
+                    name.to_ascii_lowercase()
+                )
             }
             Self::Bind { name, address, error } => {
-                write!(f, "cannot listen on {address} for {name}: {error}")
+                write!(f, "cannot bind {address} ({name}): {error}")
             }
             Self::Tls { name, error } => write!(f, "cannot encrypt {name}: {error}"),
             Self::Unauthenticated(address) => write!(

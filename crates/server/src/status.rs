@@ -261,7 +261,12 @@ impl Status {
     pub(crate) fn store_failed(&self, counters: &Counters, error: &StoreError) {
         let failure = StoreFailure::of(error);
         counters.store_errors[failure as usize].fetch_add(1, Ordering::Relaxed);
-        let (level, event) = match failure {
+        self.log_store_failure(error);
+    }
+
+    /// Logs why the store gives no decision.
+    pub(crate) fn log_store_failure(&self, error: &StoreError) {
+        let (level, event) = match StoreFailure::of(error) {
             StoreFailure::Unavailable => (Level::Warn, Event::StoreUnavailable),
             StoreFailure::Slow => (Level::Warn, Event::StoreSlow),
             StoreFailure::Overloaded => (Level::Warn, Event::StoreOverloaded),

@@ -1,5 +1,6 @@
-//! Watches the servers of a shared store: logs when they are unavailable at the start, when they
-//! recover and when corrupt states were read, and runs the self-test once they answer.
+//! Watches the servers of a shared store. Logs when they are unavailable at the start, when they
+//! recover, when corrupt states were read, and conditions that weaken limits. Runs the self-test when
+//! servers first answer.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -10,62 +11,93 @@ use tidegate::{Span, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::findings::Reported;
 use crate::gate::Gate;
 use crate::log::{Event, Level};
 use crate::store::Watched;
 
-/// How often it is looked.
+/// How often the circuits and the findings are looked at.
 const LOOK: Duration = Duration::from_millis(500);
+/// After so many looks the servers are inspected again: once a minute.
+const INSPECTION: u32 = 120;
 
 /// Looks until the daemon stops; at once over if all state is in this process.
 pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
     let Some(watched) = gate.watched() else { return };
     if let Some(fault) = watched.store().fault() {
-        gate.status().store_failed(gate.counters(), &fault);
+        gate.status().log_store_failure(&fault);
     }
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let (mut stopping, mut vigil) = (pin!(stopping), Vigil::default());
-    let mut corrupt = 0;
-    while timeout(LOOK, stopping.as_mut()).await.is_err() {
-        let before = std::mem::replace(&mut corrupt, watched.store().corrupt_states());
-        if corrupt > before {
-            let count = corrupt - before;
-            let why = format!(
-                "{count} states in Redis were not written by Tidegate, and count as absent; give \
-                 Tidegate a namespace of its own"
-            );
-            gate.status().log().say(Level::Warn, Event::StoreCorrupt, why);
+    let (mut reported, mut corrupt, mut looks) = (Reported::default(), 0, 0);
+    loop {
+        reported.report(watched.store().findings(), gate.status().log());
+        if timeout(LOOK, stopping.as_mut()).await.is_ok() {
+            return;
         }
-        let circuits = watched.circuits();
-        let is_open = |circuit: &CircuitReport| circuit.state == CircuitState::Open;
-        if watched.store().fault().is_some() && !circuits.iter().any(is_open) {
-            test(&gate, watched).await;
+        corrupt = report_corrupt(&gate, watched, corrupt);
+        looks += 1;
+        tokio::select! {
+            _ = stopping.as_mut() => return,
+            () = examine(&gate, watched, &mut looks) => {}
         }
-        let back = vigil.look(gate.now(), &circuits);
-        let told = back.into_iter().map(|(endpoint, away)| {
-            let address = watched.store().address(endpoint);
-            let address = address.unwrap_or_else(|| format!("server {endpoint}"));
-            match away.as_micros() / 1_000_000 {
-                0 => format!("{address} (after less than a second)"),
-                seconds => format!("{address} (after {seconds} s)"),
-            }
-        });
-        let told: Vec<String> = told.collect();
-        if !told.is_empty() {
-            let log = gate.status().log();
-            // Whoever reads of an outage reads of its end.
-            log.say(Level::Warn, Event::StoreBack, format!("asked again: {}", told.join(", ")));
-        }
+        report_recovered(&gate, watched, &mut vigil);
     }
 }
 
-/// Tests servers that did not answer at the start, or refused since. A fault that is left keeps the
-/// daemon from being ready, if it takes a change of the setup, and is tested again.
-async fn test(gate: &Gate, watched: &Watched) {
-    let log = gate.status().log();
-    match watched.store().self_test().await {
-        Ok(_) => log.say(Level::Info, Event::StoreBack, "the self-test of the store passed"),
-        Err(fault) => gate.status().store_failed(gate.counters(), &fault),
+/// Tests servers whose last test failed, as soon as they answer, and inspects the others once a minute.
+async fn examine(gate: &Gate, watched: &Watched, looks: &mut u32) {
+    let store = watched.store();
+    let is_open = |circuit: &CircuitReport| circuit.state == CircuitState::Open;
+    if watched.circuits().iter().any(is_open) {
+        return;
+    }
+    if store.fault().is_some() {
+        match store.self_test().await {
+            Ok(_) => {
+                let log = gate.status().log();
+                log.say(Level::Info, Event::StoreBack, "the self-test of the store passed");
+            }
+            Err(fault) => gate.status().log_store_failure(&fault),
+        }
+    } else if *looks >= INSPECTION || !store.is_inspected() {
+        *looks = 0;
+        // What is wrong with a server is reported by the requests that it fails.
+        let _ = store.inspect().await;
+    }
+}
+
+/// Logs states that were read and that Tidegate cannot have written. Returns how many there are by now.
+fn report_corrupt(gate: &Gate, watched: &Watched, known: u64) -> u64 {
+    let corrupt = watched.store().corrupt_states();
+    if corrupt > known {
+        let count = corrupt - known;
+        let why = format!(
+            "{count} states in Redis were not written by Tidegate, and count as absent; give \
+             Tidegate a namespace of its own"
+        );
+        gate.status().log().say(Level::Warn, Event::StoreCorrupt, why);
+    }
+    corrupt
+}
+
+/// Logs servers that are asked again, as loudly as their outage was.
+fn report_recovered(gate: &Gate, watched: &Watched, vigil: &mut Vigil) {
+    let recovered = vigil.look(gate.now(), &watched.circuits());
+    let recovered: Vec<String> = recovered
+        .into_iter()
+        .map(|(endpoint, outage)| {
+            let address = watched.store().address(endpoint);
+            let address = address.unwrap_or_else(|| format!("server {endpoint}"));
+            match outage.as_micros() / 1_000_000 {
+                0 => format!("{address} (after less than a second)"),
+                seconds => format!("{address} (after {seconds} s)"),
+            }
+        })
+        .collect();
+    if !recovered.is_empty() {
+        let text = format!("asked again: {}", recovered.join(", "));
+        gate.status().log().say(Level::Warn, Event::StoreBack, text);
     }
 }
 

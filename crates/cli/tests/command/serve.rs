@@ -49,8 +49,9 @@ fn a_port_that_is_taken_is_told() {
     assert_eq!(second.status.code(), Some(1));
     let told = String::from_utf8(second.stderr).unwrap();
     let address = daemon.address("RESP");
-    let expected =
-        format!("error: cannot listen on {address} for RESP: another program does already\n");
+    let expected = format!(
+        "error: cannot bind {address} (RESP): address already in use; set listen.resp.address\n"
+    );
     assert_eq!(told, expected);
 }
 

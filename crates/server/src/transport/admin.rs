@@ -142,7 +142,7 @@ impl Office {
             "/healthz" => plain(StatusCode::OK, "ok\n"),
             "/readyz" => match told::hindrance(gate).await {
                 None if gate.is_degraded() => {
-                    plain(StatusCode::OK, "ready, but the store is away: /v1/status tells more\n")
+                    plain(StatusCode::OK, "ready, but the store is unavailable: see /v1/status\n")
                 }
                 None => plain(StatusCode::OK, "ready\n"),
                 Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),

@@ -134,7 +134,9 @@ impl fmt::Display for StoreError {
             Self::Timeout => f.write_str("the store sent nothing within the deadline"),
             Self::Slow(why) => write!(f, "the store is slow: {why}"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
-            Self::Away { .. } => f.write_str("the store is away and not asked until it is back"),
+            Self::Away { .. } => {
+                f.write_str("the store is unavailable, and is not asked until a probe succeeds")
+            }
             Self::Overloaded => f.write_str("too many requests wait for the store"),
             Self::Misconfigured(what, why) => {
                 write!(f, "the store refuses: {why}; {}", what.advice())

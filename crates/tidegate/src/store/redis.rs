@@ -70,7 +70,7 @@ pub struct RedisStore {
     settling: Settling,
     skew: Skew,
     corrupt: AtomicU64,
-    inspections: Inspections,
+    inspections: Arc<Inspections>,
     /// Why the last self-test failed.
     fault: Mutex<Option<StoreError>>,
 }
@@ -130,7 +130,16 @@ impl RedisStore {
     /// # Errors
     /// What is wrong with one of the servers; the others have been looked at.
     pub async fn inspect(&self) -> Result<(), StoreError> {
-        self.inspections.refresh(self.routes.lanes(), false).await
+        self.refresh(false).await
+    }
+
+    /// Looks at the servers in the runtime that their connections are read in: only there can a silent
+    /// server be told from a busy thread.
+    async fn refresh(&self, stops: bool) -> Result<(), StoreError> {
+        let (inspections, lanes) = (Arc::clone(&self.inspections), self.routes.lanes());
+        let looking = async move { inspections.refresh(lanes, stops).await };
+        let looked = self.settling.runtime().spawn(looking).await;
+        looked.unwrap_or_else(|_| Err(StoreError::unavailable("shutting down")))
     }
 
     /// Whether any server has been looked at. False while none has answered since the start.

@@ -72,8 +72,10 @@ fn a_port_that_is_taken_is_told() {
     let door = Door::open();
     let taken = Settings { resp: Some(door.address().into()), ..settings() };
     let error = serve(&taken, &door.gate).unwrap_err().to_string();
-    let told =
-        format!("cannot listen on {} for RESP: another program does already", door.address());
+    let told = format!(
+        "cannot bind {} (RESP): address already in use; set listen.resp.address",
+        door.address()
+    );
     assert_eq!(error, told);
 }
 

@@ -88,7 +88,7 @@ fn every_door_answers_while_redis_is_gone() {
     redis.kill();
     daemon.until_degraded();
     let ready = daemon.admin("/readyz");
-    assert!(ready.status == 200 && ready.body.contains("the store is away"), "{ready:?}");
+    assert!(ready.status == 200 && ready.body.contains("the store is unavailable"), "{ready:?}");
 
     assert_eq!(daemon.check("allow").status, 200);
     let denied = daemon.check("deny");
@@ -168,7 +168,7 @@ fn a_daemon_whose_redis_cannot_be_resolved_starts_degraded() {
     let failure = status["store"]["last_failure"]["error"].as_str().unwrap_or_default();
     assert!(failure.contains("redis.invalid"), "{status}");
     let ready = daemon.admin("/readyz");
-    assert!(ready.status == 200 && ready.body.contains("the store is away"), "{ready:?}");
+    assert!(ready.status == 200 && ready.body.contains("the store is unavailable"), "{ready:?}");
     assert_eq!((daemon.check("allow").status, daemon.check("deny").status), (200, 503));
     let errors = "tidegate_store_errors_total{kind=\"unavailable\"} 0";
     let metrics = daemon.admin("/metrics").body;
@@ -185,7 +185,7 @@ fn the_self_test_runs_when_redis_first_answers() {
     let config = RedisConfig::new(&redis.url()).expect("an address");
     let daemon = Daemon::start_with(config.start_without_server(), 1, OnStoreFailure::Deny);
     let ready = daemon.admin("/readyz");
-    assert!(ready.status == 200 && ready.body.contains("the store is away"), "{ready:?}");
+    assert!(ready.status == 200 && ready.body.contains("the store is unavailable"), "{ready:?}");
     redis.resume();
     wait_until("the fault is found", PATIENCE, || daemon.admin("/readyz").status == 503);
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);

@@ -145,5 +145,5 @@ fn a_daemon_reports_the_conditions_of_a_server_that_came_later() {
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line} is not in\n{metrics}");
     }
-    assert_eq!(page(&server, "/readyz"), "ready\n");
+    wait_until("the daemon is ready", LIMIT, || page(&server, "/readyz") == "ready\n");
 }

@@ -75,7 +75,7 @@ pub(super) fn policy(gate: &Gate) -> Value {
         "limits": limits,
         "overrides": overrides(gate)["overrides"],
         "kill_switch": switches(gate)["kill_switch"],
-        "demoted_keys": gate.limiter().controls().demotions().count(gate.now()),
+        "demoted_keys": gate.limiter().controls().demotions().count(gate.time(gate.now())),
     })
 }
 

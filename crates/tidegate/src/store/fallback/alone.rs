@@ -199,10 +199,15 @@ impl<S: Store> Inner<S> {
         }
     }
 
-    /// What the policy says; but a store that refuses lets nobody in.
+    /// What the policy says. `allow` is for a store that is unavailable: a store that refuses, and more
+    /// requests than may wait for it, admit no more than the node's share.
     pub(super) fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
         match charge.terms.on_store_failure.unwrap_or(self.config.otherwise) {
-            OnStoreFailure::Allow if !error.is_outage() => OnStoreFailure::Local,
+            OnStoreFailure::Allow
+                if !error.is_outage() || matches!(error, StoreError::Overloaded) =>
+            {
+                OnStoreFailure::Local
+            }
             mode => mode,
         }
     }

@@ -41,7 +41,24 @@ pub(super) struct Silent;
 
 /// Waits for `work`, but no longer than `limit` spent listening.
 pub(super) async fn listen<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Silent> {
+    wait(&mut Listening::start(limit), limit, work).await
+}
+
+/// Waits for `work` as [`listen`] does, and returns how long that took, if this process ran all the while.
+pub(super) async fn measure<T>(
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<(T, Option<Duration>), Silent> {
     let mut listening = Listening::start(limit);
+    let value = wait(&mut listening, limit, work).await?;
+    Ok((value, listening.undisturbed()))
+}
+
+async fn wait<T>(
+    listening: &mut Listening,
+    limit: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, Silent> {
     let mut work = pin!(work);
     while listening.heard_nothing_for < limit {
         tokio::select! {
@@ -164,8 +181,9 @@ impl RoundTrip {
         });
     }
 
-    /// A new connection, which took so long to answer first, may take another way.
-    pub(super) fn reconnected(&self, took: Duration) {
+    /// A new connection, whose first reply took so long if that is known, may take another way.
+    pub(super) fn reconnected(&self, took: Option<Duration>) {
+        let Some(took) = took else { return };
         if let Some(known) = &mut *self.lock() {
             known.shortest = u64::MAX;
         }
@@ -264,7 +282,7 @@ mod tests {
         }
         let settled = trip.deadline(millis(250));
         assert!(settled >= millis(100) && settled <= millis(110), "{settled:?}");
-        trip.reconnected(millis(50));
+        trip.reconnected(Some(millis(50)));
         assert_eq!((trip.depth(1_024), trip.depth(100)), (800, 100));
         trip.record(Duration::from_secs(30));
         assert_eq!(trip.deadline(millis(250)), LONGEST);

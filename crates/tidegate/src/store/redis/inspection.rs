@@ -104,20 +104,22 @@ impl Inspections {
         lanes: Vec<(Arc<Lane>, bool)>,
         stops: bool,
     ) -> Result<(), StoreError> {
-        let (mut looks, mut looked) = (BTreeMap::new(), Ok(()));
-        for (lane, clustered) in lanes {
+        let (mut seen, mut looked) = (Vec::new(), Ok(()));
+        for (lane, clustered) in &lanes {
             let server = lane.link.address();
             let mut look = self.lock().get(&server).cloned();
-            if let Err(error) = look_at(&lane, clustered, &mut look).await {
+            if let Err(error) = look_at(lane, *clustered, &mut look).await {
                 looked = Err(error);
             }
             // The address may have become known by looking.
-            looks.extend(look.map(|look| (lane.link.address(), look)));
+            seen.extend(look.map(|look| (lane.link.address(), look)));
             if stops && looked.is_err() {
                 break;
             }
         }
-        *self.lock() = looks;
+        let mut looks = self.lock();
+        looks.extend(seen);
+        looks.retain(|server, _| lanes.iter().any(|(lane, _)| lane.link.address() == *server));
         looked
     }
 }

@@ -17,7 +17,7 @@ use redis::Value;
 use tidegate_core::{Op, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::{self, JoinSet, yield_now};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::call::{Answered, Call, How, Item, Text};
 use super::cluster::Cluster;
@@ -32,6 +32,12 @@ use crate::store::StoreError;
 const TRY_AGAIN: Duration = Duration::from_millis(2);
 /// Requests taken from the queue in one go.
 const MOST_AT_ONCE: usize = 1_024;
+/// A request that has waited in the queue for this long is refused: the server answers, but not as
+/// fast as requests arrive.
+const LONGEST_QUEUED: Duration = Duration::from_secs(1);
+/// The most that the time between two turns of the queue counts for: this process may have been
+/// stopped meanwhile.
+const LONGEST_TURN: Duration = Duration::from_millis(250);
 /// A request that has been sent on this often will not find its node.
 const MOST_HOPS: u8 = 4;
 
@@ -48,6 +54,8 @@ pub(super) struct Request {
     pub(super) unasked: bool,
     /// Its share of what may be under way; given back with the request.
     pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// When it was queued, by the queue's own time.
+    queued: Duration,
     /// `None` once the caller was told that the reply is late.
     answer: Option<oneshot::Sender<Result<Answered, StoreError>>>,
 }
@@ -59,13 +67,13 @@ impl Request {
         now: Timestamp,
         answer: oneshot::Sender<Result<Answered, StoreError>>,
     ) -> Self {
-        let (hops, asking, permit) = (0, false, None);
+        let (hops, asking, permit, queued) = (0, false, None, Duration::ZERO);
         // A place that is not given back stays taken until its lease ends, and by its number it can
         // be given back at any time. Units could not: their window may be over.
         let unasked = items.iter().all(|item| {
             matches!(item.tariff.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
         });
-        Self { items, slot, now, hops, asking, unasked, permit, answer: Some(answer) }
+        Self { items, slot, now, hops, asking, unasked, permit, queued, answer: Some(answer) }
     }
 
     /// Whether others wait for what it does: it frees places or units, or keeps a place.
@@ -135,6 +143,20 @@ struct Waiting {
     requests: VecDeque<Request>,
 }
 
+impl Waiting {
+    /// Refuses requests that were queued before `time`.
+    fn expire(&mut self, time: Duration) {
+        while self.requests.front().is_some_and(|request| request.queued < time) {
+            let Some(mut request) = self.requests.pop_front() else { return };
+            request.expire(StoreError::Overloaded);
+            if !request.is_pointless() {
+                request.queued = Duration::MAX;
+                self.requests.push_back(request);
+            }
+        }
+    }
+}
+
 impl Lane {
     pub(super) fn start(
         config: &RedisConfig,
@@ -191,6 +213,7 @@ async fn dispatch(
     let mut under_way: JoinSet<Option<StoreError>> = JoinSet::new();
     let mut slot_of: HashMap<task::Id, u16> = HashMap::new();
     let (mut arrived, mut touched, mut is_open) = (Vec::new(), Vec::new(), true);
+    let (mut time, mut turn) = (Duration::ZERO, Instant::now());
     let bounds = Bounds { max_batch, one_time: carrier.scripts.time == TimeSource::Caller };
     loop {
         tokio::select! {
@@ -220,15 +243,19 @@ async fn dispatch(
                 while let Ok(requests) = queue.try_recv() {
                     arrived.push(requests);
                 }
-                for request in arrived.drain(..).flatten() {
+                for mut request in arrived.drain(..).flatten() {
+                    request.queued = time;
                     touched.push(request.slot);
                     slots.entry(request.slot).or_default().requests.push_back(request);
                 }
             }
             else => return,
         }
+        time += turn.elapsed().min(LONGEST_TURN);
+        turn = Instant::now();
         for slot in touched.drain(..) {
             let Some(waiting) = slots.get_mut(&slot) else { continue };
+            waiting.expire(time.saturating_sub(LONGEST_QUEUED));
             while waiting.under_way < carrier.link.depth(pipeline)
                 && let Some((call, requests)) = gather(&mut waiting.requests, bounds)
             {
@@ -337,7 +364,7 @@ impl Carrier {
         });
         match self.link.wait(sending.as_mut(), &mut listening, Until::Deadline).await {
             Ok((reply, call, to)) => {
-                self.link.replied(&listening);
+                self.link.replied(&reply, &listening);
                 Ok(Sent { reply, call, requests, to })
             }
             Err(late) => {
@@ -348,7 +375,7 @@ impl Carrier {
                     let link = &carrier.link;
                     match link.wait(sending.as_mut(), &mut listening, Until::Lost).await {
                         Ok((reply, call, to)) => {
-                            link.replied(&listening);
+                            link.replied(&reply, &listening);
                             if let Ok(reply) = reply {
                                 carrier.answer(&call, &reply, requests, &to).await;
                             }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, TlsCertificates, Value};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::config::{RedisConfig, Tls};
-use super::deadline::{LONGEST, Listening, RoundTrip, Silent, last_look, listen};
+use super::deadline::{LONGEST, Listening, RoundTrip, Silent, last_look, listen, measure};
 use super::failure::Failure;
 use super::sentinel::{self, Watched};
 use crate::store::{Misconfigured, StoreError};
@@ -21,6 +21,8 @@ use crate::store::{Misconfigured, StoreError};
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A connection is given up once the server was silent for this long, or for two deadlines.
 const LOST: Duration = Duration::from_millis(250);
+/// A reply that is this late will not come, whatever else the server sends.
+const MOST_LATE: Duration = Duration::from_secs(30);
 /// Between attempts to connect: from the first to the longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
@@ -201,6 +203,7 @@ impl Link {
         let Listening { listened, heard_nothing_for, .. } = *listening;
         let silent = |limit| (heard_nothing_for >= limit).then_some(Late::Silent);
         match (until, self.fixed_deadline) {
+            (Until::Lost, _) if listened >= MOST_LATE => Some(Late::Silent),
             (Until::Lost, _) => silent(LOST.max(2 * self.deadline())),
             (Until::Deadline, None) => {
                 let slow = || (listened >= LONGEST.max(self.deadline())).then_some(Late::Slow);
@@ -212,7 +215,7 @@ impl Link {
         }
     }
 
-    /// What a request is told whose reply is late.
+    /// The error of a request whose reply is late.
     pub(super) fn late_error(&self, late: Late) -> StoreError {
         match late {
             Late::Silent => StoreError::Timeout,
@@ -223,8 +226,11 @@ impl Link {
         }
     }
 
-    /// Takes note of a reply.
-    pub(super) fn replied(&self, listening: &Listening) {
+    /// Takes note of a reply. A connection that broke is none.
+    pub(super) fn replied(&self, reply: &Result<Value, Failure>, listening: &Listening) {
+        if matches!(reply, Err(Failure::Broken(_))) {
+            return;
+        }
         self.replies.fetch_add(1, Ordering::Relaxed);
         if let Some(took) = listening.undisturbed() {
             self.round_trip.record(took);
@@ -236,9 +242,9 @@ impl Link {
         let mut listening = self.listening();
         let sent = pin!(self.exchange(to, command));
         match self.wait(sent, &mut listening, Until::Lost).await {
-            Ok(sent) => {
-                self.replied(&listening);
-                sent
+            Ok(reply) => {
+                self.replied(&reply, &listening);
+                reply
             }
             Err(_) => Err(Failure::Broken(self.lose(to.number))),
         }
@@ -369,9 +375,13 @@ impl Link {
         let address = info.addr().to_string();
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address.clone();
         let connection = open(info, &self.tls, self.patience).await?;
-        let asked = Instant::now();
-        self.verify(&mut connection.clone(), &address).await?;
-        self.round_trip.reconnected(asked.elapsed());
+        let mut asked = connection.clone();
+        let verified = measure(self.patience, self.verify(&mut asked, &address)).await;
+        let Ok((verified, took)) = verified else {
+            return Err(StoreError::unavailable(format!("{address} is silent")));
+        };
+        verified?;
+        self.round_trip.reconnected(took);
         Ok(connection)
     }
 
@@ -383,8 +393,7 @@ impl Link {
     ) -> Result<(), StoreError> {
         if matches!(self.target, Target::Node(_)) {
             // Whatever it answers, the round trip is measured.
-            let ping = redis::cmd("PING");
-            let _ = listen(self.patience, ping.query_async::<Value>(connection)).await;
+            let _ = redis::cmd("PING").query_async::<Value>(connection).await;
             return Ok(());
         }
         let primary = sentinel::is_primary(connection, address, self.patience).await;

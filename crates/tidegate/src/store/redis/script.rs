@@ -125,12 +125,12 @@ mod tests {
         for (name, script, hash) in [
             ("bucket", bucket, "d97a69b209d41077c5fef94a798f82d8308bdc5c"),
             ("whole_bucket", whole_bucket, "4b39bb55fd7c4425888b55087e7b50a290cc6ec3"),
-            ("fixed_window", fixed_window, "d9aad88fd9d65f6f7a7495501c78979fd89c6afe"),
-            ("sliding_window", sliding_window, "4bbfe847f56e827c3309935d5359a04a2a7d163d"),
+            ("fixed_window", fixed_window, "81c246806428089aa0b92b425043dfe7db41af60"),
+            ("sliding_window", sliding_window, "a364e1783af2ff1c071202f5f95c4ee25a22b2fc"),
             ("sliding_log", sliding_log, "b358009de39097a77f063d1e6ef883b70c1d3c27"),
             ("inflight", inflight, "3449c32bbb7d317bd50d60372125c1590a5a6922"),
             ("batch_bucket", batch_bucket, "a57b216e195d112325d63fa8af3f8219ebce5710"),
-            ("batch", batch, "45df4df3be215d59a3b43af995e38f5d8ec27ba2"),
+            ("batch", batch, "c5e6c8fd82a891eaebe03eba8f00db1a30046418"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

@@ -11,7 +11,7 @@ use crate::store::{Charge, Store};
 
 /// Looks at every server, then has each carry out every command that a script may ever need.
 pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Finding>, StoreError> {
-    store.inspections.refresh(store.routes.lanes(), true).await?;
+    store.refresh(true).await?;
     for (lane, _) in store.routes.lanes() {
         let connected = lane.link.connected().await?;
         // Scripts that the server knows today it may have forgotten tomorrow.

@@ -27,6 +27,11 @@ impl Settling {
         settling
     }
 
+    /// The runtime that the store was started in.
+    pub(super) const fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.settled)
     }
