@@ -29,6 +29,7 @@ mod lane;
 mod link;
 mod name;
 mod reply;
+mod request;
 mod reserve;
 mod route;
 mod runtime;

@@ -13,9 +13,10 @@ use tokio::time::{sleep, timeout};
 
 use super::config::{RedisConfig, Tls, at};
 use super::deadline::listen;
-use super::lane::{Lane, Request};
+use super::lane::Lane;
 use super::link::{Target, open};
 use super::name::SLOTS;
+use super::request::Request;
 use crate::store::{Misconfigured, StoreError};
 
 /// However often nodes are said to have moved, they are not asked for the map more often than this.

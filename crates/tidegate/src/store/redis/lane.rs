@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use redis::Value;
 use tidegate_core::{Op, Timestamp};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{self, JoinSet, yield_now};
 use tokio::time::{Instant, sleep};
 
@@ -24,6 +24,7 @@ use super::cluster::Cluster;
 use super::config::RedisConfig;
 use super::failure::Failure;
 use super::link::{Connected, Late, Link, Target, Until};
+use super::request::{Request, Waiting};
 use super::script::{Scripts, TimeSource};
 use super::tariff::{Tariff, Work};
 use crate::store::StoreError;
@@ -40,71 +41,6 @@ const LONGEST_QUEUED: Duration = Duration::from_secs(1);
 const LONGEST_TURN: Duration = Duration::from_millis(250);
 /// A request that has been sent on this often will not find its node.
 const MOST_HOPS: u8 = 4;
-
-/// Charges that one script call decides, and who waits for them.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) items: Vec<Item>,
-    pub(super) slot: u16,
-    pub(super) now: Timestamp,
-    /// How often it was sent on, and whether the node it goes to must be told.
-    pub(super) hops: u8,
-    pub(super) asking: bool,
-    /// Carried out even if nobody waits for the answer.
-    pub(super) unasked: bool,
-    /// Its share of what may be under way; given back with the request.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
-    /// When it was queued, by the queue's own time.
-    queued: Duration,
-    /// `None` once the caller was told that the reply is late.
-    answer: Option<oneshot::Sender<Result<Answered, StoreError>>>,
-}
-
-impl Request {
-    pub(super) fn new(
-        items: Vec<Item>,
-        slot: u16,
-        now: Timestamp,
-        answer: oneshot::Sender<Result<Answered, StoreError>>,
-    ) -> Self {
-        let (hops, asking, permit, queued) = (0, false, None, Duration::ZERO);
-        // A place that is not given back stays taken until its lease ends, and by its number it can
-        // be given back at any time. Units could not: their window may be over.
-        let unasked = items.iter().all(|item| {
-            matches!(item.tariff.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
-        });
-        Self { items, slot, now, hops, asking, unasked, permit, queued, answer: Some(answer) }
-    }
-
-    /// Whether others wait for what it does: it frees places or units, or keeps a place.
-    fn gives_back(&self) -> bool {
-        self.items.iter().all(|item| match item.tariff.work {
-            Work::Operate(op) => {
-                matches!(op, Op::Release(_) | Op::Renew(_) | Op::Return(_) | Op::Reset)
-            }
-            Work::Undo { .. } => true,
-            Work::Dump => false,
-        })
-    }
-
-    /// Nobody waits for it any more: carried out it would be charged to nobody's good.
-    fn is_pointless(&self) -> bool {
-        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) && !self.unasked
-    }
-
-    pub(super) fn fail(mut self, error: StoreError) {
-        self.expire(error);
-    }
-
-    /// Tells the caller why there is no answer. What the server makes of the request is still worth
-    /// knowing: it may have taken a place that only this process can give back.
-    fn expire(&mut self, error: StoreError) {
-        if let Some(answer) = self.answer.take() {
-            // The caller may have given up.
-            let _ = answer.send(Err(error));
-        }
-    }
-}
 
 /// The way to one server.
 #[derive(Debug)]
@@ -134,27 +70,6 @@ struct Sent {
     call: Call,
     requests: Vec<Request>,
     to: Connected,
-}
-
-/// Commands under way for a slot, and requests that wait for them.
-#[derive(Default)]
-struct Waiting {
-    under_way: usize,
-    requests: VecDeque<Request>,
-}
-
-impl Waiting {
-    /// Refuses requests that were queued before `time`.
-    fn expire(&mut self, time: Duration) {
-        while self.requests.front().is_some_and(|request| request.queued < time) {
-            let Some(mut request) = self.requests.pop_front() else { return };
-            request.expire(StoreError::Overloaded);
-            if !request.is_pointless() {
-                request.queued = Duration::MAX;
-                self.requests.push_back(request);
-            }
-        }
-    }
 }
 
 impl Lane {

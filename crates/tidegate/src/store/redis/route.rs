@@ -9,9 +9,10 @@ use tokio::sync::oneshot;
 use super::call::{Answered, Item};
 use super::cluster::Cluster;
 use super::config::{RedisConfig, Servers};
-use super::lane::{Lane, Request};
+use super::lane::Lane;
 use super::link::Target;
 use super::name::{Namer, slot};
+use super::request::Request;
 use crate::key::{Key, Scope};
 use crate::store::{Charge, StoreError};
 
