@@ -211,10 +211,9 @@ impl RoundTrip {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::thread;
 
-    use tokio::runtime::Builder;
     use tokio::sync::oneshot;
+    use tokio::time::advance;
 
     use super::*;
 
@@ -222,40 +221,31 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    fn block_on<T>(work: impl Future<Output = T>) -> T {
-        Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+    /// The clock jumps, as for a process that was stopped, and a reply arrives meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_process_reads_the_reply_before_it_gives_up() {
+        let (reply, replied) = oneshot::channel();
+        let stalled = async {
+            advance(millis(60)).await;
+            reply.send(()).unwrap();
+            pending().await
+        };
+        tokio::select! {
+            biased;
+            answer = listen(millis(10), replied) => assert_eq!(answer, Ok(Ok(()))),
+            () = stalled => {}
+        }
     }
 
-    #[test]
-    fn a_stalled_process_reads_the_reply_before_it_gives_up() {
-        block_on(async {
-            let (reply, replied) = oneshot::channel();
-            let stalled = async {
-                // This thread runs nothing else for several limits, and the reply comes meanwhile.
-                thread::sleep(millis(60));
-                reply.send(()).unwrap();
-                pending().await
-            };
-            let waiting = listen(millis(10), replied);
-            tokio::select! {
-                biased;
-                answer = waiting => assert_eq!(answer, Ok(Ok(()))),
-                () = stalled => {}
-            }
-        });
-    }
-
-    #[test]
-    fn stalls_hardly_count() {
-        block_on(async {
-            let mut listening = Listening::start(millis(10));
-            for _ in 0..3 {
-                thread::sleep(millis(40));
-                listening.tick().await;
-            }
-            assert!(listening.heard_nothing_for < millis(10), "{listening:?}");
-            assert_eq!(listening.undisturbed(), None);
-        });
+    #[tokio::test(start_paused = true)]
+    async fn stalls_hardly_count() {
+        let mut listening = Listening::start(millis(10));
+        for _ in 0..3 {
+            advance(millis(40)).await;
+            listening.tick().await;
+        }
+        assert!(listening.heard_nothing_for < millis(10), "{listening:?}");
+        assert_eq!(listening.undisturbed(), None);
     }
 
     #[tokio::test(start_paused = true)]
