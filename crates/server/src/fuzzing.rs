@@ -4,7 +4,9 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a fuzzer is told by a panic")]
 
+use std::pin::pin;
 use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -14,7 +16,7 @@ use tidegate::policy::{
 };
 use tidegate::{Clock, ManualClock, Timestamp};
 
-use crate::gate::{Gate, at_once};
+use crate::gate::Gate;
 use crate::log::Level;
 use crate::settings::{Answers, ProxyHeaders};
 use crate::transport::access::Caller;
@@ -22,6 +24,9 @@ use crate::transport::{admin, grpc, http, resp, rls};
 
 /// The domain that whoever decides on it panics about, as if there were a mistake in the daemon.
 pub const MISTAKE: &str = "\u{1}mistake";
+
+/// More often than the longest batch yields.
+const MAX_POLLS: usize = 1 << 20;
 
 /// A policy whose rules are met by what the seeds ask.
 const POLICY: &str = "
@@ -83,6 +88,17 @@ fn new_gate() -> Gate {
     gate
 }
 
+/// Polls a future until it is ready. Nothing wakes it: it may yield to others, but waits for nothing.
+fn finished<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    for _ in 0..MAX_POLLS {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+    }
+    panic!("a question to the memory store is still waiting after {MAX_POLLS} polls");
+}
+
 /// Bytes that a client of Redis sends: the first says where they are torn apart.
 pub fn redis(bytes: &[u8]) {
     let Some((split, bytes)) = bytes.split_first() else { return };
@@ -91,14 +107,14 @@ pub fn redis(bytes: &[u8]) {
 
 /// The body of a question in JSON.
 pub fn question(bytes: &[u8]) {
-    at_once(http::try_body(gate(), bytes)).expect("memory keeps nobody waiting");
+    finished(http::try_body(gate(), bytes));
 }
 
 /// A message to the rate limit service. What is read is answered, in both spellings.
 pub fn rate_limit(bytes: &[u8]) {
     for proxy_headers in [ProxyHeaders::Standard, ProxyHeaders::Envoy(Default::default())] {
         let answers = Answers { proxy_headers, dynamic_metadata: true, ..Answers::default() };
-        at_once(rls::try_message(gate(), bytes, &answers)).expect("memory keeps nobody waiting");
+        finished(rls::try_message(gate(), bytes, &answers));
     }
 }
 
@@ -107,7 +123,7 @@ pub fn json(bytes: &[u8]) {
     let (head, mut settings) = http::local();
     settings.answers.dynamic_metadata = true;
     let caller = Caller { head: &head, settings: &settings };
-    at_once(rls::json(gate(), &caller, bytes)).expect("memory keeps nobody waiting");
+    finished(rls::json(gate(), &caller, bytes));
 }
 
 /// Frames, heads and messages of gRPC that are not about limits.
@@ -118,13 +134,13 @@ pub fn call(bytes: &[u8]) {
 /// A request that a proxy holds: its method and target in the first line, then its headers.
 pub fn forward(bytes: &[u8]) {
     let Some((head, _)) = head(bytes) else { return };
-    let status = at_once(http::try_forward(gate(), &head)).expect("memory keeps nobody waiting");
+    let status = finished(http::try_forward(gate(), &head));
     assert!([200, 400, 404, 422, 429].contains(&status), "{status}");
 }
 
 /// The body of a batch.
 pub fn batch(bytes: &[u8]) {
-    let status = at_once(http::try_batch(gate(), bytes)).expect("memory keeps nobody waiting");
+    let status = finished(http::try_batch(gate(), bytes));
     assert!([200, 400, 422].contains(&status), "{status}");
 }
 
@@ -136,7 +152,7 @@ pub fn change(bytes: &[u8]) {
     let Some((head, body)) = head(bytes) else { return };
     // Each is told in the log, which is for one at a time.
     gate.status().log().set_level(Level::Error);
-    at_once(admin::try_change(gate, &head, body)).expect("memory keeps nobody waiting");
+    finished(admin::try_change(gate, &head, body));
     ask(gate, "api", &[("user", "u1")]);
     ask(gate, "api", &[("legacy", "l1")]);
 }
@@ -173,7 +189,7 @@ fn ask(gate: &Gate, domain: &str, pairs: &[(&str, &str)]) {
     let entries: Vec<Entry<'_>> = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     let descriptors = [Descriptor::new(&entries)];
     let request = Asked { domain, descriptors: &descriptors, hits: None };
-    let answer = at_once(gate.check(&request)).expect("memory keeps nobody waiting");
+    let answer = finished(gate.check(&request));
     assert!(!matches!(answer, Err(CheckError::Store(_))), "memory decides");
 }
 

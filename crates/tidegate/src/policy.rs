@@ -57,6 +57,7 @@ pub use self::nearest::nearest;
 pub use self::report::{LimitReport, Report};
 pub use self::request::{
     Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
+    normal_host,
 };
 pub use self::resolve::Match;
 pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};

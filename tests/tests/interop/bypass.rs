@@ -107,6 +107,10 @@ const TOKENS: &[&str] = &[
     "Authorization: Bearer real\r\nX-API-Key: made-up\r\n",
     "X-API-Key: made-up\r\nAuthorization: Bearer real\r\n",
     "Authorization: Bearer real other\r\n",
+    // `real:xx`, then as lenient servers read it: without padding, and with a digit of another alphabet.
+    "Authorization: Basic cmVhbDp4eA==\r\n",
+    "Authorization: Basic cmVhbDp4eA\r\n",
+    "Authorization: Basic cmVh-bDp4eA==\r\n",
     "Authorization: Bearer made-up\r\nAuthorization: Bearer real\r\n",
     "Authorization:\r\nAuthorization: Bearer real\r\n",
 ];

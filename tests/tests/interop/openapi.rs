@@ -15,7 +15,7 @@ requests:
   rules:
     - descriptors:
         - entries:
-            - {key: method, method: true}
+            - {key: method, value: any}
 descriptors:
   - key: method
     rate: 10/min

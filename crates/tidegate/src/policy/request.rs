@@ -25,10 +25,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 pub(crate) use self::host::HostPattern;
+pub use self::host::normal_host;
 pub(crate) use self::source::Source;
 pub use self::target::{RequestTarget, TargetError};
 pub(crate) use self::template::Template;
 
+use self::host::MAX_HOST;
 use self::source::Facts;
 use self::tree::Tree;
 
@@ -70,8 +72,11 @@ pub enum RequestError {
     /// The request has several values of this header, cookie or query field, or one that can be read
     /// in several ways.
     Conflict(String),
-    /// `Authorization` has more than a scheme and one word.
+    /// `Authorization` has more than a scheme and one word, or its `Basic` is not base 64 of a user, a
+    /// colon and a password.
     Credentials,
+    /// The host is longer than any host name.
+    Host,
     /// The rules ask for more than [`MAX_DESCRIBED`] descriptors.
     TooManyDescriptors,
 }
@@ -86,9 +91,11 @@ impl fmt::Display for RequestError {
                     "{what} has several values, or one that servers read differently; send one"
                 )
             }
-            Self::Credentials => {
-                f.write_str("header authorization is not a scheme, a space and one word of ASCII")
-            }
+            Self::Credentials => f.write_str(
+                "header authorization is not a scheme, a space and one word of ASCII, which for Basic \
+                 is user:password in padded base64",
+            ),
+            Self::Host => write!(f, "the host has more than {MAX_HOST} bytes"),
             Self::TooManyDescriptors => {
                 write!(f, "the rules ask for more than {MAX_DESCRIBED} descriptors of this request")
             }
@@ -210,6 +217,14 @@ impl RequestRules {
         self.rules.iter().any(|rule| {
             let mut entries = rule.descriptors.iter().flatten();
             rule.template.is_some() || entries.any(|entry| entry.source.is_of_target())
+        })
+    }
+
+    /// Whether any rule reads the method.
+    pub fn needs_method(&self) -> bool {
+        self.rules.iter().any(|rule| {
+            let mut entries = rule.descriptors.iter().flatten();
+            !rule.methods.is_empty() || entries.any(|entry| entry.source.is_method())
         })
     }
 

@@ -85,7 +85,57 @@ fn a_proxy_may_put_the_path_behind_ours() {
     assert_eq!(ask("GET", path, "example.org").status, 429);
     // The only domain need not be named.
     let headers = "x-forwarded-host: example.org\r\nx-forwarded-uri: /items/7\r\nx-api-key: k\r\n";
-    assert_eq!(door.get("/v1/auth", headers).status, 429);
+    let answer = door.get("/v1/auth", &format!("x-forwarded-method: GET\r\n{headers}"));
+    assert_eq!(answer.status, 429);
+}
+
+/// A client must not replace the host that the proxy sends with one that no rule is for.
+#[test]
+fn a_host_behind_our_path_is_the_requests_own() {
+    let door = Door::open(ONLY);
+    let ask = |claims: &str| {
+        let head =
+            "GET /v1/auth/api/items/7 HTTP/1.1\r\nhost: example.org\r\nconnection: close\r\n";
+        door.send(format!("{head}x-api-key: k\r\n{claims}\r\n"))
+    };
+    for claims in [
+        "x-forwarded-host: elsewhere\r\n",
+        "x-original-host: elsewhere\r\n",
+        "x-forwarded-host: example.org\r\nx-original-host: elsewhere\r\n",
+    ] {
+        let answer = ask(claims);
+        assert_eq!(answer.status, 400, "{claims}: {answer:?}");
+        assert!(answer.body.contains("describe the request differently"), "{answer:?}");
+    }
+    let same = "x-forwarded-host: Example.ORG:443\r\nx-original-host: example.org.\r\n";
+    assert_eq!([ask(same).status, ask("").status], [200, 429]);
+    let long = format!("x-original-host: {}.org\r\n", "a".repeat(300));
+    let told = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /items/7\r\n{long}");
+    let answer = door.get("/v1/auth", &told);
+    assert!(answer.status == 400 && answer.body.contains("the host has more"), "{answer:?}");
+}
+
+/// nginx asks with GET, whatever the request is: without a header, a rule for POST would match nothing.
+#[test]
+fn a_proxy_that_sends_no_method_is_told() {
+    let entries = "descriptors: [{entries: [{key: m, METHOD}]}]";
+    let limits = "descriptors: [{key: m, rate: 1/min}]";
+    for (rule, is_read) in [
+        (format!("{{methods: [POST], {}}}", entries.replace("METHOD", "value: v")), true),
+        (format!("{{{}}}", entries.replace("METHOD", "method: true")), true),
+        (format!("{{{}}}", entries.replace("METHOD", "value: v")), false),
+    ] {
+        let policy = format!("domain: api\nrequests: {{rules: [{rule}]}}\n{limits}\n");
+        let door = Door::open(&policy);
+        let answer = door.get("/v1/auth?domain=api", "x-forwarded-uri: /\r\n");
+        assert_eq!(answer.status, if is_read { 400 } else { 200 }, "{rule}: {answer:?}");
+        assert_eq!(answer.body.contains("X-Forwarded-Method"), is_read, "{rule}: {answer:?}");
+        let told = "x-forwarded-uri: /\r\nx-original-method: POST\r\n";
+        let second = door.get("/v1/auth?domain=api", told).status;
+        assert_eq!(second, if is_read { 200 } else { 429 }, "{rule}");
+        // The request's own method is told by the path in our URL.
+        assert_eq!(door.ask("POST", "/v1/auth/api/", "").status, 429, "{rule}");
+    }
 }
 
 /// Whatever a proxy hands on may be a client's.

@@ -18,7 +18,7 @@ use hyper::StatusCode;
 use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use tidegate::policy::{
-    Described, Descriptor, Entry, HttpRequest, Policy, Report, Request, RequestTarget,
+    Described, Descriptor, Entry, HttpRequest, Policy, Report, Request, RequestTarget, normal_host,
 };
 
 use super::Reply;
@@ -29,6 +29,10 @@ use crate::settings::Answers;
 /// Without the target, every rule for a path would be bypassed.
 const NO_TARGET: &str = "the policy limits paths, but the request has no X-Forwarded-Uri, X-Original-URI \
                          or X-Original-URL: have the proxy set one";
+
+/// Without the method, every rule for POST would be bypassed: the proxy's own request is a GET.
+const NO_METHOD: &str = "the policy reads the method, but the request has no X-Forwarded-Method or \
+                         X-Original-Method: have the proxy set one";
 
 /// Decides by the descriptors that the domain's `requests` make of the request.
 pub(crate) async fn answer(
@@ -68,13 +72,17 @@ async fn ask(
     };
     let claims = Claims::of(&headers)?;
     let own_method = head.method.as_str();
-    let method = match path {
-        Some(_) => agree(claims.method, own_method)?,
-        None => claims.method.unwrap_or(own_method),
-    };
-    let path = match path {
-        Some(path) => Some(agree_on_target(claims.target, path)?),
-        None => claims.target,
+    // With the path in our own URL, the proxy sends the request's own method and host too.
+    let (method, path, host) = match path {
+        Some(path) => (
+            agree(claims.method, own_method)?,
+            Some(agree_on_target(claims.target, path)?),
+            claims.host.map(|host| agree_on_host(claims.forwarded_host, host)).transpose()?,
+        ),
+        None if claims.method.is_none() && rules.needs_method() => {
+            return Err(malformed(NO_METHOD));
+        }
+        None => (claims.method.unwrap_or(own_method), claims.target, None),
     };
     if path.is_none() && rules.needs_target() {
         return Err(malformed(NO_TARGET));
@@ -82,7 +90,7 @@ async fn ask(
     let request = HttpRequest {
         method,
         path: path.unwrap_or("/"),
-        host: claims.forwarded_host.or(claims.host),
+        host: host.or(claims.forwarded_host).or(claims.host),
         headers: &headers,
         peer,
     };
@@ -195,18 +203,20 @@ impl<'h> Claims<'h> {
     fn of(headers: &[(&'h str, &'h str)]) -> Result<Self, Refused> {
         let mut claims = Self::default();
         for (name, value) in headers {
-            let claim = match *name {
-                _ if value.is_empty() => continue,
+            match *name {
+                _ if value.is_empty() => {}
                 "x-forwarded-uri" | "x-original-uri" | "x-original-url" => {
                     claims.target = Some(agree_on_target(claims.target, value)?);
-                    continue;
                 }
-                "x-forwarded-method" | "x-original-method" => &mut claims.method,
-                "x-forwarded-host" | "x-original-host" => &mut claims.forwarded_host,
-                "host" => &mut claims.host,
-                _ => continue,
-            };
-            *claim = Some(agree(*claim, value)?);
+                "x-forwarded-method" | "x-original-method" => {
+                    claims.method = Some(agree(claims.method, value)?);
+                }
+                "x-forwarded-host" | "x-original-host" => {
+                    claims.forwarded_host = Some(agree_on_host(claims.forwarded_host, value)?);
+                }
+                "host" => claims.host = Some(agree_on_host(claims.host, value)?),
+                _ => {}
+            }
         }
         Ok(claims)
     }
@@ -219,6 +229,16 @@ const DISAGREE: &str = "two headers describe the request differently: have the p
 fn agree<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
     match known {
         Some(known) if known != value => Err(Refused::Malformed(DISAGREE.into())),
+        _ => Ok(value),
+    }
+}
+
+/// The same for hosts, which may be written with a port or in capitals.
+fn agree_on_host<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
+    match known {
+        Some(known) if normal_host(known) != normal_host(value) => {
+            Err(Refused::Malformed(DISAGREE.into()))
+        }
         _ => Ok(value),
     }
 }
@@ -250,6 +270,19 @@ mod tests {
             ("%+1", None),
         ] {
             assert_eq!(decoded(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_agree_if_they_are_read_alike() {
+        for (one, other, is_agreed) in [
+            ("example.org", "example.org", true),
+            ("Example.ORG.:443", "example.org", true),
+            ("[2001:DB8::1]:80", "[2001:db8::1]", true),
+            ("example.org", "example.com", false),
+            ("[2001:db8::1]", "[2001:db8::2]", false),
+        ] {
+            assert_eq!(agree_on_host(Some(one), other).is_ok(), is_agreed, "{one} {other}");
         }
     }
 

@@ -22,6 +22,9 @@ const CREDENTIALS: &str = "the same credentials can be written in several ways, 
                            own: take `api_key: true`";
 const CHOSEN: &str = "clients choose this value, and a new value gets a new budget: add a descriptor with \
                       `client_ip: true` or `api_key: true` to the rule";
+const CHOSEN_HEADER: &str = "clients choose this value unless a proxy overwrites the header, and a new value, \
+                             also two lines that a proxy joins with a comma, gets a new budget: add a \
+                             descriptor with `client_ip: true` or `api_key: true` to the rule";
 const HEAD: &str =
     "servers answer HEAD as GET without a body, and HEAD matches no rule for GET: add HEAD";
 const OTHER_PATHS: &str = "a path that no rule lists meets no limit, though servers that ignore case or a \
@@ -46,17 +49,21 @@ pub(super) fn of_methods(methods: &[Box<str>]) -> Option<&'static str> {
 }
 
 /// Why a descriptor does not hold a client back, if no other one of its rule does: its identity is a
-/// cookie or a query field.
+/// cookie, a query field or a header without credentials.
 pub(super) fn of_descriptor(
     entries: &[EntryRule],
     rule: &[Vec<EntryRule>],
 ) -> Option<&'static str> {
-    let chosen = |entry: &EntryRule| matches!(entry.source, Source::Cookie(_) | Source::Query(_));
-    let held = |entry: &EntryRule| {
-        matches!(entry.source, Source::ApiKey | Source::ClientIp | Source::Header(_))
-    };
-    let is_bypassed = entries.iter().any(chosen) && !rule.iter().flatten().any(held);
-    is_bypassed.then_some(CHOSEN)
+    let held = |entry: &EntryRule| entry.source == Source::ClientIp || entry.source.is_credential();
+    if rule.iter().flatten().any(held) {
+        return None;
+    }
+    entries.iter().find_map(|entry| match &entry.source {
+        Source::Cookie(_) | Source::Query(_) => Some(CHOSEN),
+        // Headers with a warning of their own need no second one.
+        source @ Source::Header(_) if of_entry(source).is_none() => Some(CHOSEN_HEADER),
+        _ => None,
+    })
 }
 
 /// Warns of requests that no rule of the domain limits.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// No name of the internet is longer; a longer one is not looked up.
+/// No name of the internet is longer; a request for a longer one is refused.
 pub(super) const MAX_HOST: usize = 255;
 
 /// Hosts that a rule is for.
@@ -20,7 +20,7 @@ impl HostPattern {
         let expected = "a host such as api.example.com or *.example.org, without a port";
         let (name, is_below) = text.strip_prefix("*.").map_or((text, false), |name| (name, true));
         let is_odd = |c: char| c.is_whitespace() || c.is_control() || "*/@?#".contains(c);
-        let is_whole = host(name).eq_ignore_ascii_case(name);
+        let is_whole = normal_host(name).eq_ignore_ascii_case(name);
         if name.is_empty() || name.len() > MAX_HOST || !is_whole || name.contains(is_odd) {
             return Err(expected);
         }
@@ -36,8 +36,8 @@ impl HostPattern {
     }
 }
 
-/// The host of a request, as patterns spell it.
-pub(super) fn host(text: &str) -> Cow<'_, str> {
+/// The host of a request as rules read it: in lower case, without its port and a final dot.
+pub fn normal_host(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     // A colon within brackets belongs to the address.
     let end = match text.starts_with('[') {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::client::client;
-use super::host::host as normal_host;
+use super::host::{MAX_HOST, normal_host};
 use super::target::{RequestTarget, hex};
 use super::template::Parameter;
 use super::{HttpRequest, RequestError};
@@ -63,6 +63,10 @@ impl<'a> Facts<'a> {
             None => unique(values(headers, "host"), || "header host".into())?,
         };
         let host = host.map(normal_host);
+        // Otherwise a host of nothing but dots would be looked up as often as it has bytes.
+        if host.as_ref().is_some_and(|host| host.len() > MAX_HOST) {
+            return Err(RequestError::Host);
+        }
         Ok(Self { method, path, host, query, headers, peer, trusted_proxies })
     }
 
@@ -115,6 +119,11 @@ impl Source {
             Self::Value(text) => Some(Cow::Borrowed(&**text)),
         };
         Ok(value.filter(|value| !value.is_empty()))
+    }
+
+    /// Whether it is the method.
+    pub(super) const fn is_method(&self) -> bool {
+        matches!(self, Self::Method)
     }
 
     /// Whether it is a part of the path or the query.
@@ -170,7 +179,8 @@ fn unique<T: PartialEq + AsRef<str>>(
 }
 
 /// A header. Only the lines of `X-API-Key` are split at commas: a key has none, and proxies that join
-/// lines put one there.
+/// lines put one there. Values of other headers, such as `User-Agent`, have commas of their own; lint
+/// warns of rules that only such a header holds.
 fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Result<Option<&'a str>, RequestError> {
     let what = || format!("header {}", name.to_ascii_lowercase());
     let lines = values(headers, name);
@@ -200,17 +210,19 @@ fn credentials(line: &str) -> Result<Option<Cow<'_, str>>, RequestError> {
         if is("bearer") {
             found = Some(Cow::Borrowed(rest));
         } else if is("basic") {
-            found = user(rest).map(Cow::Owned);
+            found = Some(Cow::Owned(user(rest).ok_or(RequestError::Credentials)?));
         }
     }
     Ok(found)
 }
 
-/// The user of `user:password` in base 64 (RFC 7617).
+/// The user of `user:password` in base 64 (RFC 7617). `None` unless it is the only way to write these
+/// bytes: servers decode other alphabets, a lack of padding and stray bits, each in its own way.
 fn user(credentials: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(credentials.len());
     let (mut bits, mut held) = (0_u32, 0);
-    for byte in credentials.trim_end_matches('=').bytes() {
+    let unpadded = credentials.strip_suffix("==").or_else(|| credentials.strip_suffix('='));
+    for byte in unpadded.unwrap_or(credentials).bytes() {
         let digit = match byte {
             b'A'..=b'Z' => byte - b'A',
             b'a'..=b'z' => byte - b'a' + 26,
@@ -225,6 +237,9 @@ fn user(credentials: &str) -> Option<String> {
             held -= 8;
             bytes.push((bits >> held) as u8);
         }
+    }
+    if credentials.len() % 4 != 0 || bits & ((1 << held) - 1) != 0 {
+        return None;
     }
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     Some(String::from_utf8_lossy(&bytes[..colon]).into_owned())
