@@ -129,15 +129,20 @@ impl Settings {
             );
             told.push((Level::Info, text));
         }
+        let asks_none = self.grpc.as_ref().is_none_or(|listen| !listen.asks_certificates());
+        if let Some(address) = open(&self.grpc).filter(|_| asks_none) {
+            let text = format!(
+                "gRPC on {address} accepts clients of other machines without a certificate, also \
+                 calls that return units (is_negative_hits): set listen.grpc.tls.client_ca"
+            );
+            told.push((Level::Info, text));
+        }
         told
     }
 
     /// Whether clients of the Redis protocol from other machines need no credentials.
     pub(crate) fn is_resp_open(&self) -> bool {
-        let asks_certificates = |listen: &Listen| {
-            listen.tls.as_ref().is_some_and(|files| files.client_authority.is_some())
-        };
-        let is_open = |listen: &Listen| !listen.is_local() && !asks_certificates(listen);
+        let is_open = |listen: &Listen| !listen.is_local() && !listen.asks_certificates();
         self.password.is_none() && self.resp.as_ref().is_some_and(is_open)
     }
 }
@@ -176,6 +181,11 @@ impl Listen {
             Address::Tcp(address) => address.ip().to_canonical().is_loopback(),
             Address::Unix(_) => true,
         }
+    }
+
+    /// Whether clients need a certificate.
+    fn asks_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|files| files.client_authority.is_some())
     }
 }
 

@@ -41,14 +41,17 @@ fn head() -> Vec<u8> {
     [&[0x83, 0x86, 0x04, length][..], path, &[0x01, 1, b'x', 0x0f, 0x10, 16], kind].concat()
 }
 
+/// A request with one descriptor, which gets a decision.
+const REQUEST: &[u8] = b"\x0a\x01x\x12\x08\x0a\x06\x0a\x01k\x12\x01v";
+
 /// A call that has come as a whole, about a domain that no policy has.
 fn call(stream: u32) -> Vec<u8> {
     let opened = frame(HEADERS, END_HEADERS, stream, &head());
-    [opened, frame(DATA, END_STREAM, stream, &framed(b"\x0a\x01x"))].concat()
+    [opened, frame(DATA, END_STREAM, stream, &framed(REQUEST))].concat()
 }
 
 /// A frame that the server sent.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Received {
     kind: u8,
     flags: u8,
@@ -77,6 +80,20 @@ fn connect(daemon: &Daemon) -> TcpStream {
 fn acknowledge(socket: &mut TcpStream) {
     while receive(socket).expect("a window").kind != WINDOW {}
     socket.write_all(&frame(SETTINGS, 1, 0, &[])).expect("it reads");
+}
+
+/// Waits until the server has read all that was sent; what it sent meanwhile.
+fn ping(socket: &mut TcpStream) -> Vec<Received> {
+    socket.write_all(&frame(PING, 0, 0, &[7; 8])).expect("it reads");
+    let mut received = Vec::new();
+    loop {
+        let frame = receive(socket).expect("the connection stays");
+        assert_ne!(frame.kind, GO_AWAY, "{frame:?}");
+        if frame.kind == PING {
+            return received;
+        }
+        received.push(frame);
+    }
 }
 
 /// Sends these, with ever higher numbers, until the server ends the connection; how many it took.
@@ -180,9 +197,18 @@ fn streams_above_the_limit_count_only_against_a_peer_that_knows_it() {
 /// Two hundred connections send 13 messages each but for their ends, 149 MiB in all.
 #[test]
 fn unfinished_messages_share_one_budget() {
+    share_one_budget(&framed(&[0; 65_536])[..60_000]);
+}
+
+/// The messages are complete, but their streams do not end.
+#[test]
+fn messages_of_streams_that_do_not_end_share_one_budget() {
+    share_one_budget(&framed(&[0; 65_536]));
+}
+
+fn share_one_budget(message: &[u8]) {
     let daemon = Daemon::start(&mut serve());
     let before = daemon.resident_kib();
-    let part = framed(&[0; 65_536])[..60_000].to_vec();
     let held: Vec<TcpStream> = (0..200)
         .map(|_| {
             let mut socket = connect(&daemon);
@@ -190,21 +216,87 @@ fn unfinished_messages_share_one_budget() {
             for number in 0..13 {
                 let stream = 2 * number + 1;
                 let mut sent = frame(HEADERS, END_HEADERS, stream, &head());
-                part.chunks(15_000).for_each(|it| sent.extend(frame(DATA, 0, stream, it)));
+                message.chunks(15_000).for_each(|it| sent.extend(frame(DATA, 0, stream, it)));
                 socket.write_all(&sent).unwrap();
             }
-            // Once this is answered, all before it was read.
-            socket.write_all(&frame(PING, 0, 0, &[7; 8])).unwrap();
-            while receive(&mut socket).expect("it stays").kind != PING {}
+            ping(&mut socket);
             socket
         })
         .collect();
     let grown = daemon.resident_kib().saturating_sub(before);
-    println!("200 connections with unfinished messages take {grown} KiB");
+    println!("200 connections with 13 messages each take {grown} KiB");
     assert!(grown < 96 << 10, "{grown} KiB");
     // Messages that come in one piece need no room.
     let address = daemon.address("gRPC").parse().expect("an address");
     let request = RateLimitRequest::one("api", "user", "x");
     assert!(GrpcClient::connect(address).should_rate_limit(&request).is_ok());
     drop(held);
+}
+
+/// Four connections open as many streams as they may, which is all that the budget has room for. Others get
+/// their part nevertheless, and a connection that gets no more is not cut off.
+#[test]
+fn no_connection_takes_the_whole_budget() {
+    let daemon = Daemon::start(&mut serve());
+    let open = |number: u32| frame(HEADERS, END_HEADERS, 2 * number + 1, &head());
+    let greedy = [(); 4].map(|()| {
+        let mut socket = connect(&daemon);
+        acknowledge(&mut socket);
+        socket.write_all(&(0..4_096).flat_map(open).collect::<Vec<_>>()).unwrap();
+        ping(&mut socket);
+        socket
+    });
+    let mut honest = connect(&daemon);
+    acknowledge(&mut honest);
+    honest.write_all(&open(0)).unwrap();
+    ping(&mut honest);
+    honest.write_all(&frame(DATA, END_STREAM, 1, &framed(REQUEST))).unwrap();
+    let answer = loop {
+        let frame = receive(&mut honest).expect("an answer");
+        if frame.stream == 1 && (frame.kind, frame.flags & END_STREAM) != (HEADERS, 0) {
+            break frame;
+        }
+    };
+    assert_eq!(answer.kind, DATA, "a decision, not an error: {answer:?}");
+    // A peer that grants no window for answers holds them until its part is used up.
+    let mut unread = connect(&daemon);
+    acknowledge(&mut unread);
+    // INITIAL_WINDOW_SIZE.
+    unread.write_all(&frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0])).unwrap();
+    ping(&mut unread);
+    unread
+        .write_all(&(0..3_000).flat_map(|number| call(2 * number + 1)).collect::<Vec<_>>())
+        .unwrap();
+    let received = [ping(&mut unread), ping(&mut unread)].concat();
+    let refused = received.iter().filter(|it| it.kind == RESET && it.payload == [0, 0, 0, 11]);
+    let refused = refused.count();
+    assert!((500..2_900).contains(&refused), "{refused} of 3000 refused");
+    drop(greedy);
+}
+
+#[test]
+fn answered_calls_earn_as_many_resets() {
+    let daemon = Daemon::start(&mut serve());
+    let mut socket = connect(&daemon);
+    acknowledge(&mut socket);
+    // For all answers.
+    socket.write_all(&frame(WINDOW, 0, 0, &(1_u32 << 30).to_be_bytes())).unwrap();
+    for batch in 0..20 {
+        let calls = (500 * batch..500 * (batch + 1)).flat_map(|number| call(2 * number + 1));
+        socket.write_all(&calls.collect::<Vec<_>>()).unwrap();
+        let mut answered = 0;
+        while answered < 500 {
+            let frame = receive(&mut socket).expect("an answer");
+            answered += u32::from((frame.kind, frame.flags & END_STREAM) == (HEADERS, END_STREAM));
+        }
+    }
+    for number in 10_000..26_000 {
+        let stream = 2 * number + 1;
+        let sent = [call(stream), frame(RESET, 0, stream, &[0, 0, 0, 8])].concat();
+        socket.write_all(&sent).unwrap();
+        if number % 500 == 0 {
+            ping(&mut socket);
+        }
+    }
+    ping(&mut socket);
 }

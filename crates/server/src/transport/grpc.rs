@@ -127,7 +127,8 @@ pub(crate) async fn converse(stream: Stream, house: House) {
     };
     let Ok(Ok(connection)) = greeted else { return };
     let (calls, waiting) = (Vec::new(), FuturesUnordered::new());
-    let mut line = Line { connection, visit, frames, calls, waiting, blocked: None };
+    let (blocked, is_short_of_memory) = (None, false);
+    let mut line = Line { connection, visit, frames, calls, waiting, blocked, is_short_of_memory };
     // That it broke off concerns nobody but the peer, who knows.
     if let Some(grace) = line.until_it_should_end(first_time, &mut stopped).await {
         // The peer is told to ask elsewhere; what it has asked already is answered.
@@ -148,6 +149,8 @@ struct Line {
     waiting: FuturesUnordered<BoxFuture<'static, bool>>,
     /// The cost of answers that the peer does not read.
     blocked: Option<Charge>,
+    /// Set once there was no memory for such answers. The connection then ends.
+    is_short_of_memory: bool,
 }
 
 impl Line {
@@ -168,7 +171,9 @@ impl Line {
         loop {
             tokio::select! {
                 biased;
-                () = poll_fn(|context| self.poll_answer(context)) => return None,
+                () = poll_fn(|context| self.poll_answer(context)) => {
+                    return self.is_short_of_memory.then_some(FAREWELL);
+                }
                 // The worker sees to it that this ends.
                 _ = stopped.wait_for(|stopped| *stopped) => return Some(Duration::MAX),
                 () = aged.as_mut() => return Some(settings.max_age_grace),
@@ -193,7 +198,7 @@ impl Line {
         }
     }
 
-    /// Answers whatever comes. Ready when the connection has ended, or should because of abuse.
+    /// Answers whatever comes. Ready when the connection has ended, or should because of abuse or lack of memory.
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.frames.begin_turn();
         loop {
@@ -232,7 +237,13 @@ impl Line {
             self.blocked = None;
         } else if self.blocked.is_none() {
             self.blocked = self.visit.account.blocked();
-            return self.blocked.is_some();
+            if self.blocked.is_none() && !self.is_short_of_memory {
+                self.is_short_of_memory = true;
+                let why = "closes a gRPC connection: its client does not read its answers, and connections hold \
+                           too many others; find clients with unfinished calls or unread answers";
+                self.visit.gate.status().log().say(Level::Warn, Event::Full, why);
+                return false;
+            }
         }
         true
     }

@@ -1,5 +1,6 @@
 //! Memory that a peer decides how long to hold: unfinished messages, answers that it does not take, and
-//! streams that stay open. One budget bounds it for all connections of the process.
+//! streams that stay open. One budget bounds it for all connections of the process. A connection gets a part
+//! of what is free, so that no connection can take all of it.
 
 use std::sync::Arc;
 
@@ -7,6 +8,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes that all connections may hold together.
 const MAX_HELD: usize = 64 << 20;
+
+/// Which part of the free bytes one connection may hold. A connection alone may hold a quarter of the budget,
+/// which all the streams that it may open fit into.
+const SHARE: usize = 3;
 
 /// Bytes of unfinished messages that one connection may hold. They fit into its flow-control window, so
 /// that each of them can be completed although credit is returned only when it is.
@@ -32,21 +37,26 @@ impl Budget {
 #[derive(Debug)]
 pub(super) struct Account {
     process: Arc<Semaphore>,
+    /// What is left of the whole budget after this connection's charges.
     connection: Arc<Semaphore>,
+    unfinished: Arc<Semaphore>,
 }
 
 /// Bytes taken from the budget, returned when dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     process: OwnedSemaphorePermit,
-    connection: Option<OwnedSemaphorePermit>,
+    connection: OwnedSemaphorePermit,
+    /// The bytes of the message among them, if it is charged.
+    unfinished: Option<OwnedSemaphorePermit>,
 }
 
 impl Account {
     pub(super) fn new(budget: &Budget) -> Self {
         Self {
             process: Arc::clone(&budget.0),
-            connection: Arc::new(Semaphore::new(MAX_UNFINISHED)),
+            connection: Arc::new(Semaphore::new(MAX_HELD)),
+            unfinished: Arc::new(Semaphore::new(MAX_UNFINISHED)),
         }
     }
 
@@ -65,20 +75,28 @@ impl Account {
         self.charge(bytes.saturating_add(CALL))
     }
 
-    /// Charges a message of this length in addition, before the first byte of it is kept.
+    /// Charges a message of this length in addition, unless it is charged already.
     pub(super) fn message(&self, charge: &mut Charge, bytes: usize) -> bool {
-        let (Some(process), Some(connection)) =
-            (take(&self.process, bytes), take(&self.connection, bytes))
+        if charge.unfinished.is_some() {
+            return true;
+        }
+        let (Some(added), Some(unfinished)) = (self.charge(bytes), take(&self.unfinished, bytes))
         else {
             return false;
         };
-        charge.process.merge(process);
-        charge.connection = Some(connection);
+        charge.process.merge(added.process);
+        charge.connection.merge(added.connection);
+        charge.unfinished = Some(unfinished);
         true
     }
 
     fn charge(&self, bytes: usize) -> Option<Charge> {
-        take(&self.process, bytes).map(|process| Charge { process, connection: None })
+        let held = MAX_HELD - self.connection.available_permits();
+        if held.saturating_add(bytes) > self.process.available_permits() / SHARE {
+            return None;
+        }
+        let (process, connection) = (take(&self.process, bytes)?, take(&self.connection, bytes)?);
+        Some(Charge { process, connection, unfinished: None })
     }
 }
 

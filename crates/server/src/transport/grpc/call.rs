@@ -14,6 +14,7 @@ use hyper::http::request::Parts;
 use tokio::time::timeout;
 
 use super::body::{self, Body};
+use super::budget::Charge;
 use super::message::{self, Messages};
 use super::status::{self, Code, Status, success};
 use super::{Call, Reply, Visit, health, reflection};
@@ -99,7 +100,7 @@ pub(super) fn begin(
             }
         }
         (Method::ShouldRateLimit { deadline }, Some(message)) => {
-            attend_to(Arc::clone(visit), message, deadline, respond).boxed()
+            attend_to(Arc::clone(visit), (message, messages), deadline, respond).boxed()
         }
         (method, _) => attend(Arc::clone(visit), method, messages, respond).boxed(),
     };
@@ -112,7 +113,7 @@ pub(super) fn begin(
 /// Answers a message that has come as a whole.
 async fn attend_to(
     visit: Arc<Visit>,
-    message: Bytes,
+    (message, messages): (Bytes, Messages),
     deadline: Duration,
     mut respond: SendResponse<Bytes>,
 ) -> bool {
@@ -121,7 +122,7 @@ async fn attend_to(
         answer = within(deadline, at_length(message.len(), answer(&visit, &message))) => answer,
         _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
-    drop(message);
+    drop((message, messages));
     match send_at_once(respond, answer.unwrap_or_else(|| Err(Status::too_late()))) {
         Ok(None) => true,
         Ok(Some((stream, message))) => send_later(visit, stream, message).await,
@@ -159,9 +160,9 @@ async fn route(visit: &Arc<Visit>, method: Method, messages: Messages) -> Reply 
 async fn should_rate_limit(
     visit: &Visit,
     deadline: Duration,
-    messages: Messages,
+    mut messages: Messages,
 ) -> Result<Bytes, Status> {
-    let message = only_message(visit, messages).await?;
+    let (message, _charge) = only_message(visit, &mut messages).await?;
     // Boxed, because it is several times as large as all that waits for the message.
     let answer = Box::pin(at_length(message.len(), answer(visit, &message)));
     within(deadline, answer).await.ok_or_else(Status::too_late)?
@@ -177,8 +178,11 @@ async fn answer(visit: &Visit, message: &[u8]) -> Result<Bytes, Status> {
     Ok(message::write(|bytes| rls::write(&told, bytes)))
 }
 
-/// The one message of a request.
-pub(super) async fn only_message(visit: &Visit, mut messages: Messages) -> Result<Bytes, Status> {
+/// The one message of a request, and its cost.
+pub(super) async fn only_message(
+    visit: &Visit,
+    messages: &mut Messages,
+) -> Result<(Bytes, Charge), Status> {
     within(BODY_TIME, messages.only(&visit.account))
         .await
         .unwrap_or_else(|| Err(Status::too_late()))
@@ -214,9 +218,15 @@ fn send_at_once(
         return respond.send_response(head, true).map(|_| None);
     };
     let mut stream = respond.send_response(head, false)?;
+    let unsent = send_whole(&mut stream, message)?;
+    Ok(unsent.map(|message| (stream, message)))
+}
+
+/// Sends a message and the trailers, or returns the message if the peer has no room for it.
+fn send_whole(stream: &mut SendStream<Bytes>, message: Bytes) -> Result<Option<Bytes>, h2::Error> {
     stream.reserve_capacity(message.len());
     if stream.capacity() < message.len() {
-        return Ok(Some((stream, message)));
+        return Ok(Some(message));
     }
     stream.send_data(message, false)?;
     stream.send_trailers(success())?;
@@ -249,7 +259,7 @@ async fn send(
         Body::Empty => respond.send_response(head, true).map(drop),
         Body::One(message) => {
             let mut stream = respond.send_response(head, false)?;
-            stream.reserve_capacity(message.len());
+            let Some(message) = send_whole(&mut stream, message)? else { return Ok(()) };
             let is_sent = send_later(Arc::clone(visit), stream, message).await;
             if is_sent { Ok(()) } else { Err(Reason::CANCEL.into()) }
         }

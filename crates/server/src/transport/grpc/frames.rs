@@ -7,9 +7,9 @@
 //!
 //! | frames | allowed per minute |
 //! |---|---|
-//! | resets by the peer | [`MAX_ABANDONED`] and one per answered call |
+//! | resets by the peer | [`MAX_ABANDONED`] and one per call answered in this minute or the one before |
 //! | resets by the peer of streams without a message | [`MAX_BARE_RESETS`] |
-//! | resets that the peer's errors cause, streams above the limit included | [`MAX_ERRORS`], after the peer has acknowledged the limit |
+//! | resets that the peer's errors cause, streams above the limit included, refusals by `budget.rs` not | [`MAX_ERRORS`], after the peer has acknowledged the limit |
 //! | frames that ask for nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`] and [`CONTROL_PER_CALL`] per call |
 
 use std::io;
@@ -68,7 +68,7 @@ pub(super) struct Frames {
     is_blocked: AtomicBool,
     /// Bytes read in this turn.
     read: AtomicUsize,
-    /// Calls answered and not yet set off against resets.
+    /// Calls answered since the peer's last bytes.
     answered: AtomicUsize,
     /// Set each minute: the counters start anew.
     is_renewed: AtomicBool,
@@ -129,8 +129,7 @@ impl Counted {
         if self.frames.is_renewed.swap(false, Relaxed) {
             self.counts.renew();
         }
-        let answered = self.frames.answered.swap(0, Relaxed);
-        self.counts.abandoned = self.counts.abandoned.saturating_sub(answered);
+        self.counts.answered += self.frames.answered.swap(0, Relaxed);
         let counts = &mut self.counts;
         self.incoming.scan(bytes, |frame| counts.receive(frame));
         self.judge();
@@ -164,8 +163,11 @@ impl Counted {
 struct Counts {
     /// Whether the peer has acknowledged the settings, and knows how many streams it may open.
     is_acknowledged: bool,
-    /// Streams reset by the peer, less those answered.
+    /// Streams reset by the peer.
     abandoned: usize,
+    /// Calls answered in this minute, and in the one before.
+    answered: usize,
+    answered_before: usize,
     /// Messages received whose streams may still be reset.
     messages: usize,
     bare_resets: usize,
@@ -177,15 +179,15 @@ struct Counts {
 
 impl Counts {
     fn is_abuse(&self) -> bool {
-        self.abandoned > MAX_ABANDONED
+        self.abandoned > MAX_ABANDONED + self.answered + self.answered_before
             || self.bare_resets > MAX_BARE_RESETS
             || self.errors > MAX_ERRORS
             || self.control > MAX_CONTROL
     }
 
     fn renew(&mut self) {
-        let Self { is_acknowledged, messages, late, .. } = *self;
-        *self = Self { is_acknowledged, messages, late, ..Self::default() };
+        let Self { is_acknowledged, answered: answered_before, messages, late, .. } = *self;
+        *self = Self { is_acknowledged, answered_before, messages, late, ..Self::default() };
     }
 
     /// Counts a frame of the peer.
@@ -216,14 +218,16 @@ impl Counts {
 
     /// Counts a frame of ours.
     fn send(&mut self, frame: Frame) {
-        /// Codes of resets: of one without a fault, one for a stream that is gone, and of one above the limit.
+        /// Codes of resets: those without a fault, and those of streams that are gone, above the limit, or
+        /// refused because memory is short.
         const NO_ERROR: u32 = 0;
         const INTERNAL_ERROR: u32 = 2;
         const STREAM_CLOSED: u32 = 5;
         const REFUSED_STREAM: u32 = 7;
         const CANCEL: u32 = 8;
+        const ENHANCE_YOUR_CALM: u32 = 11;
         match frame.code {
-            Some(NO_ERROR | INTERNAL_ERROR | CANCEL) | None => {}
+            Some(NO_ERROR | INTERNAL_ERROR | CANCEL | ENHANCE_YOUR_CALM) | None => {}
             Some(REFUSED_STREAM) if !self.is_acknowledged => self.late += LATE_FRAMES,
             Some(STREAM_CLOSED) if self.late > 0 => self.late -= 1,
             Some(_) => self.errors += 1,

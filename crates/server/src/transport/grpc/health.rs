@@ -68,8 +68,8 @@ pub(super) async fn watch(visit: &Arc<Visit>, messages: Messages) -> Reply {
     })
 }
 
-async fn is_known(visit: &Visit, messages: Messages) -> Result<bool, Status> {
-    let message = only_message(visit, messages).await?;
+async fn is_known(visit: &Visit, mut messages: Messages) -> Result<bool, Status> {
+    let (message, _charge) = only_message(visit, &mut messages).await?;
     let (mut fields, mut service) = (Reader::new(&message), "");
     while let Some(field) = fields.field()? {
         if field.number == 1 {

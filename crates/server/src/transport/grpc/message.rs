@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 use h2::RecvStream;
 use hyper::body::Bytes;
 
-use super::budget::Account;
+use super::budget::{Account, Charge};
 use super::status::{Code, Status};
 use crate::transport::rls::MAX_MESSAGE;
+use crate::turns::SHORT;
 
 /// What stands before each message.
 const PREFIX: usize = 5;
@@ -38,48 +39,62 @@ impl Messages {
         if !is_all {
             return None;
         }
-        self.credit().ok()?;
-        Some(mem::take(&mut self.rest).slice(PREFIX..))
+        let message = mem::take(&mut self.rest).slice(PREFIX..);
+        self.credit_short(&message).ok()?;
+        Some(message)
     }
 
-    /// The only message. A call that brings another one is none of ours.
-    pub(super) async fn only(&mut self, account: &Account) -> Result<Bytes, Status> {
-        let message = self.next(account).await?.ok_or("the call brings no message")?;
-        if self.rest.is_empty() && (self.body.is_end_stream() || self.more().await?.is_none()) {
-            return Ok(message);
+    /// The only message of the stream, and its cost. A second message is an error.
+    ///
+    /// Until the stream ends, the peer decides how long the message is held: it is charged, and the peer gets
+    /// no credit for it.
+    pub(super) async fn only(&mut self, account: &Account) -> Result<(Bytes, Charge), Status> {
+        let next = self.gather(account).await?;
+        let (message, mut charge) = next.ok_or("the call brings no message")?;
+        let mut is_last = self.rest.is_empty();
+        if is_last && !self.body.is_end_stream() {
+            if !account.message(&mut charge, PREFIX + message.len()) {
+                return Err(exhausted());
+            }
+            is_last = self.more().await?.is_none();
         }
-        Err("the call brings more than one message".into())
+        if !is_last {
+            return Err("the call brings more than one message".into());
+        }
+        self.credit_short(&message).map_err(|_| BROKEN)?;
+        Ok((message, charge))
     }
 
     /// The next message; `None` if there is no more.
+    pub(super) async fn next(&mut self, account: &Account) -> Result<Option<Bytes>, Status> {
+        let Some((message, _)) = self.gather(account).await? else { return Ok(None) };
+        self.credit().map_err(|_| BROKEN)?;
+        Ok(Some(message))
+    }
+
+    /// The next message and its cost, without flow-control credit.
     ///
     /// A message that has come in part is charged to the budget as a whole, and the peer gets flow-control
     /// credit for it when it is complete: what one connection sends and does not complete is bounded by its
     /// window, and what all do by the budget.
-    pub(super) async fn next(&mut self, account: &Account) -> Result<Option<Bytes>, Status> {
-        let exhausted = || {
-            let text = "too many unfinished messages: complete some before sending others";
-            Status::new(Code::ResourceExhausted, text)
-        };
+    async fn gather(&mut self, account: &Account) -> Result<Option<(Bytes, Charge)>, Status> {
         let mut charge = account.call().ok_or_else(exhausted)?;
         // A copy, because a piece would keep everything alive that was read together with it.
         let mut gathered = mem::take(&mut self.rest).to_vec();
-        let mut is_charged = false;
         loop {
             match end(&gathered)? {
                 Some(end) if end <= gathered.len() => {
-                    self.credit().map_err(|_| BROKEN)?;
                     self.rest = gathered.into();
-                    return Ok(Some(self.rest.split_to(end).slice(PREFIX..)));
+                    let message = self.rest.split_to(end).slice(PREFIX..);
+                    return Ok(Some((message, charge)));
                 }
-                Some(end) if !is_charged => {
-                    is_charged = account.message(&mut charge, end);
-                    if !is_charged {
+                Some(end) => {
+                    if !account.message(&mut charge, end) {
                         return Err(exhausted());
                     }
                     gathered.reserve_exact(end - gathered.len());
                 }
-                _ => {}
+                None => {}
             }
             let Some(more) = self.more().await? else {
                 return match gathered.is_empty() {
@@ -106,10 +121,28 @@ impl Messages {
         }
     }
 
+    /// Returns credit for a message that is decided next, if it is short. Credit for a long one is returned
+    /// after its decision, when this is dropped: the window bounds how many a connection has in memory.
+    fn credit_short(&mut self, message: &Bytes) -> Result<(), h2::Error> {
+        if message.len() <= SHORT { self.credit() } else { Ok(()) }
+    }
+
     /// Returns flow-control credit for all that has come.
     fn credit(&mut self) -> Result<(), h2::Error> {
         self.body.flow_control().release_capacity(mem::take(&mut self.uncredited))
     }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        // Fails if the stream is gone, whose credit h2 has returned.
+        let _ = self.credit();
+    }
+}
+
+fn exhausted() -> Status {
+    let text = "too many unfinished messages: complete some before sending others";
+    Status::new(Code::ResourceExhausted, text)
 }
 
 const BROKEN: &str = "the stream broke off";
