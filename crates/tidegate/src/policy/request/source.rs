@@ -238,7 +238,7 @@ fn user(credentials: &str) -> Option<String> {
             bytes.push((bits >> held) as u8);
         }
     }
-    if credentials.len() % 4 != 0 || bits & ((1 << held) - 1) != 0 {
+    if !credentials.len().is_multiple_of(4) || bits & ((1 << held) - 1) != 0 {
         return None;
     }
     let colon = bytes.iter().position(|byte| *byte == b':')?;
