@@ -161,8 +161,11 @@ impl Counted {
 /// How many frames of which kind there were.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Whether the peer has acknowledged the settings, and knows how many streams it may open.
-    is_acknowledged: bool,
+    /// The last stream that the peer has opened.
+    opened: u32,
+    /// The last stream that it had opened when it acknowledged the settings, once it has. For later ones it
+    /// knows how many it may open.
+    opened_early: Option<u32>,
     /// Streams reset by the peer.
     abandoned: usize,
     /// Calls answered in this minute, and in the one before.
@@ -186,8 +189,9 @@ impl Counts {
     }
 
     fn renew(&mut self) {
-        let Self { is_acknowledged, answered: answered_before, messages, late, .. } = *self;
-        *self = Self { is_acknowledged, answered_before, messages, late, ..Self::default() };
+        let Self { opened, opened_early, answered, messages, late, .. } = *self;
+        *self = Self { opened, opened_early, messages, late, ..Self::default() };
+        self.answered_before = answered;
     }
 
     /// Counts a frame of the peer.
@@ -199,7 +203,10 @@ impl Counts {
             0 if frame.length > 0 || frame.flags & END != 0 => {
                 self.messages += usize::from(frame.flags & END != 0);
             }
-            1 => self.control = self.control.saturating_sub(CONTROL_PER_CALL),
+            1 => {
+                self.opened = self.opened.max(frame.stream);
+                self.control = self.control.saturating_sub(CONTROL_PER_CALL);
+            }
             3 => {
                 self.abandoned += 1;
                 match self.messages.checked_sub(1) {
@@ -207,7 +214,9 @@ impl Counts {
                     None => self.bare_resets += 1,
                 }
             }
-            4 if frame.flags & ACK != 0 => self.is_acknowledged = true,
+            4 if frame.flags & ACK != 0 => {
+                self.opened_early.get_or_insert(self.opened);
+            }
             // The answer to a PING of ours.
             6 if frame.flags & ACK != 0 => {}
             _ => self.control += 1,
@@ -228,7 +237,9 @@ impl Counts {
         const ENHANCE_YOUR_CALM: u32 = 11;
         match frame.code {
             Some(NO_ERROR | INTERNAL_ERROR | CANCEL | ENHANCE_YOUR_CALM) | None => {}
-            Some(REFUSED_STREAM) if !self.is_acknowledged => self.late += LATE_FRAMES,
+            Some(REFUSED_STREAM) if self.opened_early.is_none_or(|last| frame.stream <= last) => {
+                self.late += LATE_FRAMES;
+            }
             Some(STREAM_CLOSED) if self.late > 0 => self.late -= 1,
             Some(_) => self.errors += 1,
         }
@@ -240,6 +251,7 @@ impl Counts {
 struct Frame {
     kind: u8,
     flags: u8,
+    stream: u32,
     length: usize,
     /// Of an RST_STREAM frame.
     code: Option<u32>,
@@ -282,10 +294,12 @@ impl Scanner {
     }
 
     fn frame(&self) -> Frame {
-        let [high, middle, low, kind, flags, _, _, _, _, code @ ..] = self.header;
+        let [high, middle, low, kind, flags, s0, s1, s2, s3, code @ ..] = self.header;
+        // The highest bit is reserved.
+        let stream = u32::from_be_bytes([s0, s1, s2, s3]) & (u32::MAX >> 1);
         let length = u32::from_be_bytes([0, high, middle, low]) as usize;
         let code = self.is_reset().then(|| u32::from_be_bytes(code));
-        Frame { kind, flags, length, code }
+        Frame { kind, flags, stream, length, code }
     }
 }
 
