@@ -217,7 +217,7 @@ fn share_one_budget(message: &[u8]) {
                 let stream = 2 * number + 1;
                 let mut sent = frame(HEADERS, END_HEADERS, stream, &head());
                 message.chunks(15_000).for_each(|it| sent.extend(frame(DATA, 0, stream, it)));
-                socket.write_all(&sent).unwrap();
+                socket.write_all(&sent).expect("the daemon reads");
             }
             ping(&mut socket);
             socket
