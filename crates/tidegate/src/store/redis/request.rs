@@ -19,7 +19,7 @@ pub(super) struct Request {
     /// How often it was sent on, and whether the node it goes to must be told.
     pub(super) hops: u8,
     pub(super) asking: bool,
-    /// Carried out even if nobody waits for the answer.
+    /// Carried out even if the caller no longer waits.
     pub(super) unasked: bool,
     /// Its share of what may be under way; given back with the request.
     pub(super) permit: Option<OwnedSemaphorePermit>,
@@ -56,7 +56,7 @@ impl Request {
         })
     }
 
-    /// Nobody waits for it any more: carried out it would be charged to nobody's good.
+    /// The caller no longer waits: the charge would serve no request.
     pub(super) fn is_pointless(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) && !self.unasked
     }
