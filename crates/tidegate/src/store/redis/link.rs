@@ -160,6 +160,13 @@ impl Link {
         if self.started.load(Ordering::Relaxed) { deadline } else { deadline.max(2 * unmeasured) }
     }
 
+    /// How long an attempt to connect may take: less where the server is known to be close by, so
+    /// that a dead one does not hold up the way to its successor.
+    fn connect_timeout(&self) -> Duration {
+        let known = self.round_trip.mean().map(|mean| LOST + 8 * mean);
+        known.map_or(self.patience, |known| known.min(self.patience))
+    }
+
     /// The mean round trip, once one was measured.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip.mean()
@@ -204,7 +211,8 @@ impl Link {
         let silent = |limit| (heard_nothing_for >= limit).then_some(Late::Silent);
         match (until, self.fixed_deadline) {
             (Until::Lost, _) if listened >= MOST_LATE => Some(Late::Silent),
-            (Until::Lost, _) => silent(LOST.max(2 * self.deadline())),
+            // Whatever deadline is set: how long a server is silent follows from the way to it.
+            (Until::Lost, _) => silent(LOST.max(2 * self.round_trip.deadline(self.patience))),
             (Until::Deadline, None) => {
                 let slow = || (listened >= LONGEST.max(self.deadline())).then_some(Late::Slow);
                 silent(self.deadline()).or_else(slow)
@@ -357,7 +365,7 @@ impl Link {
             self.give_up(connected.number);
         }
         if let Target::Primary(watched) = &self.target {
-            let named = sentinel::primary(watched, &self.tls, self.patience).await;
+            let named = sentinel::primary(watched, &self.tls, self.connect_timeout()).await;
             if named.is_ok_and(|info| info.addr().to_string() != self.address()) {
                 self.give_up(connected.number);
             }
@@ -369,14 +377,14 @@ impl Link {
         let info = match &self.target {
             Target::Fixed(info) | Target::Node(info) => info.clone(),
             Target::Primary(watched) => {
-                sentinel::primary(watched, &self.tls, self.patience).await?
+                sentinel::primary(watched, &self.tls, self.connect_timeout()).await?
             }
         };
         let address = info.addr().to_string();
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address.clone();
-        let connection = open(info, &self.tls, self.patience).await?;
+        let connection = open(info, &self.tls, self.connect_timeout()).await?;
         let mut asked = connection.clone();
-        let verified = measure(self.patience, self.verify(&mut asked, &address)).await;
+        let verified = measure(self.connect_timeout(), self.verify(&mut asked, &address)).await;
         let Ok((verified, took)) = verified else {
             return Err(StoreError::unavailable(format!("{address} is silent")));
         };
@@ -396,7 +404,7 @@ impl Link {
             let _ = redis::cmd("PING").query_async::<Value>(connection).await;
             return Ok(());
         }
-        let primary = sentinel::is_primary(connection, address, self.patience).await;
+        let primary = sentinel::is_primary(connection, address, self.connect_timeout()).await;
         match (primary, &self.target) {
             (Ok(true), _) => Ok(()),
             (Ok(false), Target::Primary(_)) => {
