@@ -32,6 +32,8 @@ const PER_MILLISECOND: u64 = 16;
 /// costs the server less than a command each.
 const FEWEST: u64 = 4;
 
+/// The most that the time between two turns of a queue counts for.
+const LONGEST_TURN: Duration = Duration::from_millis(250);
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
 const TICKS: u32 = 8;
 
@@ -128,6 +130,30 @@ impl Listening {
     pub(super) fn undisturbed(&self) -> Option<Duration> {
         let took = self.started.elapsed();
         (took <= self.listened + self.most()).then_some(took)
+    }
+}
+
+/// The time that a queue of requests has been worked on. The time between two turns counts for at most
+/// [`LONGEST_TURN`]: this process may have been stopped meanwhile.
+#[derive(Debug)]
+pub(super) struct QueueTime {
+    passed: Duration,
+    turned: Instant,
+}
+
+impl QueueTime {
+    pub(super) fn start() -> Self {
+        Self { passed: Duration::ZERO, turned: Instant::now() }
+    }
+
+    pub(super) const fn passed(&self) -> Duration {
+        self.passed
+    }
+
+    /// The queue has its next turn.
+    pub(super) fn turn(&mut self) {
+        self.passed += self.turned.elapsed().min(LONGEST_TURN);
+        self.turned = Instant::now();
     }
 }
 

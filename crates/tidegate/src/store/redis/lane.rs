@@ -17,11 +17,12 @@ use redis::Value;
 use tidegate_core::{Op, Timestamp};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{self, JoinSet, yield_now};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::call::{Answered, Call, How, Item, Text};
 use super::cluster::Cluster;
 use super::config::RedisConfig;
+use super::deadline::QueueTime;
 use super::failure::Failure;
 use super::link::{Connected, Late, Link, Target, Until};
 use super::request::{Request, Waiting};
@@ -36,9 +37,6 @@ const MOST_AT_ONCE: usize = 1_024;
 /// A request that has waited in the queue for this long is refused: the server answers, but not as
 /// fast as requests arrive.
 const LONGEST_QUEUED: Duration = Duration::from_secs(1);
-/// The most that the time between two turns of the queue counts for: this process may have been
-/// stopped meanwhile.
-const LONGEST_TURN: Duration = Duration::from_millis(250);
 /// A request that has been sent on this often will not find its node.
 const MOST_HOPS: u8 = 4;
 
@@ -128,7 +126,7 @@ async fn dispatch(
     let mut under_way: JoinSet<Option<StoreError>> = JoinSet::new();
     let mut slot_of: HashMap<task::Id, u16> = HashMap::new();
     let (mut arrived, mut touched, mut is_open) = (Vec::new(), Vec::new(), true);
-    let (mut time, mut turn) = (Duration::ZERO, Instant::now());
+    let mut time = QueueTime::start();
     let bounds = Bounds { max_batch, one_time: carrier.scripts.time == TimeSource::Caller };
     loop {
         tokio::select! {
@@ -159,18 +157,17 @@ async fn dispatch(
                     arrived.push(requests);
                 }
                 for mut request in arrived.drain(..).flatten() {
-                    request.queued = time;
+                    request.queued = time.passed();
                     touched.push(request.slot);
                     slots.entry(request.slot).or_default().requests.push_back(request);
                 }
             }
             else => return,
         }
-        time += turn.elapsed().min(LONGEST_TURN);
-        turn = Instant::now();
+        time.turn();
         for slot in touched.drain(..) {
             let Some(waiting) = slots.get_mut(&slot) else { continue };
-            waiting.expire(time.saturating_sub(LONGEST_QUEUED));
+            waiting.expire(time.passed().saturating_sub(LONGEST_QUEUED));
             while waiting.under_way < carrier.link.depth(pipeline)
                 && let Some((call, requests)) = gather(&mut waiting.requests, bounds)
             {
