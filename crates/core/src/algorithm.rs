@@ -25,7 +25,7 @@ use crate::time::{Span, Timestamp};
 /// - **L5 peek**: `Take(0)` and `Read` write nothing.
 /// - **L6 idle**: from [`Algorithm::idle_at`] on, the state decides as no state does.
 /// - **L7 time**: a clock that goes back never panics, never frees units within one refill
-///   (windows: within one window and one hour), and locks nobody out for longer than one full refill
+///   (windows: within one window and one hour), and denies no key for longer than one full refill
 ///   (windows: at most one hour more, because a window that starts within the hour is kept).
 /// - **L8 replay**: the same trace gives the same decisions.
 ///

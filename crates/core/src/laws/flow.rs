@@ -21,7 +21,7 @@ pub fn bound<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation
     admissions("L1 bound", algorithm, &forward)
 }
 
-/// L7: when the clock goes back nothing panics, nobody waits for longer than one full refill (and
+/// L7: when the clock goes back nothing panics, no key waits for longer than one full refill (and
 /// at most one hour more where a window is kept that has not begun), and, while the clock stays within
 /// one refill, or within one window and one hour, of the latest instant, no more is admitted than in the
 /// time that did pass forwards.

@@ -102,5 +102,5 @@ fn no_calendar_window_is_dropped_before_it_ends() {
     for stranger in 0..2_000 {
         check(&limiter, "quota", &stranger.to_string());
     }
-    assert_eq!(drain(&limiter, "quota"), 0, "a full table keeps whom it denies");
+    assert_eq!(drain(&limiter, "quota"), 0, "a full table keeps the keys that it denies");
 }
