@@ -1,6 +1,7 @@
 //! Two nodes, one limit: state in Redis.
 //!
-//! Needs a Redis: `cargo run -p tidegate-examples --example shared_limits -- redis://127.0.0.1:6379`.
+//! Needs a Redis:
+//! `cargo run -p tidegate-examples --features redis --example shared_limits -- redis://127.0.0.1:6379`.
 
 use std::error::Error;
 use std::time::Duration;

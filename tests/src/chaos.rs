@@ -24,6 +24,7 @@ mod load;
 mod node;
 mod node_clock;
 mod pace;
+mod pause;
 mod peer;
 mod places;
 mod process;

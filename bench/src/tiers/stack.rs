@@ -1,23 +1,19 @@
-//! What stands before Redis in a daemon, layer by layer (ADR 17).
+//! The production stack, and Redis without it.
 
 use std::time::Duration;
 
 use ::tidegate::Clock;
-use ::tidegate::store::breaker::Breaker;
-use ::tidegate::store::deny_cache::DenyCache;
-use ::tidegate::store::fallback::{Fallback, FallbackConfig};
-use ::tidegate::store::lease::Lease;
-use ::tidegate::store::local::Local;
+use ::tidegate::store::background::Background;
 use ::tidegate::store::redis::{RedisConfig, RedisStore};
-use ::tidegate::store::shards::Shards;
+use ::tidegate::store::shared::{SharedOptions, SharedStore};
 
 use crate::redis::contender::Trouble;
 
-/// Nobody is to give up because the machine is busy.
+/// Longer than any stall of a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All layers.
-pub type Stack = Local<Fallback<Lease<Shards<DenyCache<Breaker<RedisStore>>>>>>;
+pub type Stack = SharedStore<RedisStore>;
 
 /// The store in Redis by itself.
 pub async fn bare(url: &str) -> Result<RedisStore, Trouble> {
@@ -28,8 +24,7 @@ pub async fn bare(url: &str) -> Result<RedisStore, Trouble> {
 
 /// The same behind all layers.
 pub async fn whole(url: &str, clock: &Clock) -> Result<Stack, Trouble> {
-    let store = Breaker::new(bare(url).await?, clock.clone());
-    let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
-    let store = Fallback::start(store, FallbackConfig::default(), clock.clone());
-    Local::new(store.map_err(Trouble::of)?, clock.clone()).map_err(Trouble::of)
+    let (store, background) = (bare(url).await?, Background::tokio());
+    SharedStore::start(store, &SharedOptions::default(), clock.clone(), &background)
+        .map_err(Trouble::of)
 }

@@ -1,7 +1,6 @@
 //! What every door asks: one store, one clock and one policy for the whole process.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::pin::pin;
 use std::slice;
 use std::sync::Arc;
@@ -12,13 +11,13 @@ use tidegate::policy::{
     Switch,
 };
 use tidegate::store::breaker::{CircuitReport, CircuitState};
-use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
-use tidegate::store::{Basis, Charge, Misconfigured, Store, StoreError};
+use tidegate::store::shared::SharedOptions;
+use tidegate::store::{Basis, Charge, Misconfigured, Nodes, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
     Timestamp,
@@ -27,7 +26,7 @@ use tidegate::{
 use crate::hot_keys::KeyText;
 use crate::log::Log;
 use crate::status::{Counters, Status};
-use crate::store::{AnyStore, Leased, SharedStore, StoreThread, Watched};
+use crate::store::{AnyStore, SharedStore, StoreThread};
 use crate::transport::Protocol;
 
 /// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
@@ -82,13 +81,13 @@ impl Gate {
 
     /// A gate whose state is in Redis or Valkey, by the clock of those.
     pub fn connect(config: RedisConfig) -> Result<Self, StoreError> {
-        Self::connect_with(config, FallbackConfig::default())
+        Self::connect_with(config, SharedOptions::default())
     }
 
     /// The same, answering so while those are away.
-    pub fn connect_with(config: RedisConfig, fallback: FallbackConfig) -> Result<Self, StoreError> {
+    pub fn connect_with(config: RedisConfig, options: SharedOptions) -> Result<Self, StoreError> {
         let clock = Clock::default();
-        let (thread, store) = StoreThread::connect(config, fallback, clock.clone())?;
+        let (thread, store) = StoreThread::connect(config, options, clock.clone())?;
         Self::with_store(AnyStore::Redis(store), clock, Some(Arc::new(thread)))
             .map_err(|wrong| StoreError::Protocol(wrong.to_string().into()))
     }
@@ -99,6 +98,9 @@ impl Gate {
         store_thread: Option<Arc<StoreThread>>,
     ) -> Result<Self, tidegate::InvalidLimit> {
         let limiter = PolicyLimiter::new(Policy::default(), store, clock.clone());
+        if let AnyStore::Redis(store) = limiter.store() {
+            limiter.publish_revisions(&store.store().revisions());
+        }
         // A hundred years of one unit each second.
         let widest = Limit::token_bucket(Rate::per_second(1)).burst(100 * 365 * 86_400).build()?;
         let buckets = Scope::new(GIVEN, &widest);
@@ -340,7 +342,7 @@ impl Gate {
     /// Whether the store answers, unless it is known to be away. Changes nothing.
     pub(crate) async fn probe(&self) -> Result<(), StoreError> {
         let Some(store) = self.shared_store() else { return Ok(()) };
-        if let Some(fault) = self.watched().and_then(|watched| watched.store().fault())
+        if let Some(fault) = store.store().fault()
             && !fault.is_outage()
         {
             return Err(fault);
@@ -354,43 +356,32 @@ impl Gate {
         {
             return Err(error);
         }
-        store.store().decide(now, &[self.charge_of(&given)], &mut Vec::with_capacity(1)).await?;
-        Ok(())
+        store.ask(now, &self.charge_of(&given)).await.map(drop)
     }
 
     /// The servers that keep the state, and what stands in for them; `None` if it is in this process.
     pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
         match self.limiter.store() {
             AnyStore::Memory(_) => None,
-            AnyStore::Redis(store) => Some(store.store()),
+            AnyStore::Redis(store) => Some(store),
         }
-    }
-
-    /// The same without what stands in for them.
-    fn leased(&self) -> Option<&Leased> {
-        self.shared_store().map(SharedStore::store)
     }
 
     /// What has become of the units that were taken ahead; `None` if the state is in this process.
     pub(crate) fn leases(&self) -> Option<LeaseStats> {
-        self.leased().map(Leased::stats)
+        self.shared_store().map(|store| store.stats().leases)
     }
 
-    /// Gives back what was taken ahead and is not spent; for the end, when nobody asks any more.
+    /// Returns leased units to Redis; for the end, when no more requests come.
     pub async fn give_back(&self) {
-        if let Some(leased) = self.leased() {
-            leased.give_back().await;
+        if let Some(store) = self.shared_store() {
+            store.return_leases().await;
         }
-    }
-
-    /// The servers that keep the state and how each is asked; `None` if it is in this process.
-    pub(crate) fn watched(&self) -> Option<&Watched> {
-        self.leased().map(|leased| leased.store().store().store())
     }
 
     /// Whether some of the servers that keep the state are not asked at the moment.
     pub(crate) fn is_degraded(&self) -> bool {
-        let circuits = self.watched().map(Watched::circuits);
+        let circuits = self.shared_store().map(SharedStore::circuits);
         let is_away = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
         circuits.is_some_and(|circuits| circuits.iter().any(is_away))
     }
@@ -398,26 +389,23 @@ impl Gate {
     /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
     /// the state is in this process.
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
-        let cache = self.leased()?.store().store();
-        Some((cache.hits(), cache.entries()))
+        let stats = self.shared_store()?.stats();
+        Some((stats.deny_cache_hits, stats.deny_cache_entries))
     }
 
     /// What this node has decided by itself; `None` if all state is in this process.
     pub(crate) fn local(&self) -> Option<LocalStats> {
-        match self.limiter.store() {
-            AnyStore::Memory(_) => None,
-            AnyStore::Redis(store) => Some(store.stats()),
-        }
+        self.shared_store().map(|store| store.stats().local)
     }
 
-    /// On how many nodes requests come in; `None` if all state is in this process.
-    pub(crate) fn nodes(&self) -> Option<NonZeroU32> {
+    /// Number of nodes that share the limits; `None` if all state is in this process.
+    pub(crate) fn nodes(&self) -> Option<&Nodes> {
         self.shared_store().map(SharedStore::nodes)
     }
 
     /// What second shards of hot keys were good for; `None` if the state is in this process.
     pub(crate) fn shards(&self) -> Option<ShardStats> {
-        self.leased().map(|leased| leased.store().stats())
+        self.shared_store().map(|store| store.stats().shards)
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.

@@ -110,9 +110,18 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
         (Protocol::Admin, &settings.admin),
         (Protocol::Metrics, &settings.metrics),
     ];
-    let mut listening = Vec::new();
+    let (mut listening, mut failed) = (Vec::new(), Vec::new());
     for (protocol, listen) in wanted {
-        listening.extend(listen.as_ref().map(|listen| open(protocol, listen)).transpose()?);
+        match listen.as_ref().map(|listen| open(protocol, listen)) {
+            Some(Ok(opened)) => listening.push(opened),
+            Some(Err(error)) => failed.push(error),
+            None => {}
+        }
+    }
+    match failed.len() {
+        0 => {}
+        1 => return Err(failed.remove(0)),
+        _ => return Err(ServeError::Several(failed)),
     }
     let open = listening.iter().map(|open| (open.door.protocol, open.address.clone())).collect();
     let (stop, stopped) = watch::channel(false);
@@ -317,20 +326,36 @@ pub enum ServeError {
     Unauthenticated(Address),
     /// A thread or its runtime could not be started.
     Start(io::Error),
+    /// Several listeners could not be opened.
+    Several(Vec<Self>),
+}
+
+/// How to choose another address for a listener.
+fn other_address(name: &str) -> String {
+    let setting = format!("listen.{}.address", name.to_ascii_lowercase());
+    match name {
+        // The only listener without a flag.
+        "metrics" => format!("choose another with {setting}"),
+        _ => format!("choose another with --{} or {setting}", name.to_ascii_lowercase()),
+    }
 }
 
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { name, address, error } if error.kind() == io::ErrorKind::AddrInUse => {
-                write!(
-                    f,
-                    "cannot bind {address} ({name}): address already in use; set listen.{}.address",
-                    name.to_ascii_lowercase()
-                )
+                let advice = other_address(name);
+                write!(f, "cannot bind {address} ({name}): address already in use; {advice}")
             }
             Self::Bind { name, address, error } => {
-                write!(f, "cannot bind {address} ({name}): {error}")
+                write!(f, "cannot bind {address} ({name}): {error}; {}", other_address(name))
+            }
+            Self::Several(errors) => {
+                for (number, error) in errors.iter().enumerate() {
+                    let separator = if number == 0 { "" } else { "\n" };
+                    write!(f, "{separator}{error}")?;
+                }
+                Ok(())
             }
             Self::Tls { name, error } => write!(f, "cannot encrypt {name}: {error}"),
             Self::Unauthenticated(address) => write!(
@@ -349,7 +374,7 @@ impl std::error::Error for ServeError {
         match self {
             Self::Bind { error, .. } | Self::Start(error) => Some(error),
             Self::Tls { error, .. } => Some(error),
-            Self::Unauthenticated(_) => None,
+            Self::Unauthenticated(_) | Self::Several(_) => None,
         }
     }
 }

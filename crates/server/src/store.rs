@@ -3,48 +3,26 @@
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
 
-use tidegate::store::breaker::Breaker;
-use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::fallback::{Fallback, FallbackConfig};
-use tidegate::store::lease::Lease;
-use tidegate::store::local::Local;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::shards::Shards;
+use tidegate::store::shared::{self, SharedOptions};
 use tidegate::store::{Basis, Charge, Store, StoreError};
-use tidegate::{Clock, Decision, Explanation, Key, Limit, Op, Rate, Scope, Timestamp};
+use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::turns::in_turn;
 
-/// Servers that many daemons share, and what is answered while they are away. The order of the layers is
-/// argued in ADR 17.
-pub(crate) type SharedStore = Fallback<Leased>;
-
-/// Servers whose units are taken ahead, shard by shard, and what they denied.
-pub(crate) type Leased = Lease<Shards<DenyCache<Watched>>>;
-
-/// Servers that are not asked while they are gone.
-pub(crate) type Watched = Breaker<RedisStore>;
-
-/// Starts degraded: no request has to find out that the servers are unavailable.
-fn open_circuits(store: &Watched) {
-    // Limits of a second or less may have a server of their own.
-    for rate in [Rate::per_minute(1), Rate::per_second(1)] {
-        let Ok(limit) = Limit::token_bucket(rate).build() else { continue };
-        let key = Key::new(Scope::new("start", &limit), b"start");
-        store.open(&Charge::new(key, &limit, Op::Read(0)));
-    }
-}
+/// Redis, and the layers in front of it.
+pub(crate) type SharedStore = shared::SharedStore<RedisStore>;
 
 /// One of the stores.
 #[derive(Debug)]
 pub(crate) enum AnyStore {
     /// In this process; answers at once.
     Memory(MemoryStore),
-    /// In Redis or Valkey, except for what this node decides by itself.
-    Redis(Local<SharedStore>),
+    /// In Redis or Valkey, behind all layers.
+    Redis(SharedStore),
 }
 
 impl Store for AnyStore {
@@ -114,26 +92,14 @@ impl StoreThread {
     /// Connects, and keeps the connections. Probes and bookings run on the thread as well.
     pub(crate) fn connect(
         config: RedisConfig,
-        fallback: FallbackConfig,
+        options: SharedOptions,
         clock: Clock,
-    ) -> Result<(Self, Local<SharedStore>), StoreError> {
+    ) -> Result<(Self, SharedStore), StoreError> {
         let failed =
             |why: std::io::Error| StoreError::Unavailable(format!("cannot start: {why}").into());
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
-        let store = runtime.block_on(async {
-            let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
-            let fault = store.store().fault();
-            if fault.is_some() {
-                open_circuits(&store);
-            }
-            let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
-            let store = Fallback::start(store, fallback, clock.clone()).map_err(failed)?;
-            if let Some(fault) = &fault {
-                store.record_failure(fault);
-            }
-            Local::new(store, clock).map_err(failed)
-        })?;
+        let store = runtime.block_on(SharedStore::connect(config, options, clock))?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {
             // Ends when the sender is gone, whatever became of it.

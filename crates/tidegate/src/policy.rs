@@ -21,9 +21,11 @@ mod nearest;
 mod network;
 mod pattern;
 mod picks;
+mod reason;
 mod report;
 mod request;
 mod resolve;
+mod revision;
 mod rule;
 mod shadow;
 mod share;
@@ -42,7 +44,7 @@ use self::document::Document;
 use self::finding::{Finding, Findings, Place};
 use crate::clock::Clock;
 
-pub use self::allowance::{Allowance, CalendarQuota, in_words};
+pub use self::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
 pub use self::answer::{Answer, Part, Standing};
 pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 pub use self::control::{
@@ -107,6 +109,7 @@ impl Policy {
         let policy = load::load(&documents, merging, now, &mut findings);
         let policy = (findings.errors() == 0).then_some(policy);
         let errors = findings.errors();
+        findings.sort(files);
         Loaded { policy, errors, findings: findings.to_string() }
     }
 
@@ -164,12 +167,12 @@ impl Policy {
         self
     }
 
-    /// Whether some limit that `old` has too allows another amount.
+    /// Whether some limit allows another amount than in `old`, or is not there.
     fn has_other_numbers(&self, old: &Self) -> bool {
         let old: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();
         self.limits()
-            .any(|limit| old.get(limit.id()).is_some_and(|old| !old.allows_the_same(limit)))
+            .any(|limit| !old.get(limit.id()).is_some_and(|old| old.allows_the_same(limit)))
     }
 
     fn limits(&self) -> impl Iterator<Item = &PolicyLimit> {

@@ -26,6 +26,12 @@ pub(crate) fn share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
     scaled(limit, times, out_of.saturating_mul(nodes.get())).unwrap_or(*limit)
 }
 
+/// The part of so many used units that falls to the share of one node, rounded up.
+pub(crate) fn units_of_share(used: u64, nodes: NonZeroU32) -> u64 {
+    let (times, out_of) = (u128::from(MORE.0), u128::from(MORE.1) * u128::from(nodes.get()));
+    u64::try_from((u128::from(used) * times).div_ceil(out_of)).unwrap_or(u64::MAX)
+}
+
 /// The share of a node whose store has not answered since the start: 1 / 4.
 const FIRST: (u32, u32) = (1, 4);
 

@@ -8,9 +8,11 @@ pub mod fallback;
 pub mod lease;
 pub mod local;
 pub mod memory;
+mod nodes;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod shards;
+pub mod shared;
 mod sight;
 mod tags;
 mod terms;
@@ -24,6 +26,7 @@ use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestam
 use crate::key::Key;
 
 pub use error::{Misconfigured, StoreError};
+pub use nodes::{DomainRevision, Nodes, Revisions};
 pub use sight::Sight;
 pub use terms::{Basis, OnStoreFailure, Terms, Tier};
 

@@ -3,8 +3,8 @@
 use super::figure::Figure;
 use super::pace::Pace;
 use super::{
-    failover, far, fleet, herd, hot_key, hung, node_clock, places, refusal, shard, slow, starved,
-    store_clock, unreachable,
+    failover, far, fleet, herd, hot_key, hung, node_clock, pause, places, refusal, shard, slow,
+    starved, store_clock, unreachable,
 };
 
 /// One thing that goes wrong.
@@ -28,6 +28,7 @@ pub const CASES: &[Case] = &[
     case("F1b", "connections are reset, lost, half-closed, cut short, held up", slow::broken),
     case("F2", "Redis hangs (SIGSTOP)", hung::stopped),
     case("F2b", "Redis holds back all commands (CLIENT PAUSE)", hung::client_pause),
+    case("F2c", "Redis stops for a moment: three daemons, load at the limit", pause::pauses),
     case("F3", "three of ten replies come 20 ms late", slow::lossy),
     case("F4", "one node of a cluster hangs (SIGSTOP)", shard::hangs),
     case("F5", "failover to a replica that missed the last writes", failover::loses_writes),

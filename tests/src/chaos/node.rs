@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use tidegate::Clock;
 use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
-use tidegate::store::Basis;
-use tidegate::store::breaker::{Breaker, CircuitReport, CircuitState};
-use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::fallback::{Fallback, FallbackConfig, FallbackStats};
-use tidegate::store::lease::Lease;
+use tidegate::store::background::Background;
+use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::fallback::FallbackStats;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::shards::Shards;
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::store::{Basis, Nodes};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -26,8 +25,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 const DOMAIN: &str = "chaos";
 
-/// What stands before Redis. The order is argued in ADR 17.
-type Stack = Fallback<Lease<Shards<DenyCache<Breaker<Counted>>>>>;
+/// The production stack, with the commands counted that it sends.
+type Stack = SharedStore<Counted>;
 
 /// A node of its own runtime.
 #[derive(Debug)]
@@ -64,12 +63,10 @@ impl Node {
             let store = RedisStore::connect(config).await;
             let store = store.unwrap_or_else(|error| panic!("{error}"));
             let (store, sent) = Counted::new(store);
-            let store = Breaker::new(store, clock.clone());
-            let nodes = setup.nodes.try_into().expect("at least one");
-            let config = FallbackConfig { nodes, ..FallbackConfig::default() };
-            let store = Lease::new(Shards::new(DenyCache::new(store)), clock.clone());
-            let store = Fallback::start(store, config, clock.clone()).expect("address space");
-            (store, sent)
+            let nodes = Nodes::try_from(setup.nodes).expect("at least one");
+            let options = SharedOptions::default().nodes(nodes);
+            let store = SharedStore::start(store, &options, clock.clone(), &Background::tokio());
+            (store.expect("address space"), sent)
         });
         let text = policy_text(setup.rules);
         let loaded = Policy::load(&[("policy.yaml", &*text)], Merging::Refuse);
@@ -126,17 +123,13 @@ impl Node {
         answer.parts()[0].decision.expect("decided").remaining
     }
 
-    fn lease(&self) -> &Lease<Shards<DenyCache<Breaker<Counted>>>> {
-        self.limiter.store().store()
-    }
-
     /// Gives back what was taken ahead and not spent.
     pub(crate) fn give_back(&self) {
-        self.runtime.block_on(self.lease().give_back());
+        self.runtime.block_on(self.limiter.store().return_leases());
     }
 
     pub(crate) fn circuits(&self) -> Vec<CircuitReport> {
-        self.lease().store().store().store().circuits()
+        self.limiter.store().circuits()
     }
 
     pub(crate) fn trips(&self) -> u64 {
@@ -144,7 +137,7 @@ impl Node {
     }
 
     pub(crate) fn stats(&self) -> FallbackStats {
-        self.limiter.store().stats()
+        self.limiter.store().stats().fallback
     }
 
     /// The time at which some circuit was first seen to be so, from now on.

@@ -32,6 +32,8 @@ pub struct Pace {
     pub cpu_limits: &'static [u64],
     /// Round trips to Redis, in ms.
     pub round_trips: &'static [u64],
+    /// Pauses of Redis, in ms.
+    pub pauses: &'static [u64],
     /// Callers at once of a daemon whose Redis is far away; 0 for not measuring throughput.
     pub far_callers: u32,
     /// Whether to measure envoyproxy/ratelimit as well.
@@ -54,6 +56,7 @@ impl Pace {
         loops: &[2, 8, 32],
         cpu_limits: &[50, 20, 10],
         round_trips: &[0, 1, 3, 5, 10, 30, 50, 100],
+        pauses: &[100, 1_000, 10_000],
         far_callers: 1_000,
         compares: true,
     };
@@ -83,6 +86,7 @@ impl Pace {
         loops: &[4],
         cpu_limits: &[20],
         round_trips: &[10, 50],
+        pauses: &[100, 1_000],
         far_callers: 0,
         compares: false,
     };

@@ -53,6 +53,11 @@ fn f2_a_store_that_is_paused_keeps_only_a_few_waiting() {
     hold("F2b");
 }
 
+#[test]
+fn f2_a_short_pause_of_redis_admits_no_more_than_shares_refill() {
+    hold("F2c");
+}
+
 /// FM-04.
 #[test]
 fn f3_a_store_that_is_slow_now_and_then_adds_no_more_than_the_deadline() {

@@ -6,10 +6,16 @@ mod expiry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::client::{Client, LIMIT, ask, config, limits};
+use crate::client::{Client, LIMIT, ask, limits};
 use tidegate::store::StoreError;
+use tidegate::store::redis::RedisConfig;
 use tidegate::{Limit, Op, Rate, Span};
 use tidegate_tests::servers::{RedisServer, wait_until};
+
+/// Commands are counted, so only requests send them.
+fn config(url: &str) -> RedisConfig {
+    crate::client::config(url).without_registry()
+}
 
 const CALLERS: u64 = 16;
 /// Commands under way for one server, unless told otherwise.

@@ -106,6 +106,6 @@ pub fn answered_for<S: NodeStack>(
 ) -> io::Result<Fallback<S>> {
     let nodes = u32::try_from(setup.nodes).ok().and_then(NonZeroU32::new);
     let nodes = nodes.unwrap_or(NonZeroU32::MIN);
-    let config = FallbackConfig { nodes, otherwise: setup.on_store_failure };
+    let config = FallbackConfig { nodes: nodes.into(), otherwise: setup.on_store_failure };
     Fallback::repeatable(store, config, clock, background)
 }

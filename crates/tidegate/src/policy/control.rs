@@ -190,7 +190,10 @@ impl<S: Store> PolicyLimiter<S> {
             }
             controls.overrides.insert(id.into(), overruling.clone());
             Ok(())
-        })
+        })?;
+        // Meanwhile the store may have registered the old numbers.
+        self.0.store.limits_changed();
+        Ok(())
     }
 
     /// Ends an override; false if there was none.
@@ -201,6 +204,7 @@ impl<S: Store> PolicyLimiter<S> {
             was_there = controls.overrides.remove(id).is_some();
             Ok(())
         });
+        self.0.store.limits_changed();
         ended.is_ok() && was_there
     }
 

@@ -10,7 +10,7 @@ use super::control::{ControlError, MAX_CONTROLS, MAX_OVERRIDE};
 use super::descriptor::Entry;
 use super::limiter::PolicyLimiter;
 use super::resolve::whole_text;
-use crate::store::Store;
+use crate::store::{Nodes, Store};
 
 /// The keys that this node decides by itself, each by its share of the limits it meets.
 #[derive(Clone, Debug, Default)]
@@ -30,9 +30,8 @@ pub struct Demoted {
 /// How a key is decided by one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demotion {
-    /// On how many nodes requests come in: each lets in its share, 1.5 times the limit divided by these,
-    /// and at least one unit.
-    pub nodes: NonZeroU32,
+    /// Number of nodes that share the limits: this one enforces 1.5 × limit / nodes, at least one unit.
+    pub nodes: Nodes,
     /// From when on the store decides again; until somebody says so if nothing.
     pub until: Option<Timestamp>,
     /// Why, for whoever wonders later.
@@ -68,7 +67,7 @@ impl Demotions {
             return None;
         }
         let demotion = &self.0.get(&*text(domain, entries))?.demotion;
-        demotion.holds(now).then_some(demotion.nodes)
+        demotion.holds(now).then(|| demotion.nodes.count())
     }
 }
 

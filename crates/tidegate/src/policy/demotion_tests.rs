@@ -39,7 +39,7 @@ const ACME: &[Entry<'static>] = &[Entry { key: "tenant", value: "acme" }];
 
 fn demotion(nodes: u32, until: Option<u64>) -> Demotion {
     let until = until.map(Timestamp::from_secs);
-    Demotion { nodes: nodes.try_into().unwrap(), until, reason: None }
+    Demotion { nodes: Nodes::fixed(nodes.try_into().unwrap()), until, reason: None }
 }
 
 /// HK-04: one key is decided by this node's share, and nobody else notices.

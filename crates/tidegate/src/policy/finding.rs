@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::nearest::nearest;
+
 /// How many findings are kept: nobody reads further, and a hostile file could cause millions.
 const MAX_FINDINGS: usize = 1_000;
 
@@ -34,7 +36,7 @@ pub(crate) struct Place {
     pub(crate) column: u32,
 }
 
-/// All findings of a run, in the order they were made.
+/// All findings of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<Finding>,
@@ -51,6 +53,14 @@ impl Finding {
 
     pub(crate) fn warning(file: &Arc<str>, place: Place, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(file, place, message) }
+    }
+
+    /// Adds `; did you mean …?` if one of the words is close to `written`.
+    pub(crate) fn suggesting(mut self, written: &str, words: &[&str]) -> Self {
+        if let Some(meant) = nearest(written, words) {
+            self.message += &format!("; did you mean `{meant}`?");
+        }
+        self
     }
 
     /// The same, for whoever knows how the node was reached.
@@ -85,6 +95,12 @@ impl Findings {
         } else {
             self.dropped += 1;
         }
+    }
+
+    /// Orders the findings by file, in the order of `files`, then by line and column.
+    pub(crate) fn sort(&mut self, files: &[(&str, &str)]) {
+        let number = |file: &str| files.iter().position(|(name, _)| *name == file);
+        self.kept.sort_by_cached_key(|finding| (number(&finding.file), finding.place));
     }
 
     /// How many were errors, those that were not kept included.

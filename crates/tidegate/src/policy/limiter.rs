@@ -21,6 +21,7 @@ use super::control::Controls;
 use super::descriptor::{MAX_DESCRIPTORS, Request};
 use super::foresight::foresee;
 use super::picks::{Asked, Intent, Picks};
+use super::reason::reasons;
 use super::tally::Ledger;
 use crate::clock::Clock;
 use crate::key::Hashing;
@@ -114,11 +115,16 @@ impl<S: Store> PolicyLimiter<S> {
     pub fn replace(&self, policy: Policy) {
         let old = self.0.policy.load_full();
         let policy = policy.continuing(&old);
-        if policy.has_other_numbers(&old) {
+        let has_other_numbers = policy.has_other_numbers(&old);
+        if has_other_numbers {
             // Before anybody decides by the new numbers.
             self.0.store.limits_changed();
         }
         self.0.policy.store(Arc::new(policy));
+        if has_other_numbers {
+            // Meanwhile the store may have registered the old policy.
+            self.0.store.limits_changed();
+        }
     }
 
     /// The store that keeps the state.
@@ -149,11 +155,15 @@ impl<S: Store> PolicyLimiter<S> {
     /// What every limit would say and how it stands. Changes nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
         let (answer, picks, now) = self.decide(request, Intent::Read).await?;
+        let reasons = match &answer.domain {
+            Some(domain) => reasons(&answer, domain, &self.0.controls.load(), request),
+            None => Vec::new(),
+        };
         let mut states = vec![None; answer.parts.len()];
         for pick in picks.iter().filter(|pick| !pick.in_front) {
             states[pick.part] = Some(self.0.store.explain(now, &picks.charge(pick)).await?);
         }
-        Ok(Explained { answer, states, now })
+        Ok(Explained { answer, reasons, states, now })
     }
 
     async fn decide(
@@ -247,6 +257,8 @@ fn count_shadows(answer: &Answer) {
 pub struct Explained {
     /// What the next check would answer.
     pub answer: Answer,
+    /// For each part of the answer which rule, plan, override and percentage chose its numbers.
+    pub reasons: Vec<String>,
     /// For each part of the answer what its state means; `None` if it has none.
     pub states: Vec<Option<Explanation>>,
     /// When it was asked.

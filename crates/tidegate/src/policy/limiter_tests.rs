@@ -104,3 +104,31 @@ fn no_calendar_window_is_dropped_before_it_ends() {
     }
     assert_eq!(drain(&limiter, "quota"), 0, "a full table keeps the keys that it denies");
 }
+
+/// The example of README, guide and `explain`: buckets keep the share used, windows the units.
+#[test]
+fn a_changed_limit_keeps_the_share_that_a_bucket_has_used() {
+    let policy = |numbers: &str| {
+        let text = format!("domain: api\ndescriptors:\n  - {{key: user, {numbers}}}\n");
+        let loaded = Policy::load(&[("p.yaml", &text)], Merging::Refuse);
+        loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
+    };
+    let left = |before: &str, used: u64, after: &str| {
+        let clock = Clock::from(ManualClock::new());
+        let store = MemoryStore::new(MemoryStore::DEFAULT_BYTES, Hashing::Fast).unwrap();
+        let store = store.with_clock(clock.clone());
+        let limiter = PolicyLimiter::new(policy(before), store, clock);
+        let entries = [Entry { key: "user", value: "bob" }];
+        let descriptors = [Descriptor::new(&entries)];
+        let request = Request { domain: "api", descriptors: &descriptors, hits: Some(used) };
+        assert!(limiter.check_now(&request).unwrap().is_allowed());
+        limiter.replace(policy(after));
+        let explained = limiter.explain_now(&request).unwrap();
+        explained.states[0].as_ref().map(|state| state.remaining)
+    };
+    assert_eq!(left("rate: 5/min", 3, "rate: 10/min"), Some(4));
+    assert_eq!(left("rate: 5/min", 5, "rate: 8/min"), Some(0));
+    assert_eq!(left("rate: 10/min", 3, "rate: 5/min"), Some(3));
+    let window = |count: u32| format!("rate: {count}/min, algorithm: fixed_window");
+    assert_eq!(left(&window(5), 3, &window(10)), Some(7));
+}

@@ -8,12 +8,15 @@ mod hot;
 mod limits;
 mod numbers;
 mod requests;
+mod revision;
 mod theirs;
 mod variants;
 
 use std::collections::HashMap;
+use std::hash::Hasher as _;
 use std::sync::Arc;
 
+use siphasher::sip::SipHasher13;
 use tidegate_core::Timestamp;
 
 use self::domain::Head;
@@ -73,6 +76,7 @@ pub(super) fn load(
         let level = loader.descriptors(&head.fields, &trail, &head.defaults);
         draft.level.extend(level);
         draft.take(head);
+        revision::write(&document.root, &mut draft.revision);
     }
     let domains = drafts.into_iter().map(|draft| draft.build(findings));
     Policy { domains: domains.map(|domain| (domain.name.clone(), Arc::new(domain))).collect() }
@@ -92,6 +96,7 @@ struct Draft<'d> {
     charge_node: Option<&'d Node>,
     rules: Vec<Rule>,
     level: Vec<Drafted<'d>>,
+    revision: SipHasher13,
 }
 
 /// A descriptor of a level that is not complete yet.
@@ -117,6 +122,7 @@ impl<'d> Draft<'d> {
             charge_node: None,
             rules: Vec::new(),
             level: Vec::new(),
+            revision: revision::hasher(),
         }
     }
 
@@ -146,8 +152,9 @@ impl<'d> Draft<'d> {
         {
             hot::check_charge(&self.rules, self.charging, node, findings);
         }
+        let revision = self.revision.finish();
         let Self { name, charging, tag, mode, plans, requests, rules, .. } = self;
-        Domain { name: name.into(), charging, tag, mode, plans, requests, first, rules }
+        Domain { name: name.into(), charging, tag, mode, plans, requests, first, rules, revision }
     }
 }
 

@@ -273,3 +273,39 @@ descriptors:
         assert!(told.starts_with(expected), "{told}, not {expected}");
     }
 }
+
+/// The loader makes its findings level by level; they are told as an editor shows the file.
+#[test]
+fn findings_are_told_in_line_order() {
+    let text = "
+domain: api
+descriptors:
+  - key: user
+    mode: shadw
+    rate: 5/min
+    descriptors:
+      - key: path
+        algorithm: tokn_bucket
+        rate: 1/s
+  - key: user
+    rate_limit: {unit: minut, requests_per_unit: 1}
+requests: {rules: [{path: '/a/{rest*}'}]}
+colour: red
+";
+    let findings = load(text).findings;
+    let line = |it: &str| it.split(':').nth(1).and_then(|it| it.parse::<u32>().ok());
+    let lines: Vec<u32> = findings.lines().filter_map(line).collect();
+    assert!(lines.is_sorted() && lines.len() >= 6, "{findings}");
+    for told in [
+        "p.yaml:5:11: expected one of enforce, shadow, off, found the text \"shadw\"; did you mean \
+         `shadow`?",
+        "did you mean `token_bucket`?",
+        "did you mean `minute`?",
+        "any number of segments is written {rest...}",
+    ] {
+        assert!(findings.contains(told), "{told}: {findings}");
+    }
+    let files = [("b.yaml", "domain: b\nx: 1\n"), ("a.yaml", "domain: a\nx: 1\n")];
+    let findings = Policy::load(&files, Merging::Refuse).findings;
+    assert!(findings.starts_with("b.yaml:2:1"), "the files in the order given: {findings}");
+}

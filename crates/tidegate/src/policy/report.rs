@@ -7,7 +7,6 @@ mod json;
 use tidegate_core::{AlgorithmName, Decision, Limit, Span, Timestamp};
 
 use super::answer::{Answer, Part, Standing};
-use super::in_words;
 use super::limiter::Explained;
 use crate::headers::{Fields, Told};
 use crate::store::{Basis, OnStoreFailure};
@@ -76,9 +75,9 @@ impl<'a> Report<'a> {
     pub fn explaining(explained: &'a Explained) -> Self {
         let answer = &explained.answer;
         let mut report = Self::of(answer);
-        let parts = answer.parts().iter().zip(&explained.states);
-        for (limit, (part, state)) in report.limits.iter_mut().zip(parts) {
-            limit.why = Some(answer.why(part));
+        let parts = explained.reasons.iter().zip(&explained.states);
+        for (limit, (reason, state)) in report.limits.iter_mut().zip(parts) {
+            limit.why = Some(reason.clone());
             limit.state = state.as_ref().map(ToString::to_string);
         }
         report
@@ -174,23 +173,22 @@ impl<'a> LimitReport<'a> {
     }
 }
 
-impl Answer {
-    /// Which rule a limit is of and what it allows, in words.
-    pub fn why(&self, part: &Part) -> String {
-        let Some((rule, limit)) = self.limit(part) else {
-            return "it came with the request and goes before the policy's".into();
-        };
-        let (path, wants) = (rule.path(), rule.wants());
-        let numbers = part.numbers.map(|numbers| in_words(&numbers).to_string());
-        let numbers = numbers.as_deref().unwrap_or("unlimited");
-        match part.standing {
-            Standing::Beside => format!("rule {path}, its shadow: {numbers}"),
-            _ => format!("rule {path}, for {wants}: {}, {numbers}", limit.algorithm()),
-        }
-    }
-}
-
 impl Standing {
+    /// The standing that documents spell so.
+    pub fn named(name: &str) -> Option<Self> {
+        [
+            Self::Live,
+            Self::Quota,
+            Self::Shadow,
+            Self::Beside,
+            Self::Unlimited,
+            Self::Replaced,
+            Self::Off,
+        ]
+        .into_iter()
+        .find(|standing| standing.as_str() == name)
+    }
+
     /// As documents spell it.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -22,6 +22,7 @@ pub struct Domain {
     pub(super) requests: RequestRules,
     pub(super) first: Level,
     pub(super) rules: Vec<Rule>,
+    pub(super) revision: u64,
 }
 
 /// Whether the limits of one request are charged all or nothing. Limits in the form of
@@ -156,6 +157,12 @@ impl Domain {
     /// All rules, in the order of the file, those below a rule before it.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// A hash of what its documents say: the same on every node that loaded the same policy, whatever
+    /// the names of the files, their comments and their layout.
+    pub const fn revision(&self) -> u64 {
+        self.revision
     }
 
     pub(super) fn rule(&self, id: RuleId) -> &Rule {

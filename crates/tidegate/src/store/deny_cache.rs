@@ -9,11 +9,18 @@
 //! from before the request was sent.
 //!
 //! # Promise
-//! Nobody is denied whom the store would let in, while nobody gives units back. What gives units back
+//! Without a hold, no request is denied that the store would admit, as long as no units are returned. What gives units back
 //! through this cache is known here at once. If it is given back on another node, or the clock of the
 //! store is set forward, a denial may be repeated for at most `refund_staleness`, a second unless the
 //! limit says otherwise. Choose less where a customer who was just refunded must get in on every node at
 //! once, nought to ask the store each time; more only saves requests to the store.
+//!
+//! A cache that is [holding](DenyCache::holding), as that of the production stack is, repeats a bucket's denial
+//! of the exact tier for at least 16 units' time, between 10 and 100 ms and at most half the time until the
+//! bucket is full ([`HOLD`]). A fast bucket has its next unit before the denial arrives, so
+//! without a hold every request of an overload asks the store. The units that come back meanwhile stay in the
+//! store and are admitted afterwards; the bucket never overflows in that time, so none is lost. `retry_after`
+//! includes the hold. `refund_staleness: 0s` turns it off with the cache.
 //!
 //! What the store would say besides (`remaining`, `retry_after`, `reset_after`) is said too. Three things
 //! are less exact than in the store. Of several charges together, one that is denied here settles it;
@@ -32,10 +39,10 @@
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
 
-use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Span, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Outcome, Span, State, Timestamp};
 
 use super::tags::{Tags, WAYS};
-use super::{Basis, Charge, Sight, Store, StoreError};
+use super::{Basis, Charge, Sight, Store, StoreError, Tier};
 use crate::key::{Hashing, Key, Secret};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -43,6 +50,9 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 pub const MAX_ENTRIES: usize = SETS * WAYS;
 /// By how many millionths the clock of the store may run faster than ours.
 pub const DRIFT_PPM: u64 = 200;
+
+/// The shortest and the longest time for which a bucket's denial is repeated although units have come back.
+pub const HOLD: (Span, Span) = (Span::from_millis(10), Span::from_millis(100));
 
 const SETS: usize = 1 << 14;
 /// Enough for a simulation.
@@ -68,6 +78,8 @@ const MAX_LOG: usize = 64;
 pub struct DenyCache<S> {
     store: S,
     staleness: Span,
+    /// Whether a bucket's denial is repeated for its hold.
+    holds: bool,
     secret: Secret,
     /// All that keys need that are not denied: close together, so that these hardly ever wait for memory.
     fronts: Box<[Front]>,
@@ -98,7 +110,7 @@ struct Denial {
     cost: u64,
     /// What the denial left, and when.
     left: Sight,
-    /// For how long from then on this cost is denied.
+    /// For how long from then on this cost is denied: at least for its hold.
     wait: Span,
     /// Our clock before the store was asked.
     sent: Timestamp,
@@ -125,10 +137,12 @@ impl Denial {
         let Sight { state, at } = &mut self.left;
         let mut read = |at| self.limit.decide(state, at, Op::Read(cost));
         // What never fits does so without a cache, and may have to be counted.
-        let is_certain = match cost == self.cost {
-            true => since + drift < self.wait,
-            false => read(*at + since + drift).retry_after().is_some(),
-        };
+        if cost >= self.cost && since + drift < self.wait {
+            let decision = read(*at + since);
+            let wait = Span::from_micros(self.wait.as_micros() - since.as_micros());
+            return (!decision.is_never()).then(|| held(decision, wait));
+        }
+        let is_certain = cost != self.cost && read(*at + since + drift).retry_after().is_some();
         is_certain.then(|| read(*at + since))
     }
 }
@@ -177,6 +191,7 @@ impl<S: Store> DenyCache<S> {
         Self {
             store,
             staleness: Self::REFUND_STALENESS,
+            holds: false,
             secret,
             fronts: fronts.into(),
             denials: denials.into(),
@@ -189,6 +204,12 @@ impl<S: Store> DenyCache<S> {
     #[must_use]
     pub fn refund_staleness(self, longest: Span) -> Self {
         Self { staleness: longest, ..self }
+    }
+
+    /// The same, repeating a bucket's denial for its [hold](HOLD).
+    #[must_use]
+    pub fn holding(self) -> Self {
+        Self { holds: true, ..self }
     }
 
     /// The store behind.
@@ -264,8 +285,15 @@ impl<S: Store> DenyCache<S> {
         decision
     }
 
-    /// Remembers a denial, unless units were given back since the store was asked.
-    fn remember(&self, place: Place<'_>, sent: Timestamp, charge: &Charge<'_>, mut sight: Sight) {
+    /// Remembers a denial, unless units were given back since the store was asked. `decision` then says how
+    /// long it is repeated.
+    fn remember(
+        &self,
+        place: Place<'_>,
+        sent: Timestamp,
+        charge: &Charge<'_>,
+        (mut sight, decision): (Sight, Option<&mut Decision>),
+    ) {
         let (Op::Take(cost), limit) = (charge.op, *charge.limit) else { return };
         let is_long =
             matches!(&sight.state, State::SlidingLog(log) if log.entries().len() > MAX_LOG);
@@ -274,6 +302,11 @@ impl<S: Store> DenyCache<S> {
         }
         let told = limit.decide(&mut sight.state, sight.at, charge.op);
         let Some(wait) = told.retry_after() else { return };
+        let wait = match charge.terms.tier {
+            Tier::Exact if self.holds => wait.max(hold(&limit, told.reset_after)),
+            // Leases have a pause of their own.
+            _ => wait,
+        };
         let denial = Denial { print: place.print, limit, cost, left: sight, wait, sent };
         place.set.change(|denials| {
             if place.set.front.epoch.load(Ordering::Acquire) != place.epoch {
@@ -284,6 +317,9 @@ impl<S: Store> DenyCache<S> {
             match same.or_else(|| oldest().filter(|_| denials.len() == WAYS)) {
                 Some(way) => denials[way] = denial,
                 None => denials.push(denial),
+            }
+            if let Some(decision) = decision.filter(|decision| !decision.is_allowed()) {
+                *decision = held(*decision, wait);
             }
         });
     }
@@ -314,9 +350,11 @@ impl<S: Store> DenyCache<S> {
             true => self.store.decide(now, &seen, decisions).await?,
             false => self.store.decide_each(now, &seen, decisions).await?,
         };
-        for ((charge, place), sight) in charges.iter().zip(places).zip(sights) {
+        let before = decisions.len() - charges.len();
+        let each = charges.iter().zip(places).zip(sights).zip(&mut decisions[before..]);
+        for (((charge, place), sight), decision) in each {
             if let (Basis::Store, Some(place), Some(sight)) = (basis, place, sight.into_inner()) {
-                self.remember(place, now, charge, sight);
+                self.remember(place, now, charge, (sight, Some(decision)));
             }
         }
         Ok(basis)
@@ -334,6 +372,22 @@ impl<S: Store> DenyCache<S> {
         });
         Some(each.collect())
     }
+}
+
+/// For how long a denial of a bucket is repeated at least: 16 units' time, within [`HOLD`]. The units that come
+/// back meanwhile stay in the store, and none is lost: a bucket that needs `full` to fill up does not overflow in
+/// half that time.
+fn hold(limit: &Limit, full: Span) -> Span {
+    let Limit::Bucket(bucket) = limit else { return Span::ZERO };
+    let unit = bucket.time_of(1).map_or(0, |unit| unit.ticks);
+    let hold = Span::from_micros(unit.saturating_mul(16)).clamp(HOLD.0, HOLD.1);
+    hold.min(Span::from_micros(full.as_micros() / 2))
+}
+
+/// A denial that lasts so long.
+fn held(decision: Decision, wait: Span) -> Decision {
+    let wait = decision.retry_after().unwrap_or_default().max(wait);
+    Decision { outcome: Outcome::Deny { retry_after: Some(wait) }, ..decision }
 }
 
 /// Whether a charge may free units.
@@ -379,7 +433,7 @@ impl<S: Store> Store for DenyCache<S> {
             let sight = OnceLock::new();
             let basis = self.store.decide(now, &[charge.seen_in(&sight)], decisions).await?;
             if let (Basis::Store, Some(sight)) = (basis, sight.into_inner()) {
-                self.remember(place, now, charge, sight);
+                self.remember(place, now, charge, (sight, decisions.last_mut()));
             }
             return Ok(basis);
         }

@@ -2,9 +2,15 @@
 //!
 //! | `on_store_failure` | what is answered | at most, while the store is away |
 //! |---|---|---|
-//! | `local` | what this node's share of the limit says: rate and burst times 1.5, divided by the nodes | 1.5 times the limit over all nodes, and at least one unit on each |
+//! | `local` | what this node's share of the limit says, from the last state that the store returned | what the shares refill, 1.5 times the limit over all nodes, and at least one unit on each |
 //! | `allow` | go ahead, unless the limit admits nothing at all | everything |
 //! | `deny` | stay out, until the store is tried again | nothing |
+//!
+//! A share is rate and burst times 1.5, divided by the nodes. It begins with the fraction of the limit that was
+//! left when the store last answered for the key, so an exhausted key stays exhausted until it would have
+//! refilled. A key that this node has never asked the store about gets the whole share, and so does every
+//! in-flight limit, because other nodes release its places unseen. A sliding window counts all that was used as
+//! used in the current window.
 //!
 //! Until a server of the store has decided one charge since the start, a share is a sixth of that: rate and
 //! burst divided by four times the nodes, at least one unit. A process that restarts during an outage has
@@ -34,11 +40,11 @@
 
 mod alone;
 mod answered;
+mod known;
 mod owed;
 mod taken;
 
 use std::io;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -50,7 +56,7 @@ use self::taken::Taken;
 use super::background::Background;
 use super::breaker::USUAL_WAIT;
 use super::memory::MemoryStore;
-use super::{Basis, Charge, OnStoreFailure, Store, StoreError};
+use super::{Basis, Charge, Nodes, OnStoreFailure, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::Hashing;
 
@@ -60,22 +66,16 @@ pub const AT_ONCE: usize = 64;
 pub const PAUSE: Span = Span::from_millis(10);
 /// How long until it is tried again where none could be booked.
 const LONG_PAUSE: Span = Span::from_millis(250);
-/// The most that shares of limits take in this process: about a million keys.
+/// The most that the last known states take in this process: about a million keys.
 const LOCAL_BYTES: u64 = 32 << 20;
 
 /// How a [`Fallback`] answers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FallbackConfig {
-    /// On how many nodes requests come in; one if nobody knows. Each lets in its share.
-    pub nodes: NonZeroU32,
+    /// Number of nodes that share the limits; each enforces its share.
+    pub nodes: Nodes,
     /// What is answered where the limit's policy says nothing.
     pub otherwise: OnStoreFailure,
-}
-
-impl Default for FallbackConfig {
-    fn default() -> Self {
-        Self { nodes: NonZeroU32::MIN, otherwise: OnStoreFailure::default() }
-    }
 }
 
 /// A store that answers as policies say where the one behind it does not.
@@ -87,7 +87,8 @@ struct Inner<S> {
     store: S,
     clock: Clock,
     config: FallbackConfig,
-    /// What this node has let in of its own shares.
+    /// The last known state of each key, as the state of this node's share; while the store is unavailable,
+    /// with what this node has admitted since.
     local: MemoryStore,
     owed: Owed,
     /// By mode.
@@ -129,7 +130,7 @@ impl<S: Store + 'static> Fallback<S> {
     /// let clock = Clock::default();
     /// let config = RedisConfig::new("redis://127.0.0.1:6379")?.start_without_server();
     /// let store = Breaker::new(RedisStore::connect(config).await?, clock.clone());
-    /// let nodes = FallbackConfig { nodes: 4.try_into()?, ..FallbackConfig::default() };
+    /// let nodes = FallbackConfig { nodes: store.store().nodes(), ..FallbackConfig::default() };
     /// let store = Fallback::start(store, nodes, clock)?;
     /// let limit = Limit::token_bucket(Rate::per_minute(100)).build()?;
     /// let limiter = Limiter::builder().limit("per user", limit).shared(store)?;
@@ -193,9 +194,9 @@ impl<S: Store + 'static> Fallback<S> {
         &self.0.store
     }
 
-    /// On how many nodes requests come in, as far as it was told.
-    pub fn nodes(&self) -> NonZeroU32 {
-        self.0.config.nodes
+    /// Number of nodes that share the limits.
+    pub fn nodes(&self) -> &Nodes {
+        &self.0.config.nodes
     }
 
     /// What has been decided without the store.

@@ -14,6 +14,7 @@ mod heap;
 mod locks;
 mod overflow;
 mod packing;
+mod put;
 mod question;
 mod stats;
 mod table;

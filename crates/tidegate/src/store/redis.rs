@@ -23,11 +23,13 @@ mod call;
 mod cluster;
 mod config;
 mod deadline;
+mod entry;
 mod failure;
 mod inspection;
 mod lane;
 mod link;
 mod name;
+mod registry;
 mod reply;
 mod request;
 mod reserve;
@@ -46,19 +48,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
+use tokio::task::JoinSet;
 
 use self::call::{Answered, Decided, Item};
 use self::inspection::Inspections;
 use self::name::Namer;
+use self::registry::Registry;
 use self::route::{Route, Routes};
-use self::settling::Settling;
+use self::settling::{Settling, Waits};
 use self::skew::Skew;
 use self::tariff::{Tariff, Work};
-use super::{Basis, Charge, MAX_TOGETHER, Store, StoreError};
+use super::{Basis, Charge, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
+pub use self::entry::Node;
 pub use self::inspection::{Condition, Finding};
+pub use self::registry::RegistryReport;
 #[doc(hidden)]
 pub use self::script::TimeSource;
 
@@ -67,8 +73,12 @@ pub use self::script::TimeSource;
 pub struct RedisStore {
     config: RedisConfig,
     namer: Namer,
-    routes: Routes,
-    settling: Settling,
+    routes: Arc<Routes>,
+    settling: Arc<Settling>,
+    /// `None` if this node does not register.
+    registry: Option<Arc<Registry>>,
+    /// Registers until the store is dropped.
+    _registering: JoinSet<()>,
     skew: Skew,
     corrupt: AtomicU64,
     inspections: Arc<Inspections>,
@@ -97,16 +107,37 @@ impl RedisStore {
         runtime::check()?;
         // A clone of the settings may have started another store.
         config.started = Arc::default();
-        let settling = Settling::start(config.settles_after);
-        let routes = Routes::start(&config, settling.flag()).await?;
+        // Agreement is read twice, so that nodes that start together have registered.
+        let agreed = 2 * config.register_every;
+        let settling = Arc::new(Settling::start(Waits { at_most: config.settles_after, agreed }));
+        let routes = Arc::new(Routes::start(&config, settling.flag()).await?);
+        let names = (&*config.namespace, config.node_name.as_deref());
+        let registry =
+            config.registers.then(|| Registry::new(names, config.register_every, &settling));
         let namer = Namer::new(&config.namespace, config.hashes_texts);
         let (skew, corrupt, inspections, fault) = Default::default();
-        let store = Self { config, namer, routes, settling, skew, corrupt, inspections, fault };
+        let _registering = JoinSet::new();
+        let mut store = Self {
+            config,
+            namer,
+            routes,
+            settling,
+            registry,
+            _registering,
+            skew,
+            corrupt,
+            inspections,
+            fault,
+        };
         match store.self_test().await {
             Err(error) if error.is_outage() && store.config.starts_alone => {}
             tested => drop(tested?),
         }
         store.config.started.store(true, Ordering::Relaxed);
+        if let Some(registry) = &store.registry {
+            let keeping = Registry::keep(Arc::clone(registry), Arc::downgrade(&store.routes));
+            store._registering.spawn(keeping);
+        }
         Ok(store)
     }
 
@@ -122,7 +153,30 @@ impl RedisStore {
     /// Conditions of the servers that weaken limits, as of the last
     /// [self-test](RedisStore::self_test) or [inspection](RedisStore::inspect).
     pub fn findings(&self) -> Vec<Finding> {
-        self.inspections.findings()
+        let mut findings = self.inspections.findings();
+        findings.extend(self.registry.as_ref().and_then(|it| it.finding(&self.routes)));
+        findings
+    }
+
+    /// The number of nodes that share this store, this one included: the largest of the last minute. It is
+    /// kept while the store is unavailable, and is 1 before the registry was first read.
+    pub fn nodes(&self) -> Nodes {
+        self.registry.as_ref().map_or_else(Nodes::auto, |registry| registry.nodes())
+    }
+
+    /// Where the registry reads which policy this node holds; `PolicyLimiter::publish_revisions` sets it.
+    pub fn revisions(&self) -> Revisions {
+        self.registry.as_ref().map_or_else(Revisions::default, |registry| registry.revisions())
+    }
+
+    /// The live nodes, as of the last time that the registry was read.
+    pub fn registry(&self) -> RegistryReport {
+        self.registry.as_ref().map_or_else(RegistryReport::default, |registry| registry.report())
+    }
+
+    /// Whether states that are impossible under this node's numbers are repaired now.
+    pub fn repairs(&self) -> bool {
+        self.settling.flag().load(Ordering::Relaxed)
     }
 
     /// Looks at the servers again, so that [`RedisStore::findings`] shows conditions that have begun or

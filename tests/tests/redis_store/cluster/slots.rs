@@ -43,7 +43,9 @@ fn three_limits(store: RedisStore) -> tidegate::SharedLimiter<RedisStore> {
 #[test]
 fn limits_of_one_tenant_share_a_slot_and_cost_one_command() {
     let (cluster, runtime) = (Cluster::start(), runtime());
-    let limiter = three_limits(runtime.block_on(connect(&cluster.url())));
+    let quiet = crate::client::config(&cluster.url()).without_registry();
+    let store = runtime.block_on(RedisStore::connect(quiet)).expect("a sound cluster");
+    let limiter = three_limits(store);
     let ask = |round: u32| {
         for tenant in 0..4 {
             let text = format!("tenant:{tenant}");

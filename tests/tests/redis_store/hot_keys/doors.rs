@@ -1,6 +1,8 @@
 //! The switch that demotes a key, through the admin port of a daemon.
 
 use serde_json::{Value, json};
+use tidegate::store::Nodes;
+use tidegate::store::shared::SharedOptions;
 use tidegate_server::{Gate, Server, Settings, serve};
 use tidegate_tests::http;
 
@@ -14,9 +16,9 @@ struct Daemon {
 impl Daemon {
     fn start(redis: &RedisServer, nodes: u32) -> Self {
         let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
-        let nodes = nodes.try_into().expect("at least one");
-        let fallback = FallbackConfig { nodes, ..FallbackConfig::default() };
-        let gate = Gate::connect_with(config, fallback).unwrap_or_else(|error| panic!("{error}"));
+        let nodes = Nodes::try_from(nodes).expect("at least one");
+        let options = SharedOptions::default().nodes(nodes);
+        let gate = Gate::connect_with(config, options).unwrap_or_else(|error| panic!("{error}"));
         gate.replace(policy());
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };

@@ -90,7 +90,8 @@ fn a_refused_check_is_found_and_not_repeated() {
 #[test]
 fn a_server_that_becomes_a_replica_is_found() {
     let (server, primary) = (RedisServer::start(), RedisServer::start());
-    let client = Client::connect(patient(&server.url())).expect("it answers");
+    let quiet = patient(&server.url()).without_registry();
+    let client = Client::connect(quiet).expect("it answers");
     server.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]);
     wait_until("it is found", LIMIT, || {
         let _ = client.runtime.block_on(client.store.inspect());

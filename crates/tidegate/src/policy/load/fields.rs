@@ -163,7 +163,8 @@ impl<'d> Fields<'d> {
         let word = words.iter().copied().find(|word| *word == text);
         if word.is_none() {
             let expected = format!("one of {}", words.join(", "));
-            findings.push(node.mismatch(&expected).at(self.at(field)));
+            let finding = node.mismatch(&expected).suggesting(text, words);
+            findings.push(finding.at(self.at(field)));
         }
         word
     }

@@ -102,7 +102,7 @@ fn unit(
             let expected = format!("one of {}", Unit::ALL.map(Unit::as_str).join(", "));
             let at = fields.node("unit").unwrap_or(node);
             let finding = match text {
-                Some(_) => at.mismatch(&expected),
+                Some(text) => at.mismatch(&expected).suggesting(text, &Unit::ALL.map(Unit::as_str)),
                 None => at.error(format!("expected a `unit`, {expected}")),
             };
             findings.push(finding.at(fields.at("unit")));

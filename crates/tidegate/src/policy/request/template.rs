@@ -98,6 +98,9 @@ impl Segment {
         let Some(inner) = inner.strip_suffix('}') else {
             return Err("a brace that is not closed before the segment ends");
         };
+        if inner.trim_start_matches('*').len() < inner.len() || inner.ends_with(['*', '+']) {
+            return Err("any number of segments is written {rest...}, with three dots and no *");
+        }
         let (name, is_rest) = inner.strip_suffix("...").map_or((inner, false), |name| (name, true));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || !name.chars().all(is_name) {
@@ -136,6 +139,11 @@ mod tests {
             ("/users/id}", "a parameter is a whole segment, as in /users/{id}"),
             ("/users/v{id}", "a parameter is a whole segment, as in /users/{id}"),
             ("/users/{id}.json", "a brace that is not closed before the segment ends"),
+            (
+                "/files/{rest*}",
+                "any number of segments is written {rest...}, with three dots and no *",
+            ),
+            ("/{*rest}", "any number of segments is written {rest...}, with three dots and no *"),
             ("/{}", "a parameter has a name of letters, digits and _"),
             ("/{...}", "a parameter has a name of letters, digits and _"),
             ("/{{a}}", "a parameter has a name of letters, digits and _"),

@@ -216,8 +216,8 @@ impl<S: Store> Inner<S> {
     /// until the server of the charge has answered.
     pub(super) fn share_of(&self, charge: &Charge<'_>) -> Limit {
         match self.has_answered(charge) {
-            true => share_of_node(charge.limit, self.config.nodes),
-            false => first_share_of_node(charge.limit, self.config.nodes),
+            true => share_of_node(charge.limit, self.config.nodes.count()),
+            false => first_share_of_node(charge.limit, self.config.nodes.count()),
         }
     }
 

@@ -26,8 +26,10 @@ impl<S: Store> Inner<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        let answered = self.store.decide(now, charges, decisions).await;
-        self.note_answer(charges, answered)
+        let before = decisions.len();
+        let basis = self.store.decide(now, charges, decisions).await?;
+        self.note_answer(now, charges, &decisions[before..]);
+        Ok(basis)
     }
 
     /// The same for charges that are decided each alone.
@@ -37,21 +39,21 @@ impl<S: Store> Inner<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<Basis, StoreError> {
-        let answered = self.store.decide_each(now, charges, decisions).await;
-        self.note_answer(charges, answered)
+        let before = decisions.len();
+        let basis = self.store.decide_each(now, charges, decisions).await?;
+        self.note_answer(now, charges, &decisions[before..]);
+        Ok(basis)
     }
 
-    fn note_answer(
-        &self,
-        charges: &[Charge<'_>],
-        answered: Result<Basis, StoreError>,
-    ) -> Result<Basis, StoreError> {
-        let basis = answered?;
+    fn note_answer(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
         let bits = charges.iter().fold(0, |bits, charge| bits | self.endpoint_bit(charge));
         if self.answered_endpoints.load(Ordering::Relaxed) & bits != bits {
             self.answered_endpoints.fetch_or(bits, Ordering::Relaxed);
         }
-        Ok(basis)
+        let at = self.time(now);
+        for (charge, decision) in charges.iter().zip(decisions) {
+            self.learn(at, charge, decision);
+        }
     }
 
     /// The store's clock; wall time until the store's clock is known, which shows `local` till then.

@@ -110,6 +110,26 @@ impl Heap {
         Some(decision)
     }
 
+    /// Replaces the state of a key, unless that owes more or would need memory that is not to be had.
+    pub(super) fn replace(
+        &self,
+        print: u64,
+        now: Timestamp,
+        limit: &Limit,
+        (state, decision): (State, &Decision),
+    ) {
+        let mut shard = self.lock(self.shard_of(print));
+        self.sweep(&mut shard, print, now);
+        let question = Question { algorithm: limit, now, op: Op::Force(1), clock: None };
+        let left = |mut state: State| limit.decide(&mut state, now, Op::Read(0)).remaining;
+        if left(shard.state(print)) <= left(state.clone()) {
+            return;
+        }
+        let Some(room) = self.make_room(&mut shard, print, &question, Copied::No) else { return };
+        self.put(&mut shard, Tenant::new(print, limit, decision, state));
+        self.release(room);
+    }
+
     /// Before a key is added, drops a few idle ones, so that what is idle never piles up.
     pub(super) fn sweep(&self, shard: &mut Shard, print: u64, now: Timestamp) {
         if shard.tenant(print).is_none() {

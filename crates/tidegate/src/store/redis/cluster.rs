@@ -155,6 +155,11 @@ impl Cluster {
         self.map.load().0[usize::from(slot)].as_ref().map_or(0, |lane| lane.number)
     }
 
+    /// The lane to the node that serves a slot.
+    pub(super) fn lane_of(&self, slot: u16) -> Option<Arc<Lane>> {
+        self.map.load().0[usize::from(slot)].clone()
+    }
+
     /// Of these values, each with its slot, one for each node.
     pub(super) fn one_each<T>(&self, values: impl Iterator<Item = (u16, T)>) -> Vec<T> {
         let map = self.map.load();

@@ -37,6 +37,9 @@ pub struct RedisConfig {
     pub(super) max_batch: usize,
     pub(super) pipeline: usize,
     pub(super) settles_after: Duration,
+    pub(super) registers: bool,
+    pub(super) register_every: Duration,
+    pub(super) node_name: Option<String>,
     pub(super) starts_alone: bool,
     pub(super) time: TimeSource,
 }
@@ -81,7 +84,10 @@ impl RedisConfig {
             max_in_flight: 16_384,
             max_batch: 64,
             pipeline: 1_024,
-            settles_after: Duration::from_secs(10),
+            settles_after: Duration::from_secs(60),
+            registers: true,
+            register_every: Duration::from_secs(5),
+            node_name: None,
             starts_alone: false,
             time: TimeSource::Store,
         })
@@ -145,10 +151,30 @@ impl RedisConfig {
         self
     }
 
-    /// How long new numbers must have been in force before states that they cannot have left are
-    /// repaired; 10 s unless told otherwise. No shorter than a change takes to reach all nodes.
+    /// How long this node waits for other nodes to hold its policy before it repairs states that are
+    /// impossible under its limits; 60 s by default. Where the registry shows that all live nodes hold it,
+    /// this node repairs after two [intervals](RedisConfig::register_every). 0 repairs always.
     pub const fn settles_after(mut self, delay: Duration) -> Self {
         self.settles_after = delay;
+        self
+    }
+
+    /// How often this node registers; 5 s by default. It must be the same on all nodes. A dead node stops
+    /// counting 12 intervals after it registered last.
+    pub fn register_every(mut self, interval: Duration) -> Self {
+        self.register_every = interval.max(Duration::from_millis(10));
+        self
+    }
+
+    /// Does not register this node: others do not count it, and it counts only itself.
+    pub const fn without_registry(mut self) -> Self {
+        self.registers = false;
+        self
+    }
+
+    /// The name of this node in the registry, at most 64 characters; by default the number of its process.
+    pub fn node_name(mut self, name: impl Into<String>) -> Self {
+        self.node_name = Some(name.into());
         self
     }
 

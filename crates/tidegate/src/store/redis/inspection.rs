@@ -47,11 +47,14 @@ pub enum Condition {
     Persistence,
     /// The server does not permit the commands that show the other conditions.
     Unchecked,
+    /// The registry of nodes cannot be used: nodes are not counted.
+    Registry,
 }
 
 impl Condition {
     /// Every condition.
-    pub const ALL: [Self; 4] = [Self::Eviction, Self::Replica, Self::Persistence, Self::Unchecked];
+    pub const ALL: [Self; 5] =
+        [Self::Eviction, Self::Replica, Self::Persistence, Self::Unchecked, Self::Registry];
 
     /// The name of the condition in metrics and in the status document.
     pub const fn as_str(self) -> &'static str {
@@ -60,6 +63,7 @@ impl Condition {
             Self::Replica => "replica",
             Self::Persistence => "persistence",
             Self::Unchecked => "unchecked",
+            Self::Registry => "registry",
         }
     }
 }

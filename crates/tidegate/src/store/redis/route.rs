@@ -3,12 +3,14 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
+use redis::{Cmd, Value};
 use tidegate_core::{Limit, Span, Timestamp};
 use tokio::sync::oneshot;
 
 use super::call::{Answered, Item};
 use super::cluster::Cluster;
 use super::config::{RedisConfig, Servers};
+use super::failure::Failure;
 use super::lane::Lane;
 use super::link::Target;
 use super::name::{Namer, slot};
@@ -80,6 +82,31 @@ impl Routes {
             Group::Cluster(cluster) => {
                 cluster.lanes().into_iter().find(|lane| lane.number == endpoint / 2)
             }
+        }
+    }
+
+    /// Sends a command about one key of no limit to the server that holds it.
+    pub(super) async fn send_to_key(&self, key: &[u8], command: &Cmd) -> Result<Value, StoreError> {
+        let lane = match &self.default {
+            Group::One(lane) => Some(Arc::clone(lane)),
+            Group::Cluster(cluster) => cluster.lane_of(slot(key)),
+        };
+        let none = || StoreError::unavailable(format!("no node serves slot {}", slot(key)));
+        let lane = lane.ok_or_else(none)?;
+        let connected = lane.link.connected().await?;
+        let sent = lane.link.send(&connected, command).await;
+        if let (Err(_), Group::Cluster(cluster)) = (&sent, &self.default) {
+            // The slot may have moved: the next command goes by the new map.
+            cluster.look_again();
+        }
+        sent.map_err(Failure::into_error)
+    }
+
+    /// The address of the server that holds a key of no limit.
+    pub(super) fn address_of_key(&self, key: &[u8]) -> Option<String> {
+        match &self.default {
+            Group::One(lane) => Some(lane.link.address()),
+            Group::Cluster(cluster) => cluster.lane_of(slot(key)).map(|it| it.link.address()),
         }
     }
 

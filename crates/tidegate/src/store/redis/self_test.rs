@@ -25,7 +25,11 @@ pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Findin
             try_all(store, now, &limits(Rate::per_second(1_000)), text.as_bytes()).await?;
         }
     }
-    Ok(store.inspections.findings())
+    // Without the registry decisions go on, so its errors are findings.
+    if let Some(registry) = &store.registry {
+        registry.turn(&store.routes).await;
+    }
+    Ok(store.findings())
 }
 
 fn probe_scope() -> Scope {

@@ -1,28 +1,73 @@
-//! Whether the present numbers have been in force long enough to repair states by them.
+//! Whether states that are impossible under this node's numbers may be repaired.
+//!
+//! A state that is impossible under this node's numbers may be valid under another node's, and repairing
+//! it would hand that node its units again. So a node repairs while all live nodes hold its policy, and
+//! where they do not, once it has waited for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
-/// True once nothing has changed for a while.
+use super::entry::{MAX_DOMAINS, MAX_NODES};
+use crate::store::DomainRevision;
+
+/// The most policies of other nodes that are remembered; of one registry all are.
+const MOST_OTHERS: usize = MAX_NODES * MAX_DOMAINS;
+
+/// How long a node waits before it repairs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    /// While other nodes hold another policy, or nothing is known of them.
+    pub(super) at_most: Duration,
+    /// While all live nodes hold the same: others may be about to register.
+    pub(super) agreed: Duration,
+}
+
+/// True while impossible states are repaired.
 #[derive(Debug)]
 pub(super) struct Settling {
-    delay: Duration,
-    settled: Arc<AtomicBool>,
-    changes: Arc<AtomicU64>,
+    shared: Arc<Shared>,
     /// Limits are changed from anywhere, also from threads that no runtime knows.
     runtime: Handle,
+}
+
+#[derive(Debug)]
+struct Shared {
+    waits: Waits,
+    settled: Arc<AtomicBool>,
+    /// Wakes the registry, so that a change is registered at once.
+    changed: Arc<Notify>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of the present wait: an older one that ends has no effect.
+    wait: u64,
+    /// Number of changes of this node's limits.
+    change: u64,
+    /// Since when all live nodes have held this node's policy.
+    agreed_since: Option<Instant>,
+    /// Policies of other nodes that the present wait is for, or that have been waited for.
+    others: BTreeSet<DomainRevision>,
 }
 
 impl Settling {
     /// # Panics
     /// Outside a runtime.
-    pub(super) fn start(delay: Duration) -> Self {
-        let (settled, changes, runtime) = (Arc::default(), Arc::default(), Handle::current());
-        let settling = Self { delay, settled, changes, runtime };
+    pub(super) fn start(waits: Waits) -> Self {
+        let shared = Shared {
+            waits,
+            settled: Arc::default(),
+            changed: Arc::default(),
+            state: Mutex::default(),
+        };
+        let settling = Self { shared: Arc::new(shared), runtime: Handle::current() };
         settling.begin();
         settling
     }
@@ -33,72 +78,89 @@ impl Settling {
     }
 
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.settled)
+        Arc::clone(&self.shared.settled)
+    }
+
+    /// Notified when this node's limits change.
+    pub(super) fn changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.changed)
     }
 
     /// The numbers have just changed.
     pub(super) fn begin(&self) {
-        if self.delay.is_zero() {
-            self.settled.store(true, Ordering::Relaxed);
+        let mut state = self.shared.lock();
+        state.change += 1;
+        state.others.clear();
+        self.wait(&mut state);
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Number of changes of this node's limits, to be told to [`Settling::compared`].
+    pub(super) fn change(&self) -> u64 {
+        self.shared.lock().change
+    }
+
+    /// All live nodes have been compared with this one: `others` are policies that differ from its own,
+    /// as it was at this change.
+    pub(super) fn compared(&self, change: u64, others: BTreeSet<DomainRevision>) {
+        let mut state = self.shared.lock();
+        if state.change != change {
             return;
         }
-        self.settled.store(false, Ordering::Relaxed);
-        let change = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
-        let (changes, settled) = (Arc::downgrade(&self.changes), Arc::clone(&self.settled));
-        let delay = self.delay;
+        if others.is_empty() {
+            let since = *state.agreed_since.get_or_insert_with(Instant::now);
+            state.others.clear();
+            if since.elapsed() >= self.shared.waits.agreed {
+                state.wait += 1;
+                self.shared.settled.store(true, Ordering::Relaxed);
+            }
+        } else if !others.is_subset(&state.others) {
+            // The first comparison after a change finds the policies that the wait has begun for.
+            let is_waiting = !self.shared.settled.load(Ordering::Relaxed)
+                && state.agreed_since.is_none()
+                && state.others.is_empty();
+            if state.others.len() + others.len() > MOST_OTHERS {
+                state.others.clear();
+            }
+            state.others.extend(others);
+            if !is_waiting {
+                self.wait(&mut state);
+            }
+        }
+        if !state.others.is_empty() {
+            state.agreed_since = None;
+        }
+    }
+
+    /// Repairs nothing until the longest wait is over.
+    fn wait(&self, state: &mut State) {
+        let Waits { at_most, .. } = self.shared.waits;
+        state.agreed_since = None;
+        if at_most.is_zero() {
+            self.shared.settled.store(true, Ordering::Relaxed);
+            return;
+        }
+        self.shared.settled.store(false, Ordering::Relaxed);
+        state.wait += 1;
+        let (shared, wait) = (Arc::downgrade(&self.shared), state.wait);
         self.runtime.spawn(async move {
-            sleep(delay).await;
-            let unchanged = |changes: Arc<AtomicU64>| changes.load(Ordering::Relaxed) == change;
-            if changes.upgrade().is_some_and(unchanged) {
-                settled.store(true, Ordering::Relaxed);
+            sleep(at_most).await;
+            let Some(shared) = shared.upgrade() else { return };
+            let state = shared.lock();
+            if state.wait == wait {
+                shared.settled.store(true, Ordering::Relaxed);
             }
         });
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use tokio::runtime::{Builder, Runtime};
-    use tokio::task::yield_now;
-    use tokio::time::advance;
-
-    use super::*;
-
-    const DELAY: Duration = Duration::from_secs(10);
-
-    fn runtime() -> Runtime {
-        Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
-    }
-
-    /// Lets time pass, and those who waited for it run.
-    fn pass(runtime: &Runtime, time: Duration) {
-        runtime.block_on(async {
-            yield_now().await;
-            advance(time).await;
-            yield_now().await;
-        });
-    }
-
-    /// Also from threads that know no runtime, as this one.
-    #[test]
-    fn every_change_starts_over() {
-        let runtime = runtime();
-        let settling = runtime.block_on(async { Settling::start(DELAY) });
-        let settled = settling.flag();
-        pass(&runtime, DELAY / 2);
-        settling.begin();
-        pass(&runtime, DELAY / 2 + Duration::from_millis(10));
-        assert!(!settled.load(Ordering::Relaxed), "the numbers are half as old");
-        pass(&runtime, DELAY / 2);
-        assert!(settled.load(Ordering::Relaxed));
-        settling.begin();
-        assert!(!settled.load(Ordering::Relaxed));
-    }
-
-    #[test]
-    fn without_a_delay_it_is_settled_at_once() {
-        let settling = runtime().block_on(async { Settling::start(Duration::ZERO) });
-        settling.begin();
-        assert!(settling.flag().load(Ordering::Relaxed));
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "settling_tests.rs"]
+mod tests;

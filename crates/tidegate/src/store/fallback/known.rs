@@ -1,0 +1,85 @@
+//! The last state that the store returned for a key, as the state of this node's share.
+//!
+//! A share is a part of the limit that refills in the same time, so the state of a share that corresponds to
+//! a state of the limit is the one of which the same fraction is used. Of a bucket that is the same instant at
+//! which it is full; of a window, the same part of its units.
+
+use std::num::NonZeroU32;
+
+use tidegate_core::algorithm::bucket::{BucketState, Moment};
+use tidegate_core::algorithm::fixed_window::FixedWindow;
+use tidegate_core::algorithm::sliding_log::{Entry, SlidingLogState};
+use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
+
+use super::Inner;
+use crate::scaling::units_of_share;
+use crate::store::{Charge, Store};
+
+impl<S: Store> Inner<S> {
+    /// Remembers the state behind a decision of the store, for the time when the store is unavailable. A share
+    /// that this node has used up further keeps its own state: the store may not know of those units yet.
+    pub(super) fn learn(&self, at: Timestamp, charge: &Charge<'_>, decision: &Decision) {
+        if charge.op == Op::Reset {
+            let limit = self.share_of(charge);
+            self.local.decide(at, &Charge { limit: &limit, ..*charge });
+        }
+        // A key of which the store knows nothing gets a whole share.
+        if decision.remaining == decision.limit && decision.reset_after.is_zero() {
+            return;
+        }
+        if let Some(state) = share_state(charge.limit, self.config.nodes.count(), at, decision) {
+            self.local.put(at, charge.key, charge.limit, (state, decision));
+        }
+    }
+}
+
+/// The state of a node's share after the store made this decision; `None` for a limit whose places are
+/// released elsewhere.
+fn share_state(
+    limit: &Limit,
+    nodes: NonZeroU32,
+    at: Timestamp,
+    decision: &Decision,
+) -> Option<State> {
+    let used = decision.limit.saturating_sub(decision.remaining);
+    let used = || units_of_share(used, nodes);
+    // The window that `at` lies in.
+    let window = || {
+        let mut state = State::default();
+        limit.decide(&mut state, at, Op::Force(1));
+        state
+    };
+    let full = at + decision.reset_after;
+    Some(match limit {
+        Limit::Bucket(_) => {
+            let full_at = Moment { ticks: full.as_micros(), part: 0 };
+            State::Bucket(BucketState { full_at })
+        }
+        Limit::FixedWindow(_) => match window() {
+            State::FixedWindow(mut state) => {
+                state.count = used().min(FixedWindow::MAX);
+                State::FixedWindow(state)
+            }
+            _ => return None,
+        },
+        // How much of it lies in the window before is not known. Counting it as taken in this window
+        // admits no more than the store would, and less until the next window.
+        Limit::SlidingWindow(_) => match window() {
+            State::SlidingWindow(mut state) => {
+                state.current = used().min(1 << 32);
+                State::SlidingWindow(state)
+            }
+            _ => return None,
+        },
+        // All of it is free when the newest admission is.
+        Limit::SlidingLog(log) => {
+            let at = full.as_micros().saturating_sub(log.length().as_micros());
+            State::SlidingLog(SlidingLogState::restore([Entry { at, weight: used() }]))
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+#[path = "known_tests.rs"]
+mod tests;
