@@ -6,9 +6,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy};
+use tidegate::store::redis::RedisConfig;
 use tidegate::{Clock, ManualClock};
 use tidegate_server::{Gate, Server, Settings, serve};
-use tidegate_tests::servers::by_variable;
+use tidegate_tests::servers::{RedisServer, by_variable};
 
 const PASSWORD: &str = "open sesame";
 
@@ -73,6 +74,27 @@ fn agrees(times: usize, command: &mut Command) {
 fn redis_py_is_answered() {
     let Some(python) = by_variable("TIDEGATE_REDIS_PY") else { return };
     agrees(2, Command::new(python).arg(clients().join("python/client.py")));
+}
+
+/// `pipeline()` wraps its commands in MULTI and EXEC: each is carried out once, in memory and in Redis.
+#[test]
+fn redis_py_pipelines_charge_once() {
+    let Some(python) = by_variable("TIDEGATE_REDIS_PY") else { return };
+    let redis = RedisServer::start();
+    let config = RedisConfig::new(&redis.url()).expect("a valid address");
+    let shared = Gate::connect(config).unwrap_or_else(|error| panic!("{error}"));
+    let resp = Some(([127, 0, 0, 1], 0).into());
+    let settings = Settings { resp, password: Some(PASSWORD.into()), ..Settings::default() };
+    let shared = serve(&settings, &shared).unwrap_or_else(|error| panic!("{error}"));
+    for daemon in [daemon(Some(PASSWORD)), shared] {
+        let port = address(&daemon).port().to_string();
+        let printed = output(
+            Command::new(&python).arg(clients().join("python/pipeline.py")).args([&port, PASSWORD]),
+        );
+        let session = "[0, 2, 1, -1, 3600]\n[0, 2, 0, -1, 7200]\n[1, 2, 0, 3600, 7200]\ntrue\n0\n\
+                       \"discarded\"\n2\n";
+        assert_eq!(printed, session.repeat(2));
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //! A request as in `frame.rs`. A connection that has more requests at hand than [`MAX_TURN`] carries out
 //! that many, then waits until the other connections of its thread have had a turn. While answers wait for the peer, nothing is read; they are at most
 //! [`MAX_ANSWERS`] bytes and those of one more request. At most [`MAX_ASKED`] requests of a connection
-//! wait for a store that is not in this process.
+//! wait for a store that is not in this process; a transaction counts as one of them.
 
 mod command;
 mod connection;
@@ -24,6 +24,7 @@ mod fuzzing;
 mod policy;
 mod reply;
 mod throttle;
+mod transaction;
 
 use std::cell::RefCell;
 use std::io;
@@ -40,7 +41,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use self::command::{After, Session, Step};
-use self::decision::Errand;
+use self::decision::{Asking, Errand};
 use self::frame::{Frame, Places, Words};
 use super::Stream;
 use crate::turns::Turn;
@@ -336,18 +337,31 @@ impl Conversation {
         match step {
             Step::Done(after) => self.after = after,
             Step::Ask(asking) => {
-                let (gate, protocol) = (self.session.gate.clone(), self.session.protocol);
-                let errand = Errand { gate, now, asking, protocol, frame: request.into() };
-                let answer = errand.run();
-                self.asked.push_back(match is_silent {
-                    true => answer.map(|_| Vec::new()).boxed(),
-                    false => answer.boxed(),
-                });
+                let answer = self.errand(now, asking, request).run().boxed();
+                self.await_answer(answer, is_silent);
+            }
+            Step::Exec(transaction) => {
+                let (is_open, asking) = (self.session.is_open, Asking::Cell);
+                let answer = transaction.run(self.errand(now, asking, request), is_open).boxed();
+                self.await_answer(answer, is_silent);
             }
         }
         if !aside.is_empty() {
             self.asked.push_back(std::future::ready(aside).boxed());
         }
+    }
+
+    fn errand(&self, now: Timestamp, asking: Asking, request: &[u8]) -> Errand {
+        let (gate, protocol) = (self.session.gate.clone(), self.session.protocol);
+        Errand { gate, now, asking, protocol, frame: request.into() }
+    }
+
+    /// Queues an answer of the store; a client that wants none gets none.
+    fn await_answer(&mut self, answer: BoxFuture<'static, Vec<u8>>, is_silent: bool) {
+        self.asked.push_back(match is_silent {
+            true => answer.map(|_| Vec::new()).boxed(),
+            false => answer,
+        });
     }
 
     /// Writes an answer of our own, behind what the store owes.

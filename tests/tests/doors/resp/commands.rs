@@ -280,3 +280,39 @@ fn answers_can_be_turned_off() {
     let told = door.tell(b"CLIENT REPLY OFF\r\nPING a\r\nCLIENT REPLY ON\r\nPING b\r\n");
     assert_eq!(told, "+OK\r\n$1\r\nb\r\n");
 }
+
+/// What a transaction cannot hold discards it, and nothing is charged.
+#[test]
+fn a_transaction_is_carried_out_once_or_not_at_all() {
+    let door = Door::open();
+    let tell = |bytes: &[u8]| door.tell(bytes).replace("\r\n", " ");
+    let throttle = "CL.THROTTLE k 1 1 3600\r\n";
+    assert_eq!(
+        tell(format!("MULTI\r\n{throttle}{throttle}PING\r\nEXEC\r\n").as_bytes()),
+        "+OK +QUEUED +QUEUED +QUEUED *3 *5 :0 :2 :1 :-1 :3600 *5 :0 :2 :0 :-1 :7200 +PONG "
+    );
+    let refused = tell(b"MULTI\r\nDEL k\r\nINFO\r\nEXEC\r\nEXEC\r\n");
+    let expected = "+OK +QUEUED -ERR INFO is not allowed in a transaction: send it before MULTI \
+                    -EXECABORT Transaction discarded because of previous errors. -ERR EXEC without \
+                    MULTI ";
+    assert_eq!(refused, expected);
+    let unknown = tell(b"MULTI\r\nDEL k\r\nGET k\r\nEXEC\r\n");
+    assert!(unknown.contains("-ERR unknown command 'GET'") && unknown.contains("-EXECABORT"));
+    assert_eq!(
+        tell(b"MULTI\r\nDEL k\r\nDISCARD\r\nDISCARD\r\n"),
+        "+OK +QUEUED +OK -ERR DISCARD without MULTI "
+    );
+    assert_eq!(tell(b"MULTI\r\nMULTI\r\nEXEC\r\n"), "+OK -ERR MULTI calls can not be nested *0 ");
+    // Nothing of what was discarded was carried out.
+    assert_eq!(tell(b"CL.THROTTLE k 1 1 3600 0\r\n"), "*5 :0 :2 :0 :-1 :7200 ");
+}
+
+#[test]
+fn a_transaction_is_bounded() {
+    let door = Door::open();
+    let queued = "PING\r\n".repeat(513);
+    let told = door.tell(format!("MULTI\r\n{queued}EXEC\r\n").as_bytes());
+    assert_eq!(told.matches("+QUEUED").count(), 512);
+    let bound = "-ERR a transaction has at most 512 commands of 65536 bytes together";
+    assert!(told.contains(bound) && told.contains("-EXECABORT"), "{told}");
+}

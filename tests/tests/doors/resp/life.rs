@@ -73,7 +73,7 @@ fn a_port_that_is_taken_is_told() {
     let taken = Settings { resp: Some(door.address().into()), ..settings() };
     let error = serve(&taken, &door.gate).unwrap_err().to_string();
     let told = format!(
-        "cannot bind {} (RESP): address already in use; set listen.resp.address",
+        "cannot bind {} (RESP): address already in use; choose another with --resp or listen.resp.address",
         door.address()
     );
     assert_eq!(error, told);

@@ -9,6 +9,7 @@ use super::decision::{Asker, Asking};
 use super::frame::{Words, integer};
 use super::reply::{Protocol, Replies};
 use super::throttle::Recent;
+use super::transaction::{self, Transaction};
 use crate::gate::{Gate, at_once};
 use crate::settings::Settings;
 
@@ -26,7 +27,9 @@ pub(crate) struct Session {
     pub(crate) settings: Arc<Settings>,
     pub(crate) is_known: bool,
     /// Whether clients of other machines get here without credentials.
-    is_open: bool,
+    pub(super) is_open: bool,
+    /// The commands since `MULTI`.
+    pub(super) transaction: Option<Transaction>,
     pub(crate) protocol: Protocol,
     /// A number that no other client of the process has.
     pub(crate) id: i64,
@@ -59,12 +62,14 @@ pub(crate) enum After {
 }
 
 /// What came of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It is answered.
     Done(After),
     /// The store has to be waited for.
     Ask(Asking),
+    /// The store has to be waited for, for every command of a transaction.
+    Exec(Transaction),
 }
 
 impl Session {
@@ -73,6 +78,7 @@ impl Session {
             gate,
             is_known: settings.password.is_none(),
             is_open: settings.is_resp_open(),
+            transaction: None,
             settings,
             protocol: Protocol::Resp2,
             id,
@@ -113,7 +119,12 @@ impl Session {
         is_silent
     }
 
-    fn dispatch(&mut self, now: Timestamp, words: &Words<'_>, replies: &mut Replies<'_>) -> Step {
+    pub(super) fn dispatch(
+        &mut self,
+        now: Timestamp,
+        words: &Words<'_>,
+        replies: &mut Replies<'_>,
+    ) -> Step {
         let mut name = [0; LONGEST_NAME];
         let name = upper(words.at(0), &mut name);
         if !self.is_known && !matches!(name, b"AUTH" | b"HELLO" | b"QUIT") {
@@ -122,6 +133,49 @@ impl Session {
             replies.error("NOAUTH Authentication required.");
             return Step::Done(if is_browser { After::Leave } else { After::Stay });
         }
+        match name {
+            b"MULTI" => transaction::begin(self, words, replies),
+            b"DISCARD" => transaction::discard(self, words, replies),
+            b"EXEC" => {
+                let step = self.exec(now, words, replies);
+                return step.unwrap_or(Step::Done(After::Stay));
+            }
+            _ if self.transaction.is_some() => return self.queue(name, words, replies),
+            _ => return self.carry_out(now, name, words, replies),
+        }
+        Step::Done(After::Stay)
+    }
+
+    /// Adds a command to the transaction, or refuses it.
+    fn queue(&mut self, name: &[u8], words: &Words<'_>, replies: &mut Replies<'_>) -> Step {
+        let Some(transaction) = &mut self.transaction else { return Step::Done(After::Stay) };
+        match name {
+            b"QUIT" => {
+                replies.ok();
+                return Step::Done(After::Leave);
+            }
+            name if Transaction::takes(name) => transaction.queue(words, replies),
+            b"AUTH" | b"HELLO" | b"CLIENT" | b"COMMAND" | b"CONFIG" | b"INFO" | b"SELECT" => {
+                let name = String::from_utf8_lossy(name);
+                let why =
+                    format!("ERR {name} is not allowed in a transaction: send it before MULTI");
+                transaction.refuse(why, replies);
+            }
+            _ => {
+                transaction.fail();
+                unknown(words, replies);
+            }
+        }
+        Step::Done(After::Stay)
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Timestamp,
+        name: &[u8],
+        words: &Words<'_>,
+        replies: &mut Replies<'_>,
+    ) -> Step {
         if let Some(asking) = Asking::named(name) {
             if self.is_open && asking.returns_units(words) {
                 replies.error(NO_PASSWORD);
@@ -158,6 +212,20 @@ impl Session {
         }
         Step::Done(After::Stay)
     }
+}
+
+/// What the store has to be asked for a command of a transaction; `None` if the command is answered.
+pub(super) fn named(words: &Words<'_>, is_open: bool, replies: &mut Replies<'_>) -> Option<Asking> {
+    let mut name = [0; LONGEST_NAME];
+    let name = upper(words.at(0), &mut name);
+    let asking = Asking::named(name);
+    match (asking, name) {
+        (Some(asking), _) if is_open && asking.returns_units(words) => replies.error(NO_PASSWORD),
+        (Some(asking), _) => return Some(asking),
+        (None, b"ECHO") => connection::echo(words, replies),
+        (None, _) => connection::ping(words, replies),
+    }
+    None
 }
 
 /// The name in capitals; empty if it is too long to be one.
