@@ -115,8 +115,8 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
         .run()?;
     tally.passed("schedule explorer");
 
-    // With the features of all tests, as most were built before; `check` takes their own.
-    Step::cargo("build --workspace --all-features --examples").run()?;
+    // With the profile and the features of all tests, as most were built before; `check` takes their own.
+    Step::cargo("build --profile test --workspace --all-features --examples").run()?;
     let examples = examples()?;
     let redis = Throwaway::start()?;
     for example in &examples {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Args, ColorChoice, Parser, Subcommand};
+use clap::{ArgGroup, Args, ColorChoice, Parser, Subcommand};
 use tidegate_core::{AlgorithmName, Rate};
 use tidegate_sim::{InvalidSetup, Seed, Setup, Shape};
 
@@ -45,17 +45,18 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = CHECKS)]
 pub(crate) struct Check {
-    /// Ask a daemon instead, by its policy and with its state: http://127.0.0.1:8080
-    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "store"])]
-    pub(crate) url: Option<String>,
-
     #[command(flatten)]
     pub(crate) question: Question,
 }
 
 /// Tell which limits a request meets, why, how they stand and which one binds
 ///
-/// Changes nothing: what it says is what `tidegate check` would.
+/// Changes nothing: what it says is what `tidegate check` would. Names the plan, the override and the
+/// percentage that chose a limit's numbers.
+///
+/// A bucket keeps the share that a key has used when its limit changes: with 3 of 5 used, a limit raised
+/// to 10 leaves 4; with 5 of 5 used, a limit raised to 8 denies until the first unit is refilled. A reset
+/// or an override with a rate gives relief at once: see "During an incident" in the guide.
 #[derive(Debug, Args)]
 #[command(after_help = EXPLANATIONS)]
 pub(crate) struct Explain {
@@ -65,10 +66,18 @@ pub(crate) struct Explain {
 
 /// A request, and by which policy and with whose state it is decided.
 #[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("policy").args(["config", "url"]).required(true).multiple(true)),
+    group(ArgGroup::new("asked").args(["descriptor", "request"]).required(true).multiple(true)),
+)]
 pub(crate) struct Question {
     /// Policy files, or folders of which every .yaml and .yml file is read
     #[arg(long, short, value_name = "FILE|DIR")]
     pub(crate) config: Vec<PathBuf>,
+
+    /// Ask a daemon instead, by its policy and with its state: http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", conflicts_with_all = ["config", "store", "request"])]
+    pub(crate) url: Option<String>,
 
     /// Let several files describe one domain
     #[arg(long)]
@@ -79,7 +88,7 @@ pub(crate) struct Question {
     pub(crate) domain: Option<String>,
 
     /// A descriptor, its entries separated by commas (\, is a comma); may be repeated
-    #[arg(long, value_name = "KEY=VALUE,...", required_unless_present = "request")]
+    #[arg(long, value_name = "KEY=VALUE,...")]
     pub(crate) descriptor: Vec<String>,
 
     /// An HTTP request, turned into descriptors by the domain's `requests`
@@ -247,7 +256,8 @@ const EXPLANATIONS: &str = "\
 Examples:
   tidegate explain --config policy.yaml --descriptor user=bob
   tidegate explain --config policy.yaml --request 'GET /v1/users' -H 'x-api-key: k1'
-  tidegate explain --config policy.yaml --store redis://127.0.0.1:6379 --descriptor user=bob";
+  tidegate explain --config policy.yaml --store redis://127.0.0.1:6379 --descriptor user=bob
+  tidegate explain --url http://127.0.0.1:8080 --domain api --descriptor user=bob";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tidegate::Span;
-use tidegate::policy::Report;
+use tidegate::policy::{Report, length_in_words};
 use tidegate_server::printable;
 
 use crate::args::Check;
@@ -28,8 +28,8 @@ pub(crate) fn check(args: &Check) -> ExitCode {
 /// The verdict, and how it is told.
 fn decided(args: &Check) -> Result<(bool, String), String> {
     let json = args.question.json;
-    if let Some(url) = &args.url {
-        let answered = daemon::check(url, &args.question)?;
+    if let Some(url) = &args.question.url {
+        let answered = daemon::ask(url, "/v1/check", &args.question)?;
         let text = if json { format!("{answered:#}") } else { printable(&daemon::line(&answered)) };
         return Ok((answered["allowed"] == true, text));
     }
@@ -56,12 +56,12 @@ pub(crate) fn line(report: &Report<'_>) -> String {
     let (remaining, limit) = (decision.remaining, decision.limit);
     let mut line = format!("{verdict}: {remaining} of {limit} left under {name}");
     if report.delay > Span::ZERO {
-        line += &format!("; wait {} before starting", report.delay);
+        line += &format!("; wait {} before starting", length_in_words(report.delay));
     }
     if report.is_never() {
         line += "; no wait helps, for it costs more than there ever is";
     } else if let Some(wait) = report.retry_after {
-        line += &format!("; try again after {wait}");
+        line += &format!("; try again after {}", length_in_words(wait));
     }
     line
 }

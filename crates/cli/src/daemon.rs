@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate::Span;
+use tidegate::policy::length_in_words;
 
 use crate::args::Question;
 use crate::question::descriptor;
@@ -14,14 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// No answer of a daemon is longer.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// What the daemon at `url` answers to the question.
-pub(crate) fn check(url: &str, question: &Question) -> Result<Value, String> {
+/// What the daemon at `url` answers to the question, which is sent to `path`.
+pub(crate) fn ask(url: &str, path: &str, question: &Question) -> Result<Value, String> {
     let wrong = || format!("expected a daemon such as http://127.0.0.1:8080, found {url:?}");
     let host = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
     let domain = question.domain.as_deref().ok_or("say --domain: the daemon may have several")?;
-    if question.request.is_some() {
-        return Err("a daemon is asked by --descriptor; for requests it has /v1/auth".into());
-    }
     let sides: Result<Vec<_>, String> =
         question.descriptor.iter().map(|text| descriptor(text)).collect();
     let mut body = json!({ "domain": domain, "descriptors": sides? });
@@ -29,7 +28,7 @@ pub(crate) fn check(url: &str, question: &Question) -> Result<Value, String> {
         body["cost"] = hits.into();
     }
     let away = |error: std::io::Error| format!("cannot ask {url}: {error}");
-    let answer = post(host, "/v1/check", &body.to_string()).map_err(away)?;
+    let answer = post(host, path, &body.to_string()).map_err(away)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let answered: Value = serde_json::from_str(body).map_err(|_| {
         let status = head.lines().next().unwrap_or_default();
@@ -66,7 +65,7 @@ pub(crate) fn line(answered: &Value) -> String {
         false => format!("{verdict}: {remaining} of {limit} left"),
     };
     if let Some(wait) = answered["retry_after_ms"].as_u64() {
-        line += &format!("; try again after {wait} ms");
+        line += &format!("; try again after {}", length_in_words(Span::from_millis(wait)));
     }
     line
 }

@@ -4,23 +4,34 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate::policy::{LimitReport, Report, Standing};
+use serde_json::Value;
+use tidegate::policy::{LimitReport, Report, Standing, length_in_words};
+use tidegate_core::Detail;
 use tidegate_server::printable;
 
 use crate::args::Explain;
 use crate::check::{indented, line};
+use crate::daemon;
 use crate::question::{Findings, Wish};
 use crate::terminal::Terminal;
 
 /// Tells every limit that matched, why, its state, which one binds and when it frees.
 pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
-    let told = args.question.ask(Wish::Explain).and_then(|findings| {
-        let report = Report::explaining(&findings.explained);
-        match args.question.json {
-            true => Ok(indented(&report)? + "\n"),
-            false => Ok(text(&findings, &report, terminal)),
-        }
-    });
+    let told = match &args.question.url {
+        Some(url) => daemon::ask(url, "/v1/explain", &args.question).map(|answered| {
+            match args.question.json {
+                true => format!("{answered:#}\n"),
+                false => answered_text(&answered, terminal),
+            }
+        }),
+        None => args.question.ask(Wish::Explain).and_then(|findings| {
+            let report = Report::explaining(&findings.explained);
+            match args.question.json {
+                true => Ok(indented(&report)? + "\n"),
+                false => Ok(text(&findings, &report, terminal)),
+            }
+        }),
+    };
     match told {
         Ok(text) => {
             let _ = io::stdout().write_all(text.as_bytes());
@@ -57,6 +68,12 @@ fn text(findings: &Findings, report: &Report<'_>, terminal: Terminal) -> String 
             if let Some(state) = state(findings, place) {
                 tell(&state);
             }
+            if let Some(state) = &findings.explained.states[place]
+                && state.remaining < state.limit
+                && matches!(state.detail, Detail::Bucket { .. })
+            {
+                tell(&if_changed(state.limit - state.remaining, state.limit));
+            }
         }
     }
     text
@@ -79,14 +96,43 @@ fn state(findings: &Findings, place: usize) -> Option<String> {
     let when = match state.next_allowed_at.map(|at| at.since(explained.now)) {
         None => "one more is never allowed".to_owned(),
         Some(wait) if wait.is_zero() => "one more is allowed now".into(),
-        Some(wait) => format!("one more is allowed in {wait}"),
+        Some(wait) => format!("one more is allowed in {}", length_in_words(wait)),
     };
     let back = match state.idle_at.since(explained.now) {
         rest if rest.is_zero() => "nothing is owed".to_owned(),
-        rest => format!("all is back in {rest}"),
+        rest => format!("all is back in {}", length_in_words(rest)),
     };
     let (remaining, limit) = (state.remaining, state.limit);
     Some(format!("{remaining} of {limit} left; {when}; {back}"))
+}
+
+/// What a change of the limit leaves of a bucket that is used in part.
+fn if_changed(used: u64, limit: u64) -> String {
+    let (twice_used, twice) = (used.saturating_mul(2), limit.saturating_mul(2));
+    format!(
+        "a changed limit keeps the share used: {used} of {limit} used becomes {twice_used} of {twice} \
+         if the limit is doubled"
+    )
+}
+
+/// A daemon's explanation.
+fn answered_text(answered: &Value, terminal: Terminal) -> String {
+    let mut text = format!("{}\n", terminal.bold(&printable(&daemon::line(answered))));
+    let limits = answered["limits"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if limits.is_empty() {
+        text.push_str("  no limit: no rule of the domain has these keys and values\n");
+    }
+    for limit in limits {
+        let binds = if limit["binds"] == true { " <- binds" } else { "" };
+        let name = terminal.bold(&printable(limit["name"].as_str().unwrap_or_default()));
+        let _ = writeln!(text, "\n  {name}{}", terminal.warning(binds));
+        let standing = limit["standing"].as_str().and_then(Standing::named).map(role);
+        for told in [limit["why"].as_str(), standing, limit["state"].as_str()].into_iter().flatten()
+        {
+            text.push_str(&terminal.wrap("    ", &printable(told)));
+        }
+    }
+    text
 }
 
 const fn role(standing: Standing) -> &'static str {

@@ -52,9 +52,17 @@ fn run(args: &Lint) -> Result<ExitCode, String> {
     if let Some(policy) = loaded.policy {
         let rules: usize = policy.domains().map(|domain| domain.rules().len()).sum();
         let (domains, files) = (policy.domains().count(), texts.file_count());
-        let _ = writeln!(out, "{rules} rules in {domains} domains of {files} files can be used");
+        let (rules, domains, files) =
+            (counted(rules, "rule"), counted(domains, "domain"), counted(files, "file"));
+        let _ = writeln!(out, "{rules} in {domains} of {files} can be used");
     }
     let has_warnings = !loaded.findings.is_empty() || !fresh_starts.is_empty();
     let refused = loaded.errors > 0 || (args.strict && has_warnings);
     Ok(if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// `1 rule`, `2 rules`.
+fn counted(count: usize, noun: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }

@@ -99,8 +99,9 @@ async fn stop(server: Server, gate: &Gate, mut signals: Signals) -> Result<(), S
 fn choose(args: &Serve, environment: &Environment) -> Result<Chosen, String> {
     let name = args.settings.as_deref().map(|file| file.display().to_string());
     let text = args.settings.as_deref().map(fs::read_to_string).transpose();
-    let text = text
-        .map_err(|error| format!("cannot read {}: {error}", name.as_deref().unwrap_or_default()))?;
+    let text = text.map_err(|error| {
+        format!("--settings: cannot read {}: {error}", name.as_deref().unwrap_or_default())
+    })?;
     let file = name.as_deref().zip(text.as_deref());
     Chosen::of(&Sources { file, environment, flags: args.flags() })
 }

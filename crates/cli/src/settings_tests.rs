@@ -43,12 +43,12 @@ fn everything_that_is_wrong_is_told_with_its_place() {
     let expected = [
         "s.yaml:1:1: unknown setting \"lisen\"; did you mean listen? (at lisen.http.address)",
         "s.yaml:4:5: unknown setting \"adress\"; did you mean address? (at listen.http.adress)",
-        "s.yaml:5:19: expected a time such as 250ms or 5m, from 1ms to 1m (at store.deadline)",
+        "s.yaml:5:19: expected a time such as 250ms or 5m, from 1ms to 1m, found \"soon\" (at store.deadline)",
         "s.yaml:6:6: log is a map of settings, not a value",
         "s.yaml:7:11: unknown setting \"a\"; threads is a value, not a map (at threads.a)",
-        "TIDEGATE__LOG__LEVEL: expected one of error, warn, info, debug",
+        "TIDEGATE__LOG__LEVEL: expected one of error, warn, info, debug, found \"loud\"",
         "TIDEGATE__STOR__URL: there is no such setting; did you mean TIDEGATE__STORE__URL?",
-        "--threads: expected a number from 1 to 1024",
+        "--threads: expected a number from 1 to 1024, found \"0\"",
     ];
     assert_eq!(lines, expected);
 }

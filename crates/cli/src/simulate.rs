@@ -123,7 +123,7 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
         ("units asked for", report.offered),
         ("requests of two", report.pairs),
         ("admitted", report.admitted),
-        ("envelope", report.envelope),
+        ("limit alone", report.envelope),
         ("denied", report.denied),
         ("fallback", report.fallback),
         ("failed", report.failed),
@@ -136,6 +136,15 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
     let calls = format!("{}.{:03}", calls / 1_000, calls % 1_000);
     let _ = writeln!(text, "  {:<16}{calls:>12}", "per request");
     let _ = writeln!(text, "  {:<16}{:>11}%", "utilisation", report.utilisation());
+    let above = report.admitted.saturating_sub(report.envelope);
+    if above > 0 {
+        // Without a word, "131%" and "every promise was kept" contradict each other.
+        let told = format!(
+            "{above} units more than the limit alone: the faults of this world allow for them, and the \
+             checker has accounted for each (docs/reference/simulated-promises.md)."
+        );
+        text.push_str(&terminal.wrap("  ", &told));
+    }
     let _ = writeln!(text, "  {:<16}{:>16}", "trace", report.trace.to_string());
     match &report.broken {
         None => text.push_str("Every promise was kept.\n"),

@@ -21,12 +21,12 @@ fn figure(text: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn a_world_is_the_same_every_time_and_within_its_envelope() {
+fn a_world_is_the_same_every_time_and_within_its_limit() {
     let args = "--nodes 64 --seed 7 --limit 50/1s --algorithm token_bucket --seconds 6 --no-faults";
     let told = text(args);
     assert_eq!(told, text(args));
     assert!(told.contains("64 nodes") && told.contains("Every promise was kept."), "{told}");
-    assert!(figure(&told, "admitted") <= figure(&told, "envelope"), "{told}");
+    assert!(figure(&told, "admitted") <= figure(&told, "limit alone"), "{told}");
     assert_eq!(figure(&told, "failed"), 0, "{told}");
     assert!(figure(&told, "utilisation") >= 90, "{told}");
 }
@@ -72,4 +72,15 @@ fn a_world_that_cannot_be_is_refused() {
         let told = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
         assert!(told.contains(expected), "{args}: {told}");
     }
+}
+
+/// More than the limit alone allows is told together with why no promise is broken.
+#[test]
+fn what_faults_add_is_explained() {
+    let outage = "--fault store_down --algorithm token_bucket --limit 100/1s --load 300 --nodes 4";
+    let told = text(&format!("--tier exact --on-store-failure allow {outage} --seed 5"));
+    let (admitted, limit) = (figure(&told, "admitted"), figure(&told, "limit alone"));
+    assert!(admitted > limit && told.contains("Every promise was kept."), "{told}");
+    let above = format!("{} units more than the limit alone", admitted - limit);
+    assert!(told.contains(&above), "{told}");
 }

@@ -88,12 +88,27 @@ impl fmt::Display for Explanation {
     }
 }
 
+/// A time in seconds where it is longer than one and not a whole number of milliseconds.
+struct Exact(Span);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_micros() {
+            us if us > 1_000_000 && us % 1_000 != 0 => {
+                write!(f, "{}.{:06}s", us / 1_000_000, us % 1_000_000)
+            }
+            _ => self.0.fmt(f),
+        }
+    }
+}
+
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bucket { full_at, denominator, debt_units, debt_time } => {
                 let whole = Timestamp::from_micros(full_at.ticks);
-                write!(f, "{debt_units} owed, {debt_time} to refill, full at {whole}")?;
+                let refill = Exact(*debt_time);
+                write!(f, "{debt_units} owed, {refill} to refill, full at {whole}")?;
                 if full_at.part > 0 {
                     write!(f, " and {}/{denominator} us", full_at.part)?;
                 }

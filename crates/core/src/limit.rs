@@ -12,7 +12,7 @@ use crate::algorithm::sliding_window::{SlidingWindow, SlidingWindowState};
 use crate::decision::{Decision, Op};
 use crate::explain::Explanation;
 use crate::invalid::InvalidLimit;
-use crate::rate::Rate;
+use crate::rate::{Interval, Rate};
 use crate::time::{Span, Timestamp};
 
 /// Any limit. Adding an algorithm means adding a carrier for every store, so an enum is honest.
@@ -98,6 +98,11 @@ pub enum AlgorithmName {
 }
 
 impl AlgorithmName {
+    /// Whether its limits are buckets, which take a burst.
+    const fn is_bucket(self) -> bool {
+        matches!(self, Self::TokenBucket | Self::Gcra | Self::LeakyBucket)
+    }
+
     /// All of them, simplest first.
     pub const ALL: [Self; 6] = [
         Self::FixedWindow,
@@ -209,6 +214,10 @@ impl Builder {
     pub fn build(self) -> Result<Limit, InvalidLimit> {
         self.check_options()?;
         let Rate { count, per } = self.rate;
+        if self.algorithm.is_bucket() {
+            // Before the burst, which is the rate's count unless it is given.
+            Interval::of(self.rate)?;
+        }
         match self.algorithm {
             AlgorithmName::TokenBucket => {
                 Bucket::new(self.rate, self.burst.unwrap_or(count)).map(Limit::Bucket)
@@ -235,9 +244,8 @@ impl Builder {
     }
 
     fn check_options(&self) -> Result<(), InvalidLimit> {
-        use AlgorithmName::{FixedWindow, Gcra, LeakyBucket, SlidingLog, TokenBucket};
-        let bucket = matches!(self.algorithm, TokenBucket | Gcra | LeakyBucket);
-        if self.burst.is_some() && !bucket {
+        use AlgorithmName::{FixedWindow, LeakyBucket, SlidingLog};
+        if self.burst.is_some() && !self.algorithm.is_bucket() {
             return Err(InvalidLimit::BurstOnWindow);
         }
         if self.queue.is_some() && self.algorithm != LeakyBucket {
@@ -366,6 +374,19 @@ mod tests {
             let decision = any(name).decide(&mut state, Timestamp::from_secs(7), Op::Take(1));
             assert!(decision.is_allowed(), "{name}");
             assert_ne!(state, State::Absent, "{name}");
+        }
+    }
+
+    /// The burst is the count by default, so a count of 0 makes both wrong: the error names the rate.
+    #[test]
+    fn a_rate_of_zero_is_reported_as_such() {
+        for name in AlgorithmName::ALL.into_iter().filter(|name| name.is_bucket()) {
+            for builder in [
+                Builder::new(name, Rate::per_second(0)),
+                Builder::new(name, Rate::per_second(0)).burst(0),
+            ] {
+                assert_eq!(builder.build(), Err(InvalidLimit::Count), "{name}");
+            }
         }
     }
 

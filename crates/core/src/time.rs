@@ -61,9 +61,32 @@ impl Sub<Span> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
+    /// RFC 3339 in UTC: `2026-11-18T10:31:31Z`, with microseconds if there are any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000)
+        let (seconds, micros) = (self.0 / 1_000_000, self.0 % 1_000_000);
+        let (year, month, day) = civil_date(seconds / 86_400);
+        let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if micros > 0 {
+            write!(f, ".{micros:06}")?;
+        }
+        f.write_str("Z")
     }
+}
+
+/// Year, month and day of the Gregorian calendar, from days since 1970-01-01.
+///
+/// Counts in eras of 400 years that begin in March, so that a leap day is the last day of its year.
+const fn civil_date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    (era * 400 + year_of_era + (month <= 2) as u64, month, day)
 }
 
 /// A length of time: whole microseconds.
@@ -155,6 +178,20 @@ mod tests {
         assert_eq!(Timestamp::MAX + Span::MAX, Timestamp::MAX);
         assert_eq!(Timestamp::EPOCH - Span::from_secs(1), Timestamp::EPOCH);
         assert_eq!(Span::from_secs(u64::MAX), Span::MAX);
+    }
+
+    #[test]
+    fn an_instant_is_written_as_a_date() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400_000_000, "2000-02-29T00:00:00Z"),
+            (951_868_799_999_999, "2000-02-29T23:59:59.999999Z"),
+            (1_795_084_291_000_007, "2026-11-19T10:31:31.000007Z"),
+            (4_107_542_400_000_000, "2100-03-01T00:00:00Z"),
+            (u64::MAX, "2255-06-05T23:47:34.740991Z"),
+        ] {
+            assert_eq!(Timestamp::from_micros(micros).to_string(), text);
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use self::table::METRICS;
 use crate::findings;
 use crate::gate::Gate;
 use crate::status::{BOUNDS, Times};
-use crate::store::Watched;
+use crate::store::SharedStore;
 use crate::transport::Protocol;
 
 pub(crate) use self::envoy::{rules, stats};
@@ -234,7 +234,7 @@ fn store(gate: &Gate, page: &mut Page) {
     for (kind, count) in gate.status().store_errors() {
         page.line("tidegate_store_errors_total", &[("kind", kind.as_str())], count);
     }
-    if let Some(watched) = gate.watched() {
+    if let Some(watched) = gate.shared_store() {
         let corrupt = watched.store().corrupt_states();
         page.line("tidegate_store_corrupt_states_total", &[], corrupt);
         let reports = watched.circuits();
@@ -246,8 +246,11 @@ fn store(gate: &Gate, page: &mut Page) {
             page.line("tidegate_store_findings", &labels, findings::count(&findings, condition));
         }
     }
+    if let Some(nodes) = gate.nodes() {
+        page.line("tidegate_nodes", &[], nodes.count());
+    }
     if let Some(store) = gate.shared_store() {
-        fallback(&store.stats(), page);
+        fallback(&store.stats().fallback, page);
     }
     let times = gate.status().times(|thread| &thread.store_times);
     page.histogram("tidegate_store_seconds", &[], &times);
@@ -268,7 +271,7 @@ fn circuits(circuits: &[CircuitReport], page: &mut Page) {
     }
 }
 
-fn timing(circuits: &[CircuitReport], watched: &Watched, page: &mut Page) {
+fn timing(circuits: &[CircuitReport], watched: &SharedStore, page: &mut Page) {
     let timed = circuits.iter().filter_map(|circuit| {
         Some((circuit.endpoint.to_string(), watched.store().timing(circuit.endpoint)?))
     });

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::findings::Reported;
 use crate::gate::Gate;
 use crate::log::{Event, Level};
-use crate::store::Watched;
+use crate::store::SharedStore;
 
 /// How often the circuits and the findings are looked at.
 const LOOK: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ const INSPECTION: u32 = 120;
 
 /// Looks until the daemon stops; at once over if all state is in this process.
 pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
-    let Some(watched) = gate.watched() else { return };
+    let Some(watched) = gate.shared_store() else { return };
     if let Some(fault) = watched.store().fault() {
         gate.status().log_store_failure(&fault);
     }
@@ -46,7 +46,7 @@ pub(crate) async fn keep(gate: Gate, mut stopped: watch::Receiver<bool>) {
 }
 
 /// Tests servers whose last test failed, as soon as they answer, and inspects the others once a minute.
-async fn examine(gate: &Gate, watched: &Watched, looks: &mut u32) {
+async fn examine(gate: &Gate, watched: &SharedStore, looks: &mut u32) {
     let store = watched.store();
     let is_open = |circuit: &CircuitReport| circuit.state == CircuitState::Open;
     if watched.circuits().iter().any(is_open) {
@@ -68,7 +68,7 @@ async fn examine(gate: &Gate, watched: &Watched, looks: &mut u32) {
 }
 
 /// Logs states that were read and that Tidegate cannot have written. Returns how many there are by now.
-fn report_corrupt(gate: &Gate, watched: &Watched, known: u64) -> u64 {
+fn report_corrupt(gate: &Gate, watched: &SharedStore, known: u64) -> u64 {
     let corrupt = watched.store().corrupt_states();
     if corrupt > known {
         let count = corrupt - known;
@@ -82,7 +82,7 @@ fn report_corrupt(gate: &Gate, watched: &Watched, known: u64) -> u64 {
 }
 
 /// Logs servers that are asked again, as loudly as their outage was.
-fn report_recovered(gate: &Gate, watched: &Watched, vigil: &mut Vigil) {
+fn report_recovered(gate: &Gate, watched: &SharedStore, vigil: &mut Vigil) {
     let recovered = vigil.look(gate.now(), &watched.circuits());
     let recovered: Vec<String> = recovered
         .into_iter()

@@ -6,7 +6,9 @@ use serde_json::Value as Json;
 
 use super::web::Page;
 use crate::grpc::Failed;
-use crate::rls::{Code, DescriptorStatus, Kind, RateLimitResponse, Struct, Unit, Value};
+use crate::rls::{
+    Code, DescriptorStatus, HeaderValue, Kind, RateLimitResponse, Struct, Unit, Value,
+};
 
 /// An answer, field by field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +81,9 @@ impl Fields {
         for (index, status) in response.statuses.iter().enumerate() {
             self.add_status(&format!("statuses[{index}]"), status);
         }
-        for (index, header) in response.response_headers_to_add.iter().enumerate() {
+        // Ours only: envoyproxy/ratelimit has no such header.
+        let theirs = |header: &&HeaderValue| header.key != "retry-after";
+        for (index, header) in response.response_headers_to_add.iter().filter(theirs).enumerate() {
             self.put(format!("headers[{index}].{}", header.key), &header.value);
         }
         if !response.raw_body.is_empty() {

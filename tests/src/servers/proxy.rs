@@ -23,7 +23,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts a program in a copy of `examples/{example}`, in which only the addresses are others:
-    /// `127.0.0.1:8000` is where it listens, and the rest as given.
+    /// `127.0.0.1:9000` is where it listens, and the rest as given.
     ///
     /// # Panics
     /// If the files do not have an address that is to be replaced, or it does not start.
@@ -49,7 +49,7 @@ impl Proxy {
     ) -> Self {
         let own = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
         let addresses: Vec<(&str, SocketAddr)> =
-            [("127.0.0.1:8000", own)].into_iter().chain(addresses.iter().copied()).collect();
+            [("127.0.0.1:9000", own)].into_iter().chain(addresses.iter().copied()).collect();
         let addresses = addresses.iter().map(|(written, real)| (*written, real.to_string()));
         let edits = edits.iter().map(|(written, edited)| (*written, (*edited).to_owned()));
         let edits: Vec<(&str, String)> = addresses.chain(edits).collect();

@@ -129,6 +129,8 @@ fn answers_are_written_as_theirs_are() {
         let expected = format!(r#"{{"overallCode":"{overall}","statuses":[{status}]}}"#);
         assert_eq!(send(&server, method, "/json", question), (code, expected));
     }
+    let answer = http::ask(server.http().expect("asked for"), "POST /json", "", question);
+    assert_eq!((answer.status, answer.header("retry-after")), (429, Some("60")));
     for wrong in ["", "{", "{}", r#"{"domain":"api"}"#, r#"{"colour":1}"#] {
         let (code, body) = send(&server, "POST", "/json", wrong);
         assert_eq!((code, body.starts_with("Bad Request: ")), (400, true), "{wrong}: {body}");

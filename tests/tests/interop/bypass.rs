@@ -248,6 +248,7 @@ fn no_request_bypasses_a_limit_through_envoy() {
 domain: edge
 descriptors:
   - {key: api_key, rate: 3/day}
+  - {key: api_key, value: anonymous, rate_limit: {unlimited: true}}
   - {key: api_key, match: {glob: '*,*'}, rate_limit: {unit: day, requests_per_unit: 0}}
   - {key: path, value: /login.html, rate: 3/day}
 ";

@@ -86,6 +86,9 @@ fn envoy_enforces_the_example_policy() {
     assert!(denied.header("ratelimit").is_some_and(|it| it.starts_with("\"per_key\";r=0;t=")));
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     assert!(denied.body.contains("\"status\":429"), "{}", denied.body);
+    let anonymous = envoy.get("/", &[]);
+    let told = anonymous.header("ratelimit").unwrap_or_default();
+    assert!(anonymous.status == 200 && told.starts_with("\"anonymous\";r="), "{anonymous:?}");
     // Others are not held up, and one has paid for more.
     assert_eq!(asked(&envoy, "k2").status, 200);
     for _ in 0..20 {

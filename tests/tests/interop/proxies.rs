@@ -120,6 +120,17 @@ fn nginx_limits_by_key() {
     limits_by_key(&nginx, daemon, &expected);
 }
 
+/// The files to include into an existing configuration, in front of a service.
+#[test]
+fn nginx_in_front_of_a_service_limits_by_key() {
+    let daemon = daemon();
+    let addresses = [("127.0.0.1:8080", http(&daemon)), ("127.0.0.1:8001", site())];
+    let arguments = NGINX.map(|it| if it == "nginx.conf" { "proxy.conf" } else { it });
+    let nginx = Proxy::start(&by_debian("nginx"), &arguments, "nginx", &addresses);
+    let expected = Expected { tells_allowed: true, without_daemon: 200 };
+    limits_by_key(&nginx, daemon, &expected);
+}
+
 /// A slip must not pass everybody.
 #[test]
 fn nginx_that_asks_for_no_domain_serves_nobody() {

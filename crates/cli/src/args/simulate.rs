@@ -174,8 +174,9 @@ const FIGURES: &str = "\
 Figures:
   of two keys  requests for units of two keys: all or nothing, or each alone
   admitted     units let in
-  envelope     the most that the limit allows in this time, over all keys, if nothing goes wrong
-  utilisation  admitted, of what was asked for or of the envelope, whichever is less
+  limit alone  the most that the limit allows in this time, over all keys, if nothing goes wrong. Faults
+               such as failover and store_down add to it: see docs/reference/simulated-promises.md
+  utilisation  admitted, of what was asked for or of the limit alone, whichever is less
   denied       requests denied by the limit
   fallback     requests answered without the store, as on_store_failure says
   failed       requests that nobody gave an answer to

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use tidegate::Clock;
 use tidegate::policy::Switch;
-use tidegate::store::OnStoreFailure;
-use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
+use tidegate::store::shared::SharedOptions;
+use tidegate::store::{Nodes, OnStoreFailure};
 use tidegate_server::{
     Address, Answers, Body, EnvoyHeaders, Format, Gate, KeyValues, Level, Listen, Log,
     ProxyHeaders, Settings, TlsFiles,
@@ -61,28 +61,41 @@ pub(super) fn gate(chosen: &Chosen) -> Result<Gate, String> {
     if let Some(most) = count(chosen, "store.pipeline") {
         config = config.pipeline(most);
     }
+    if let Some(interval) = chosen.span("store.register_every") {
+        config = config.register_every(interval);
+    }
+    if let Some(name) = chosen.text("node_name").filter(|name| !name.is_empty()).or_else(host_name)
+    {
+        config = config.node_name(name);
+    }
     if !chosen.flag("store.wait_at_start") {
         config = config.start_without_server();
     }
     if let Some(file) = chosen.text("store.tls.authority") {
-        config = config.tls_authority(contents(&file)?);
+        config = config.tls_authority(contents("store.tls.authority", &file)?);
     }
     let pair = chosen.text("store.tls.certificate").zip(chosen.text("store.tls.key"));
     if let Some((certificate, key)) = pair {
-        config = config.tls_certificate(contents(&certificate)?, contents(&key)?);
+        let certificate = contents("store.tls.certificate", &certificate)?;
+        config = config.tls_certificate(certificate, contents("store.tls.key", &key)?);
     }
-    Gate::connect_with(config, fallback(chosen)).map_err(wrong)
+    Gate::connect_with(config, options(chosen)).map_err(wrong)
 }
 
-/// What is answered while Redis is away.
-fn fallback(chosen: &Chosen) -> FallbackConfig {
+/// The name of this machine, as far as the system tells.
+fn host_name() -> Option<String> {
+    let known = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+    let name = known.into_iter().find_map(|file| fs::read_to_string(file).ok());
+    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+/// The options of the layers in front of Redis.
+fn options(chosen: &Chosen) -> SharedOptions {
     let nodes = chosen.number("nodes").and_then(|nodes| u32::try_from(nodes).ok());
     let word = chosen.text("store.on_failure").unwrap_or_default();
     let otherwise = OnStoreFailure::ALL.into_iter().find(|mode| mode.as_str() == word);
-    FallbackConfig {
-        nodes: nodes.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN),
-        otherwise: otherwise.unwrap_or_default(),
-    }
+    let nodes = nodes.and_then(NonZeroU32::new).map_or_else(Nodes::auto, Nodes::fixed);
+    SharedOptions::default().nodes(nodes).on_store_failure(otherwise.unwrap_or_default())
 }
 
 /// What overrules the policy from the start.
@@ -99,8 +112,9 @@ pub(super) fn govern(chosen: &Chosen, gate: &Gate) -> Result<(), String> {
 /// What the server is told.
 pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     let defaults = Settings::default();
-    let secret =
-        |path: &str| chosen.text(path).map(|file| secret::first_line(Path::new(&file))).transpose();
+    let secret = |path: &str| {
+        chosen.text(path).map(|file| secret::first_line(path, Path::new(&file))).transpose()
+    };
     let threads = count(chosen, "threads").and_then(NonZeroUsize::new);
     let settings = Settings {
         http: listen(chosen, "http"),
@@ -188,6 +202,6 @@ fn count(chosen: &Chosen, path: &str) -> Option<usize> {
     usize::try_from(chosen.number(path)?).ok()
 }
 
-fn contents(file: &str) -> Result<Vec<u8>, String> {
-    fs::read(file).map_err(|error| format!("cannot read {file}: {error}"))
+fn contents(setting: &str, file: &str) -> Result<Vec<u8>, String> {
+    fs::read(file).map_err(|error| secret::unreadable(setting, Path::new(file), &error))
 }

@@ -67,10 +67,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
         .flag("threads"),
     setting(
         "nodes",
-        Kind::Number(1, 1 << 20),
-        "On how many nodes requests come in: while Redis is away, each lets in its share of one and a half times a limit",
+        Kind::AutoOr(1, 1 << 20),
+        "Number of nodes that share the limits. While Redis is unavailable, each node enforces 1.5 × limit / nodes. `auto`: the largest count of the last minute, from the registry in Redis",
     )
-    .default("1"),
+    .default("auto"),
+    setting(
+        "node_name",
+        Kind::Text(64),
+        "Name of this node in the registry and in `/v1/nodes`; the host name if nothing",
+    ),
     setting(
         "policy.files",
         Kind::List,
@@ -193,6 +198,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "What limits that come with the request answer while Redis is away; those of a policy say it themselves (`on_store_failure`)",
     )
     .default("local"),
+    setting(
+        "store.register_every",
+        Kind::Span(millis(100), MINUTE),
+        "How often this node registers in Redis; the same on all nodes. A dead node stops counting after 12 of these",
+    )
+    .default("5s"),
     setting("store.wait_at_start", Kind::Flag, "Do not start while Redis is away").default("false"),
     setting(
         "store.tls.authority",

@@ -124,7 +124,7 @@ impl Reader<'_> {
         };
         match read {
             Ok(value) => self.choose(path, value, Origin::Environment(name.into())),
-            Err(expected) => self.wrong.push(format!("{name}={text}: expected {expected}")),
+            Err(expected) => self.wrong.push(format!("{name}: expected {expected}")),
         }
     }
 
@@ -206,7 +206,7 @@ impl Reader<'_> {
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         match Kind::Listener.read(&text) {
             Ok(value) => self.choose(path, value, Origin::Environment(names.into())),
-            Err(expected) => self.wrong.push(format!("{names}: {text}: expected {expected}")),
+            Err(expected) => self.wrong.push(format!("{names}: expected {expected}")),
         }
     }
 

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate::policy::nearest;
+
 /// What a setting takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
@@ -12,6 +14,8 @@ pub(crate) enum Kind {
     Flag,
     /// A whole number, from and to.
     Number(u64, u64),
+    /// `auto`, or a whole number, from and to.
+    AutoOr(u64, u64),
     /// A time such as `250ms`, from and to.
     Span(Duration, Duration),
     /// A size such as `64MiB`, from and to.
@@ -54,19 +58,20 @@ const MAX_LIST: usize = 1_000;
 const MAX_TEXT: usize = 4_096;
 
 impl Kind {
-    /// The text as a value of this kind, or what was expected.
+    /// Parses the text, or returns what was expected, what was found, and what may have been meant.
     pub(crate) fn read(self, text: &str) -> Result<Value, String> {
         if text.len() > MAX_TEXT && !matches!(self, Self::List) {
-            return Err(format!("at most {MAX_TEXT} bytes"));
+            return Err(format!("at most {MAX_TEXT} bytes, found {}", text.len()));
         }
-        let expected = || self.to_string();
+        let expected = || format!("{self}, found {:?}{}", self.redacted(text), self.advice(text));
         match self {
             Self::Flag => match text {
                 "true" | "yes" | "on" | "1" => Ok(Value::Flag(true)),
                 "false" | "no" | "off" | "0" => Ok(Value::Flag(false)),
                 _ => Err(expected()),
             },
-            Self::Number(least, most) => {
+            Self::AutoOr(..) if text.eq_ignore_ascii_case("auto") => Ok(Value::Text("auto".into())),
+            Self::Number(least, most) | Self::AutoOr(least, most) => {
                 let number = text.parse().ok().filter(|it| (least..=most).contains(it));
                 number.map(Value::Number).ok_or_else(expected)
             }
@@ -97,6 +102,24 @@ impl Kind {
         }
     }
 
+    /// The text without passwords, for error messages.
+    fn redacted(self, text: &str) -> String {
+        match self {
+            Self::Store => without_password(text),
+            _ => text.to_owned(),
+        }
+    }
+
+    /// `; did you mean …?`, if one value is close to the text.
+    fn advice(self, text: &str) -> String {
+        let meant = match self {
+            Self::Choice(words) => nearest(text, words).map(ToOwned::to_owned),
+            Self::Listener => address_meant(text),
+            _ => None,
+        };
+        meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
+    }
+
     /// Several texts as a value of this kind.
     pub(crate) fn read_list(self, texts: Vec<String>) -> Result<Value, String> {
         match self {
@@ -119,6 +142,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Flag => f.write_str("true or false"),
             Self::Number(least, most) => write!(f, "a number from {least} to {most}"),
+            Self::AutoOr(least, most) => write!(f, "auto, or a number from {least} to {most}"),
             Self::Span(least, most) => {
                 write!(f, "a time such as 250ms or 5m, from {} to {}", time(*least), time(*most))
             }
@@ -164,7 +188,12 @@ impl Value {
 
 /// A URL for everybody's eyes: whoever loads it again has to put the password back.
 fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return match url.rsplit_once('@') {
+            Some((_, place)) => format!("redacted@{place}"),
+            None => url.to_owned(),
+        };
+    };
     let (user, place) = match rest.rsplit_once('@') {
         Some((user, place)) => (Some(user), place),
         None => (None, rest),
@@ -194,6 +223,17 @@ fn listener(text: &str) -> Option<Listener> {
         return (!path.is_empty()).then(|| Listener::Unix(path.into()));
     }
     text.parse().ok().map(Listener::Tcp)
+}
+
+/// The address that is nearest to a port alone, or to a name of this machine with a port.
+fn address_meant(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+    let port: u16 = port.parse().ok()?;
+    match host {
+        "localhost" => Some(format!("127.0.0.1:{port}")),
+        "" | "*" => Some(format!("127.0.0.1:{port} (this machine) or 0.0.0.0:{port} (all)")),
+        _ => None,
+    }
 }
 
 const SIZES: [(&str, u64); 5] =
@@ -321,5 +361,28 @@ mod tests {
         assert!(matches!(listener("[::1]:80"), Some(Listener::Tcp(_))));
         assert_eq!(listener("localhost"), None);
         assert_eq!(listener("unix:"), None);
+    }
+
+    /// Listeners are numbers, so that no name server decides where the daemon listens.
+    #[test]
+    fn a_refused_value_is_repeated_with_the_nearest_one() {
+        let expected = "an address with a port such as 127.0.0.1:8080, unix:PATH, or off, found ";
+        for (text, found) in [
+            ("localhost:8080", "\"localhost:8080\"; did you mean 127.0.0.1:8080?"),
+            (
+                ":8080",
+                "\":8080\"; did you mean 127.0.0.1:8080 (this machine) or 0.0.0.0:8080 (all)?",
+            ),
+            ("8080", "\"8080\"; did you mean 127.0.0.1:8080 (this machine) or 0.0.0.0:8080 (all)?"),
+            ("example.org:80", "\"example.org:80\""),
+        ] {
+            assert_eq!(Kind::Listener.read(text), Err(format!("{expected}{found}")));
+        }
+        assert_eq!(
+            Kind::Choice(&["text", "json"]).read("jsn"),
+            Err("one of text, json, found \"jsn\"; did you mean json?".into())
+        );
+        let wrong = Kind::Store.read("bob:s3cret@h").unwrap_err();
+        assert!(!wrong.contains("s3cret"), "{wrong}");
     }
 }

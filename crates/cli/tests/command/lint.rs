@@ -33,7 +33,7 @@ fn lint(name: &str, files: &[(&str, &str)], options: &[&str]) -> (i32, String) {
 #[test]
 fn a_good_policy_can_be_used() {
     let (status, text) = lint("good", &[("a.yaml", GOOD)], &[]);
-    assert_eq!((status, text.as_str()), (0, "2 rules in 1 domains of 1 files can be used\n"));
+    assert_eq!((status, text.as_str()), (0, "2 rules in 1 domain of 1 file can be used\n"));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn files_that_share_a_domain_are_merged_only_if_asked() {
     let (status, text) = lint("refused", &files, &[]);
     assert!(status == 1 && text.contains("a.yaml has this domain already"), "{text}");
     let (status, text) = lint("merged", &files, &["--merge"]);
-    assert_eq!((status, text.as_str()), (0, "4 rules in 1 domains of 2 files can be used\n"));
+    assert_eq!((status, text.as_str()), (0, "4 rules in 1 domain of 2 files can be used\n"));
 }
 
 /// Another time zone means other windows, and so other keys.
@@ -163,7 +163,7 @@ fn a_predictable_share_is_warned_of() {
     assert_eq!(lint("share-strict", &files, &["--strict"]).0, 1);
     let (status, text) =
         lint("share-secret", &files, &["--strict", "--enforce-secret-file", "secret"]);
-    assert_eq!((status, &*text), (0, "1 rules in 1 domains of 1 files can be used\n"));
+    assert_eq!((status, &*text), (0, "1 rule in 1 domain of 1 file can be used\n"));
     let (status, text) = lint("share-short", &files, &["--enforce-secret-file", "short"]);
     assert_eq!(status, 2);
     assert!(text.contains("the first line of short has fewer than 16 bytes"), "{text}");

@@ -21,6 +21,15 @@ descriptors:
     descriptors:
       - key: route
         rate: 2/s
+  - key: monthly
+    rate: 1000/month
+    calendar: {tz: UTC}
+  - key: partly
+    rate: 3/h
+    enforce: 0%
+  - key: special
+    rate: 3/month
+    overrides: [{value: acme, rate: 9/month, until: 2099-01-01, reason: migration}]
   - key: closed
     rate_limit: {unit: day, requests_per_unit: 0}
 ";
@@ -111,4 +120,39 @@ fn control_characters_are_escaped() {
     }
     let (_, text) = run("escaped", "explain", &["--descriptor", value]);
     assert!(text.contains("api_key=a\\n\\u{1b}[31mred\\u{202e}b"), "{text:?}");
+}
+
+#[test]
+fn an_explanation_names_plan_override_and_percentage() {
+    let explain = |name: &str, descriptor: &str| {
+        let (status, text) = run(name, "explain", &["--descriptor", descriptor]);
+        assert_eq!(status, 0, "{text}");
+        // As wide as the terminal is.
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = explain("plan", "api_key=paying");
+    assert!(text.contains("100 at once, full again after 1s; the plan \"pro\" decides"), "{text}");
+    let plan = "the plan \"pro\" has no numbers of its own here";
+    assert!(text.contains(plan), "{text}");
+    let text = explain("percentage", "partly=x");
+    let share = "enforced for 0% of keys, and this key is not one of them";
+    assert!(text.contains(share), "{text}");
+    let text = explain("override", "special=acme");
+    let special = "9 at once, full again after 30d; the override for \"acme\" decides until \
+                   2099-01-01T00:00:00Z (migration)";
+    assert!(text.contains(special), "{text}");
+    let text = explain("month", "monthly=x");
+    assert!(text.contains("1000 in each month of UTC") && !text.contains("2592000s"), "{text}");
+}
+
+#[test]
+fn a_question_without_arguments_names_every_flag() {
+    for command in ["explain", "check"] {
+        let output = Command::cargo_bin("tidegate").unwrap().arg(command).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        for flag in ["--config", "--url", "--descriptor", "--request"] {
+            assert!(text.contains(flag), "{flag}: {text}");
+        }
+    }
 }

@@ -40,19 +40,23 @@ fn answers_and_ends_well_when_told_to() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told() {
+fn every_port_in_use_is_reported_with_its_flag() {
     let daemon = Daemon::start(&[]);
     let second = Command::new(env!("CARGO_BIN_EXE_tidegate"))
-        .args(["serve", "--resp", daemon.address("RESP"), "--http", "off"])
+        .args(["serve", "--resp", daemon.address("RESP"), "--http", daemon.address("HTTP")])
+        .args(["--grpc", "127.0.0.1:0", "--admin", "off"])
         .output()
         .unwrap();
     assert_eq!(second.status.code(), Some(1));
     let told = String::from_utf8(second.stderr).unwrap();
-    let address = daemon.address("RESP");
-    let expected = format!(
-        "error: cannot bind {address} (RESP): address already in use; set listen.resp.address\n"
-    );
-    assert_eq!(told, expected);
+    let line = |name: &str, flag: &str| {
+        let address = daemon.address(name);
+        format!(
+            "cannot bind {address} ({name}): address already in use; choose another with --{flag} \
+             or listen.{flag}.address\n"
+        )
+    };
+    assert_eq!(told, format!("error: {}{}", line("RESP", "resp"), line("HTTP", "http")));
 }
 
 #[test]
@@ -133,6 +137,25 @@ fn a_check_can_ask_the_daemon() {
         status == Some(1) && text.starts_with("denied: 0 of 1 left; try again after"),
         "{text}"
     );
+    let explain = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(["explain", "--url", &url, "--domain", "api"]).args(more);
+        let output = command.output().expect("the program is built");
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        // Without the line breaks, which depend on the width of the terminal.
+        (output.status.code(), text.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let (status, text) = explain(&["--descriptor", "user=bob"]);
+    assert_eq!(status, Some(0), "{text}");
+    for told in ["denied: 0 of 1 left", "user <- binds", "rule user, for any value", "enforced"] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    // A date, not a count of microseconds.
+    assert!(text.contains("one more is allowed at 2"), "{text}");
+    let (_, text) = explain(&["--descriptor", "user=bob", "--json"]);
+    assert!(text.contains("\"why\": \"rule user"), "{text}");
+    let (_, text) = explain(&["--descriptor", "nothing=x"]);
+    assert!(text.contains("no limit: no rule of the domain"), "{text}");
     let (status, text) = check("nonsense");
     assert!(status == Some(2) && text.contains("expected a descriptor"), "{text}");
     drop(daemon);
@@ -221,7 +244,25 @@ fn redis_clients_need_the_password_of_the_file() {
     let empty = folder.file("empty", "\n");
     let (status, text) = run(&["--password-file", &empty], &[]);
     assert_eq!(status, Some(1));
-    assert!(text.contains("has nothing in its first line"), "{text}");
+    let expected = format!("listen.resp.password_file: the first line of {empty} is empty");
+    assert!(text.contains(&expected), "{text}");
+}
+
+#[test]
+fn an_unreadable_token_names_its_setting() {
+    let variables = [("TIDEGATE__LISTEN__ADMIN__TOKEN_FILE", "admin-token")];
+    let (status, text) = run(&[], &variables);
+    assert_eq!(status, Some(1));
+    let begin = "error: listen.admin.token_file: cannot read admin-token (in ";
+    assert!(text.starts_with(begin) && text.contains("No such file"), "{text}");
+}
+
+#[test]
+fn a_refused_address_is_repeated_with_its_flag() {
+    let (status, text) = run(&["--http", "localhost:8080"], &[]);
+    let expected = "error: --http: expected an address with a port such as 127.0.0.1:8080, \
+                    unix:PATH, or off, found \"localhost:8080\"; did you mean 127.0.0.1:8080?\n";
+    assert_eq!((status, &*text), (Some(1), expected));
 }
 
 #[test]
@@ -473,4 +514,15 @@ fn a_secret_chooses_the_keys_that_are_enforced() {
     let short = settings("short", "too short");
     let (status, text) = run(&["--settings", &short], &[]);
     assert!(status == Some(1) && text.contains("has fewer than 16 bytes"), "{text}");
+}
+
+/// `notify-reload` needs systemd 253; Debian 12 and RHEL 9 have 252.
+#[test]
+fn the_unit_of_the_guide_is_for_systemd_252() {
+    let page = include_str!("../../../../docs/guide/run-the-daemon.md");
+    let unit = page.split("```ini\n").nth(1).and_then(|it| it.split("```").next());
+    let lines: Vec<&str> = unit.expect("a unit").lines().collect();
+    for line in ["Type=notify", "ExecReload=/bin/kill -HUP $MAINPID"] {
+        assert!(lines.contains(&line), "{line}: {lines:?}");
+    }
 }

@@ -214,8 +214,8 @@ fn explains_the_debt_and_the_next_unit() {
     assert_eq!(told.detail, detail);
     assert_eq!(
         told.to_string(),
-        "6 of 10 left: 4 owed, 400ms to refill, full at 100.400000; one more is allowed now; \
-         equals a fresh key from 100.400000"
+        "6 of 10 left: 4 owed, 400ms to refill, full at 1970-01-01T00:01:40.400000Z; one more is allowed now; \
+         equals a fresh key from 1970-01-01T00:01:40.400000Z"
     );
 }
 
@@ -228,8 +228,8 @@ fn explains_an_empty_bucket_to_the_fraction_of_a_microsecond() {
     assert_eq!(told.next_allowed_at, Some(at(100_333_334)));
     assert_eq!(
         told.to_string(),
-        "0 of 1 left: 1 owed, 333334us to refill, full at 100.333333 and 1/3 us; \
-         one more is allowed at 100.333334; equals a fresh key from 100.333334"
+        "0 of 1 left: 1 owed, 333334us to refill, full at 1970-01-01T00:01:40.333333Z and 1/3 us; \
+         one more is allowed at 1970-01-01T00:01:40.333334Z; equals a fresh key from 1970-01-01T00:01:40.333334Z"
     );
 }
 

@@ -295,8 +295,8 @@ fn explains_the_window_and_its_count() {
     assert_eq!(told.detail, detail);
     assert_eq!(
         told.to_string(),
-        "0 of 10 left: 10 counted in the window from 60.000000 to 120.000000; \
-         one more is allowed at 120.000000; equals a fresh key from 120.000000"
+        "0 of 10 left: 10 counted in the window from 1970-01-01T00:01:00Z to 1970-01-01T00:02:00Z; \
+         one more is allowed at 1970-01-01T00:02:00Z; equals a fresh key from 1970-01-01T00:02:00Z"
     );
 }
 

@@ -210,8 +210,8 @@ fn explains_who_holds_what() {
     assert_eq!((*held, leases.len(), leases[0].weight, leases[1].weight), (5, 2, 2, 3));
     assert_eq!(
         told.to_string(),
-        "0 of 5 left: 5 in flight under 2 leases; one more is allowed at 40.000000; \
-         equals a fresh key from 50.000000"
+        "0 of 5 left: 5 in flight under 2 leases; one more is allowed at 1970-01-01T00:00:40Z; \
+         equals a fresh key from 1970-01-01T00:00:50Z"
     );
     let after = limit.explain(&state, secs(45));
     assert!(after.to_string().starts_with("2 of 5 left: 3 in flight under 1 leases"), "{after}");
@@ -292,7 +292,7 @@ fn a_lease_that_has_ended_is_not_renewed() {
         assert!(limit.decide(&mut state, secs(now), Op::Renew(ended)).is_never(), "at {now} s");
         assert_eq!(state, kept);
     }
-    // One microsecond before its end it is renewed: 29.999999 s and 30 s more.
+    // One microsecond before its end it is renewed: 1970-01-01T00:00:29.999999Z s and 30 s more.
     assert!(limit.decide(&mut state, at(29_999_999), Op::Renew(ended)).is_allowed());
     assert_eq!(state.leases().next().map(|lease| lease.expires), Some(59_999_999));
     let unknown = LeaseId::new(77).unwrap();

@@ -122,8 +122,8 @@ fn explains_with_the_whole_audit_trail() {
     assert_eq!(told.detail, Detail::SlidingLog { sum: 2, entries: trail });
     assert_eq!(
         told.to_string(),
-        "1 of 3 left: 2 admitted between 3000.000000 and 4740.000000; one more is allowed now; \
-         equals a fresh key from 8340.000000"
+        "1 of 3 left: 2 admitted between 1970-01-01T00:50:00Z and 1970-01-01T01:19:00Z; one more is allowed now; \
+         equals a fresh key from 1970-01-01T02:19:00Z"
     );
     let empty = log.explain(&SlidingLogState::default(), mins(1));
     assert!(empty.to_string().contains("nothing admitted within the window"), "{empty}");

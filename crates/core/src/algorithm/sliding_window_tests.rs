@@ -371,8 +371,8 @@ fn explains_both_counts_and_their_weight() {
     assert_eq!(
         told.to_string(),
         alloc::format!(
-            "0 of 80 left: 40 in the window from 60.000000 to 120.000000 and 80 in the one before, \
-             weighed to 80; one more is allowed at {next}; equals a fresh key from 180.000000"
+            "0 of 80 left: 40 in the window from 1970-01-01T00:01:00Z to 1970-01-01T00:02:00Z and 80 in the one before, \
+             weighed to 80; one more is allowed at {next}; equals a fresh key from 1970-01-01T00:03:00Z"
         )
     );
     assert!(take(&window, &mut state.clone(), next, 1).is_allowed());

@@ -136,7 +136,12 @@ pub(crate) static METRICS: &[Metric] = &[
     gauge(
         "tidegate_store_findings",
         "condition",
-        "Redis servers with a condition that weakens limits: eviction (keys are evicted, and with them their debt), replica, persistence (nothing is written to disk), unchecked (the user lacks the right to check). `/v1/status` has the servers and the fix.",
+        "Redis servers with a condition that weakens limits: eviction (keys are evicted, and with them their debt), replica, persistence (nothing is written to disk), unchecked (the user lacks the right to check), registry (nodes cannot be counted). `/v1/status` has the servers and the fix.",
+    ),
+    gauge(
+        "tidegate_nodes",
+        "",
+        "Number of nodes that share the limits: as set, or the largest count of the last minute (`nodes: auto`).",
     ),
     counter(
         "tidegate_fallback_charges_total",

@@ -77,7 +77,7 @@ pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
 }
 
 /// What can be asked, and what for.
-const PATHS: [(&str, &str); 14] = [
+const PATHS: [(&str, &str); 15] = [
     ("/metrics", "what was counted, for Prometheus"),
     ("/stats", "what was counted, as envoyproxy/ratelimit tells it"),
     ("/rlconfig", "every limit of the policy, as envoyproxy/ratelimit tells it"),
@@ -87,6 +87,10 @@ const PATHS: [(&str, &str); 14] = [
         "whether it is ready: a policy, a store that does not refuse, and not about to end",
     ),
     ("/v1/status", "how it is, whether its store answers, and what is owed there"),
+    (
+        "/v1/nodes",
+        "the live nodes that share the store, with their policy revisions, and the count in use",
+    ),
     ("/v1/policy", "which policy is in force, and what overrules it"),
     ("/v1/hot-keys", "which keys come most, and which are denied most"),
     ("/v1/reset", "POST: lets a key, or whoever descriptors are about, start afresh"),
@@ -148,6 +152,7 @@ impl Office {
                 Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
             },
             "/v1/status" => document(&told::status(gate).await),
+            "/v1/nodes" => document(&told::nodes(gate)),
             "/v1/policy" => document(&told::policy(gate)),
             "/v1/hot-keys" => document(&told::hot_keys(gate)),
             "/v1/overrides" => document(&told::overrides(gate)),

@@ -17,6 +17,7 @@ mod patience;
 mod question;
 mod route;
 mod side;
+mod unreadable;
 mod whole;
 
 use std::convert::Infallible;
@@ -46,6 +47,7 @@ use crate::turns::at_length;
 use crate::worker::House;
 
 pub(crate) use self::patience::Patient;
+pub(crate) use self::unreadable::unreadable as unreadable_json;
 
 /// The most bytes of a body.
 const MAX_BODY: usize = 64 << 10;

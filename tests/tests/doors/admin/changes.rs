@@ -177,3 +177,56 @@ fn a_thousand_changes_at_once_are_kept_and_no_more() {
         assert_eq!(put(MOST), 200, "{path}");
     }
 }
+
+#[test]
+fn a_misspelt_id_is_repeated_with_the_nearest_one() {
+    let daemon = wide();
+    let override_of = |limit: &str| json!({ "limit": limit, "percent": 50, "seconds": 60 });
+    for (call, body, why) in [
+        (
+            "PUT /v1/overrides",
+            override_of("api/usr#"),
+            "the policy has no limit of this id: \"api/usr#\"; did you mean \"api/user#\"?",
+        ),
+        (
+            "PUT /v1/overrides",
+            json!({ "limit": "api/usr#", "rate": "1/s", "seconds": 60 }),
+            "the policy has no limit of this id: \"api/usr#\"; did you mean \"api/user#\"?",
+        ),
+        (
+            "PUT /v1/overrides",
+            override_of("elsewhere"),
+            "the policy has no limit of this id: \"elsewhere\"; GET /v1/policy lists all",
+        ),
+        (
+            "PUT /v1/kill-switch",
+            json!({ "domain": "app" }),
+            "the policy has no such domain: \"app\"; did you mean \"api\"?",
+        ),
+        (
+            "PUT /v1/kill-switch",
+            json!({ "domian": "api" }),
+            "line 1, column 9 of the body: unknown field \"domian\"; did you mean \"domain\"?",
+        ),
+    ] {
+        let (status, told) = daemon.admin(call, &body);
+        assert_eq!((status, &told["error"]), (400, &json!(why)), "{body}");
+    }
+}
+
+/// As "During an incident" says: reset and an override with a rate give relief at once, a percentage
+/// keeps the share that a key has used.
+#[test]
+fn reset_and_rate_give_relief_at_once() {
+    let daemon = wide();
+    let bob = ("user", "bob");
+    assert_eq!((passed(&daemon, "api", bob), passed(&daemon, "api", bob)), (4, 0));
+    let (_, told) = daemon
+        .admin("POST /v1/reset", &json!({ "domain": "api", "descriptors": [[["user", "bob"]]] }));
+    assert_eq!(told, json!({ "limits_reset": 1 }));
+    assert_eq!((passed(&daemon, "api", bob), passed(&daemon, "api", bob)), (4, 0));
+    overrule(&daemon, &json!({ "limit": "api/user#", "percent": 200, "seconds": 60 }));
+    assert_eq!(passed(&daemon, "api", bob), 0, "the share used is kept");
+    overrule(&daemon, &json!({ "limit": "api/user#", "rate": "8/min", "seconds": 60 }));
+    assert_eq!(passed(&daemon, "api", bob), 8);
+}

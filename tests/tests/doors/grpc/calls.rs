@@ -97,8 +97,16 @@ fn headers_are_those_of_the_http_door() {
     assert_eq!(nothing.response_headers_to_add, []);
     let answers = Answers { proxy_headers: ProxyHeaders::None, ..Answers::default() };
     let door = Door::with(&Settings { answers, ..Settings::default() }, POLICY);
-    let quiet = door.client().should_rate_limit(&request).unwrap();
+    let mut client = door.client();
+    let quiet = client.should_rate_limit(&request).unwrap();
     assert_eq!(quiet.response_headers_to_add, []);
+    // A denial says when to come back, also in the place of envoyproxy/ratelimit.
+    let mut over = client.should_rate_limit(&request).unwrap();
+    while over.is_ok() {
+        over = client.should_rate_limit(&request).unwrap();
+    }
+    assert_eq!(over.header("retry-after"), Some("30"));
+    assert_eq!(over.response_headers_to_add.len(), 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn every_path_says_by_which_methods_it_is_asked() {
     let paths =
         paths.into_iter().chain([("/healthz", "get, head"), ("/openapi.json", "get, head")]);
     for (path, allow) in paths {
-        for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE", "BREW"] {
+        for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE", "QUERY", "BREW"] {
             if allow.to_uppercase().split(", ").any(|allowed| allowed == method) {
                 continue;
             }

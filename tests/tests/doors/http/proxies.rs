@@ -211,7 +211,7 @@ fn keys_that_are_no_text_are_limited_too() {
 #[test]
 fn every_method_may_be_asked_about() {
     let door = Door::open(POLICY);
-    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PURGE"] {
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "QUERY", "PURGE"] {
         let headers = format!("x-api-key: {method}\r\nx-forwarded-uri: /items/7\r\n");
         let answer = door.ask(method, "/v1/auth?domain=api", &headers);
         assert_eq!((answer.status, &*answer.body), (200, ""), "{method}");

@@ -159,7 +159,7 @@ fn a_batch_is_answered_in_its_order() {
     let fresh = json!({"key": "fresh", "rate": "1/min"});
     for (wrong, status, why) in [
         (json!({"key": "k"}), 400, "question 2: a key needs a rate"),
-        (json!({"key": "k", "rate": "0/s"}), 422, "question 2: burst must be"),
+        (json!({"key": "k", "rate": "0/s"}), 422, "question 2: count of a rate"),
         (json!({"domain": "api", "descriptors": []}), 400, "question 2: rate limit descriptor"),
     ] {
         let batch = json!({"questions": [fresh, wrong]});
@@ -215,7 +215,7 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!({"key": "k", "rate": "1/s", "cost": 1.5}), 400, "whole number"),
         (json!({"key": "k", "rate": "1/s", "cost": 9_007_199_254_740_993_u64}), 400, "2^53"),
         (json!({"key": "k", "rate": "1/s", "cost": 1e300}), 400, "2^53"),
-        (json!({"key": "k", "rate": "1/s", "burst": null}), 400, "invalid type: null"),
+        (json!({"key": "k", "rate": "1/s", "burst": null}), 400, "0 or more, found null"),
         (json!({"key": "k", "rate": "1/s", "queue": 1}), 422, "leaky bucket only"),
         (json!({"key": "k", "rate": "1/s", "algorithm": "magic"}), 400, "must be one of"),
         (json!({"key": "k", "rate": "1/s", "colour": "red"}), 400, "unknown field"),
@@ -254,4 +254,56 @@ fn questions_that_cannot_be_answered_are_told_why() {
     let escaped = "{\"key\":\"\\u0075ser\",\"rate\":\"1\\/s\"}";
     assert_eq!(door.post("/v1/check", escaped).status, 200);
     assert_eq!(door.check(&json!({"key": "user", "rate": "1/s"})).status, 429);
+}
+
+#[test]
+fn an_empty_key_is_refused() {
+    let door = Door::open(POLICY);
+    let question = json!({"key": "", "rate": "1/s"});
+    let several = json!({"limits": [{"key": "a", "rate": "1/s"}, question]});
+    for question in [question, several] {
+        let answer = door.check(&question);
+        assert_eq!(answer.status, 400, "{answer:?}");
+        let why = answer.json()["error"].clone();
+        assert!(why.as_str().is_some_and(|it| it.starts_with("key must not be empty")), "{why}");
+    }
+}
+
+#[test]
+fn an_unreadable_body_is_refused_with_its_place() {
+    let door = Door::open(POLICY);
+    for (body, why) in [
+        ("", "the body is empty; send JSON such as {\"key\":\"user:17\",\"rate\":\"100/60s\"}"),
+        (
+            "key=a",
+            "line 1, column 1 of the body: this is not JSON; send JSON such as \
+             {\"key\":\"user:17\",\"rate\":\"100/60s\"}",
+        ),
+        (
+            "{\"kee\": \"a\"}",
+            "line 1, column 6 of the body: unknown field \"kee\"; did you mean \"key\"?",
+        ),
+    ] {
+        let answer = door.post("/v1/check", body);
+        assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some(why)));
+    }
+    let answer = door.post("/v1/batch", "{");
+    let why = answer.json()["error"].as_str().map(ToOwned::to_owned).unwrap_or_default();
+    assert!(answer.status == 400 && why.contains("{\"questions\":["), "{why}");
+}
+
+/// A body that the schema allows is not refused for its algorithm, and the other way round.
+#[test]
+fn a_queue_needs_a_leaky_bucket_as_the_schema_says() {
+    let door = Door::open(POLICY);
+    let bare = json!({"key": "k", "rate": "1/s", "queue": 1});
+    assert_eq!(door.check(&bare).status, 422);
+    let leaky = json!({"key": "k", "rate": "1/s", "queue": 1, "algorithm": "leaky_bucket"});
+    assert_eq!(door.check(&leaky).status, 200);
+    let document: Value = serde_json::from_str(&door.get("/openapi.json", "").body).unwrap();
+    let limit = &document["components"]["schemas"]["GivenLimit"];
+    let queue = &limit["dependentSchemas"]["queue"];
+    assert_eq!(queue["required"], json!(["algorithm"]));
+    assert_eq!(queue["properties"]["algorithm"]["const"], "leaky_bucket");
+    assert_eq!(limit["properties"]["key"]["minLength"], 1);
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use tidegate::store::OnStoreFailure;
-use tidegate::store::fallback::FallbackConfig;
 use tidegate::store::redis::RedisConfig;
+use tidegate::store::shared::SharedOptions;
 use tidegate_server::{Gate, serve};
 use tidegate_tests::servers::{Cluster, RedisServer, Sentinels, wait_until};
 
@@ -22,7 +22,7 @@ descriptors:
 fn door(url: &str, deadline: Duration) -> Door {
     let config = RedisConfig::new(url).expect("the address of a test's server");
     let config = config.deadline(deadline).connect_timeout(PATIENCE);
-    let deny = FallbackConfig { otherwise: OnStoreFailure::Deny, ..FallbackConfig::default() };
+    let deny = SharedOptions::default().on_store_failure(OnStoreFailure::Deny);
     let gate = Gate::connect_with(config, deny).unwrap_or_else(|error| panic!("{error}"));
     gate.replace(policy(SHARED));
     let server = serve(&settings(), &gate).unwrap_or_else(|error| panic!("{error}"));

@@ -116,7 +116,9 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         "0",
-        Unused("denials are not cached: each is asked for, so that a refund counts at once"),
+        Unused(
+            "denials are cached without it, in bounded memory and for as long as they hold: `refund_staleness` of a limit says how late another node's refund may be noticed",
+        ),
     ),
     variable("NEAR_LIMIT_RATIO", "0.8", Makes("policy.near_limit_percent")),
     variable("CACHE_KEY_PREFIX", "", Sets("store.namespace")),
@@ -219,6 +221,6 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "USE_CALENDAR_MONTH_RATE_LIMIT",
         "false",
-        Unused("a month is 30 days unless the policy says `window: calendar`"),
+        Unused("a month is 30 days unless the limit has a `calendar`"),
     ),
 ];

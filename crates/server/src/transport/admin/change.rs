@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::policy::{
-    CheckError, Demotion, Descriptor, Entry, OtherNumbers, Overruling, Request, Switch,
+    CheckError, ControlError, Demotion, Descriptor, Domain, Entry, OtherNumbers, Overruling,
+    Policy, PolicyLimit, Request, Rule, Switch, nearest,
 };
 use tidegate::store::StoreError;
 use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
@@ -15,6 +16,7 @@ use tidegate_core::Builder;
 use super::told;
 use crate::gate::Gate;
 use crate::log::{Event, Level};
+use crate::transport::http::unreadable_json;
 
 /// The longest reason that is kept.
 const MAX_REASON: usize = 256;
@@ -68,7 +70,12 @@ pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<
         "/v1/kill-switch" => {
             let switch = read::<Target>(body)?.switch()?;
             if is_put {
-                gate.limiter().switch_off(&switch).map_err(|error| error.to_string())?;
+                let name = match &switch {
+                    Switch::All => "",
+                    Switch::Domain(name) | Switch::Limit(name) => name,
+                };
+                let switched = gate.limiter().switch_off(&switch);
+                switched.map_err(|error| refused(gate, &error, name))?;
                 told::switches(gate)
             } else {
                 json!({ "ended": gate.limiter().switch_on(&switch) })
@@ -99,7 +106,28 @@ fn tell(gate: &Gate, head: &Parts) {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|error| error.to_string())
+    const EXAMPLE: &str = r#"{"limit":"api/user#","percent":50,"seconds":900}"#;
+    serde_json::from_slice(body).map_err(|error| unreadable_json(&error, body, EXAMPLE))
+}
+
+fn limits(policy: &Policy) -> impl Iterator<Item = &PolicyLimit> {
+    policy.domains().flat_map(Domain::rules).flat_map(Rule::limits)
+}
+
+/// Why a control was refused; a limit or domain that the policy does not have is repeated, with the
+/// nearest one that it has.
+fn refused(gate: &Gate, error: &ControlError, name: &str) -> String {
+    let policy = gate.policy();
+    let known: Vec<&str> = match error {
+        ControlError::NoSuchLimit => limits(&policy).map(PolicyLimit::id).collect(),
+        ControlError::NoSuchDomain => policy.domains().map(Domain::name).collect(),
+        _ => return error.to_string(),
+    };
+    let advice = match nearest(name, &known) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None => "GET /v1/policy lists all".into(),
+    };
+    format!("{error}: {name:?}; {advice}")
 }
 
 #[derive(Debug, Deserialize)]
@@ -166,7 +194,8 @@ fn overrule(gate: &Gate, wish: Wish) -> Result<Value, String> {
     };
     let (reason, until) = (reason(wish.reason)?, until(gate, wish.seconds));
     let overruling = Overruling { numbers, until, reason };
-    gate.limiter().overrule(&wish.limit, &overruling).map_err(|error| error.to_string())?;
+    let overruled = gate.limiter().overrule(&wish.limit, &overruling);
+    overruled.map_err(|error| refused(gate, &error, &wish.limit))?;
     Ok(told::overrides(gate))
 }
 
@@ -208,12 +237,13 @@ struct DemotionWish {
 }
 
 fn demote(gate: &Gate, wish: DemotionWish) -> Result<Value, String> {
-    let nodes = gate.nodes().ok_or("all state is in this process: there is nothing to spare")?;
+    let nodes =
+        gate.nodes().cloned().ok_or("all state is in this process: there is nothing to spare")?;
     let until = wish.seconds.map(|seconds| until(gate, seconds));
     let demotion = Demotion { nodes, until, reason: reason(wish.reason)? };
     let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor };
     let demoted = gate.limiter().demote(&key.domain, &key.entries(), &demotion);
-    demoted.map_err(|error| error.to_string())?;
+    demoted.map_err(|error| refused(gate, &error, &key.domain))?;
     Ok(told::demotions(gate))
 }
 
@@ -221,9 +251,8 @@ fn demote(gate: &Gate, wish: DemotionWish) -> Result<Value, String> {
 fn numbers(gate: &Gate, wish: &Wish, rate: &str) -> Result<Limit, String> {
     let rate: Rate = rate.parse().map_err(|wrong: InvalidLimit| wrong.to_string())?;
     let policy = gate.policy();
-    let mut limits = policy.domains().flat_map(|it| it.rules()).flat_map(|rule| rule.limits());
-    let limit = limits.find(|limit| limit.id() == wish.limit);
-    let limit = limit.ok_or("the policy has no limit of this id: /metrics lists them")?;
+    let limit = limits(&policy).find(|limit| limit.id() == wish.limit);
+    let limit = limit.ok_or_else(|| refused(gate, &ControlError::NoSuchLimit, &wish.limit))?;
     let builder = Builder::new(limit.algorithm(), rate);
     let builder = wish.burst.map_or(builder, |burst| builder.burst(burst));
     builder.build().map_err(|wrong| wrong.to_string())

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tidegate::Timestamp;
 use tidegate::policy::{Demoted, OtherNumbers, Switch, in_words};
+use tidegate::store::DomainRevision;
 use tidegate::store::breaker::CircuitReport;
-use tidegate::store::redis::Finding;
+use tidegate::store::redis::{Finding, Node, RegistryReport};
 
 use crate::gate::Gate;
 use crate::hot_keys::{HotKey, TOLD};
@@ -30,31 +31,74 @@ pub(super) async fn status(gate: &Gate) -> Value {
         "state": if gate.is_degraded() { "degraded" } else { "whole" },
         "store": { "kind": if gate.is_local() { "memory" } else { "redis" } },
     });
-    if let (Some(store), Some(watched)) = (gate.shared_store(), gate.watched()) {
+    if let Some(store) = gate.shared_store() {
         let endpoint = |circuit: CircuitReport| {
-            let timing = watched.store().timing(circuit.endpoint);
+            let timing = store.store().timing(circuit.endpoint);
             let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
             json!({
                 "endpoint": circuit.endpoint,
-                "address": watched.store().address(circuit.endpoint),
+                "address": store.store().address(circuit.endpoint),
                 "circuit": circuit.state.as_str(),
                 "trips": circuit.trips,
                 "round_trip_ms": timing.and_then(|timing| timing.round_trip).map(millis),
                 "deadline_ms": timing.map(|timing| millis(timing.deadline)),
             })
         };
-        let endpoints: Vec<Value> = watched.circuits().into_iter().map(endpoint).collect();
+        let endpoints: Vec<Value> = store.circuits().into_iter().map(endpoint).collect();
         let failure = store.failure();
         let failure =
             failure.map(|(at, error)| json!({ "at": time(at), "error": error.to_string() }));
         told["store"]["endpoints"] = endpoints.into();
         told["store"]["last_failure"] = failure.into();
-        told["store"]["owing_keys"] = store.stats().owing_keys.into();
+        told["store"]["owing_keys"] = store.stats().fallback.owing_keys.into();
         let finding = |it: Finding| json!({ "server": it.server, "condition": it.condition.as_str(), "message": it.message });
-        let findings: Vec<Value> = watched.store().findings().into_iter().map(finding).collect();
+        let findings: Vec<Value> = store.store().findings().into_iter().map(finding).collect();
         told["store"]["findings"] = findings.into();
+        told["nodes"] = node_count(gate);
+        let registry = store.store().registry();
+        told["repair"] = json!({
+            "active": store.store().repairs(),
+            "lagging": lagging(&registry),
+        });
     }
     told
+}
+
+/// The live nodes that share the store.
+pub(super) fn nodes(gate: &Gate) -> Value {
+    let Some(store) = gate.shared_store() else { return json!({ "nodes": [], "count": 1 }) };
+    let registry = store.store().registry();
+    let node = |node: &Node| {
+        let domains = node.domains.iter().map(revision).collect::<Map<String, Value>>();
+        json!({
+            "id": node.id,
+            "this": node.is_own,
+            "last_seen": time(node.seen),
+            "policy": domains,
+        })
+    };
+    let mut told = node_count(gate);
+    told["nodes"] = registry.nodes.iter().map(node).collect();
+    told["lagging"] = lagging(&registry);
+    told["read_at"] = registry.read_at.map(time).into();
+    told["error"] = registry.error.map(|error| error.to_string()).into();
+    told
+}
+
+/// How many nodes share the limits, and whether the registry counts them.
+fn node_count(gate: &Gate) -> Value {
+    let (count, is_auto) = gate.nodes().map_or((1, false), |it| (it.count().get(), it.is_auto()));
+    json!({ "count": count, "auto": is_auto })
+}
+
+/// Nodes that hold another policy than this one.
+fn lagging(registry: &RegistryReport) -> Value {
+    let lags = |(id, domains): &(String, Vec<DomainRevision>)| json!({ "id": id, "policy": domains.iter().map(revision).collect::<Map<String, Value>>() });
+    registry.lagging.iter().map(lags).collect()
+}
+
+fn revision(it: &DomainRevision) -> (String, Value) {
+    (it.domain.to_string(), format!("{:016x}", it.revision).into())
 }
 
 pub(super) fn policy(gate: &Gate) -> Value {
@@ -104,7 +148,7 @@ pub(super) fn demotions(gate: &Gate) -> Value {
         json!({
             "domain": it.domain,
             "descriptor": it.entries.iter().map(entry).collect::<Vec<_>>(),
-            "nodes": it.demotion.nodes,
+            "nodes": it.demotion.nodes.count(),
             "until": it.demotion.until.map(time),
             "reason": it.demotion.reason,
         })

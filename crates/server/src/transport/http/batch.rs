@@ -15,7 +15,8 @@ use tidegate::policy::Report;
 use super::Reply;
 use super::answer::{Refused, json};
 use super::object::Object;
-use super::question::{Action, Question};
+use super::question::{Action, EXAMPLE, Question};
+use super::unreadable::unreadable;
 use crate::gate::Gate;
 use crate::transport::access::Caller;
 use crate::turns::in_turn;
@@ -37,7 +38,10 @@ struct Batch<'a> {
 pub(crate) async fn answer(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Reply {
     let batch: Batch<'_> = match serde_json::from_slice(body) {
         Ok(Object(batch)) => batch,
-        Err(error) => return Refused::Malformed(error.to_string()).reply(),
+        Err(error) => {
+            let example = format!("{{\"questions\":[{EXAMPLE}]}}");
+            return Refused::Malformed(unreadable(&error, body, &example)).reply();
+        }
     };
     let questions = &batch.questions;
     if !(1..=MAX_QUESTIONS).contains(&questions.len()) {

@@ -12,6 +12,7 @@ use super::Reply;
 use super::answer::{self, Refused};
 use super::object::Object;
 use super::side::{Side, Text};
+use super::unreadable::unreadable;
 use super::whole::Whole;
 use crate::gate::{Gate, Given};
 use crate::transport::access::Caller;
@@ -84,9 +85,12 @@ pub(crate) async fn answer(gate: &Gate, caller: &Caller<'_>, action: Action, bod
 fn read(body: &[u8]) -> Result<Question<'_>, Refused> {
     match serde_json::from_slice(body) {
         Ok(Object(question)) => Ok(question),
-        Err(error) => malformed(error.to_string()),
+        Err(error) => malformed(unreadable(&error, body, EXAMPLE)),
     }
 }
+
+/// A question that can be read.
+pub(super) const EXAMPLE: &str = r#"{"key":"user:17","rate":"100/60s"}"#;
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
     Err(Refused::Malformed(why.into()))
@@ -176,6 +180,9 @@ impl Question<'_> {
         let (Some(key), Some(rate)) = (&self.key, &self.rate) else {
             return malformed("a key needs a rate, such as 100/60s");
         };
+        if key.is_empty() {
+            return malformed("key must not be empty: it names whose limit it is, such as user:17");
+        }
         if self.descriptors.is_some() || self.domain.is_some() || self.limits.is_some() {
             return malformed("a limit has key, rate, burst, queue, algorithm and cost");
         }

@@ -2,7 +2,7 @@
 
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
 use super::Refusal;
@@ -39,6 +39,9 @@ async fn decide(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Result<Reply, 
     let status = if told.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     let mut reply = with_status(status, document);
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(seconds) = told.retry_after() {
+        reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     Ok(reply)
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn write(told: &Told<'_>, bytes: &mut Vec<u8>) {
     for status in told.statuses() {
         response.message(2, |message| write_status(&status, message));
     }
-    for (name, value) in told.headers() {
+    for (name, value) in told.headers_for_proxy() {
         response.message(3, |header| {
             header.bytes(1, name.as_bytes());
             header.bytes(2, value.as_bytes());

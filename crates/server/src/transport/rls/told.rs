@@ -63,6 +63,22 @@ impl<'a> Told<'a> {
         headers
     }
 
+    /// The same with `Retry-After` in every denial, which envoyproxy/ratelimit has no header for. Over
+    /// `/json` it is a header of the response itself.
+    pub(crate) fn headers_for_proxy(&self) -> Vec<(&'a str, String)> {
+        let mut headers = self.headers();
+        let is_told = matches!(self.answers.proxy_headers, ProxyHeaders::Standard);
+        if let Some(seconds) = self.retry_after().filter(|_| !is_told) {
+            headers.push(("retry-after", seconds.to_string()));
+        }
+        headers
+    }
+
+    /// Whole seconds until a retry helps; `None` if the request is allowed, or no wait helps.
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        Some(self.answer.retry_after()?.as_micros().div_ceil(1_000_000))
+    }
+
     fn envoy_headers(&self, names: &'a EnvoyHeaders) -> Option<Vec<(&'a str, String)>> {
         let (status, limit) = self.closest()?;
         let mut headers = vec![
