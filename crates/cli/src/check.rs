@@ -9,7 +9,7 @@ use tidegate_server::printable;
 
 use crate::args::Check;
 use crate::daemon;
-use crate::question::Wish;
+use crate::decision_args::Wish;
 
 /// Says what was decided, and by its exit status whether the request is allowed.
 pub(crate) fn check(args: &Check) -> ExitCode {

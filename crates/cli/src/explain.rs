@@ -12,7 +12,7 @@ use tidegate_server::printable;
 use crate::args::Explain;
 use crate::check::{indented, line};
 use crate::daemon;
-use crate::question::{Findings, Wish};
+use crate::decision_args::{Findings, Wish};
 use crate::terminal::Terminal;
 
 /// Tells every limit that matched, why, its state, which one binds and when it frees.

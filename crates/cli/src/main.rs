@@ -7,7 +7,7 @@ mod compare;
 mod daemon;
 mod explain;
 mod lint;
-mod question;
+mod decision_args;
 mod schema;
 mod secret;
 mod serve;

@@ -1,7 +1,7 @@
 //! `tidegate serve`: answers until it is told to stop.
 //!
 //! ```text
-//!   settings.rs ──▶ setup.rs: gate and listeners ──▶ serve ──▶ signals.rs ──▶ drain
+//!   settings.rs ──▶ setup.rs: service and listeners ──▶ serve ──▶ signals.rs ──▶ drain
 //!                   policy.rs: files, again and again          notify.rs: systemd
 //! ```
 
@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate_server::{Event, Gate, Level, Server};
+use tidegate_server::{Event, RateLimitService, Level, Server};
 
 use self::notify::Notify;
 use self::signals::Signals;
@@ -48,9 +48,9 @@ fn run(args: &Serve) -> Result<(), String> {
     for warning in &chosen.warnings {
         log.say(Level::Warn, Event::Settings, warning);
     }
-    let gate = setup::gate(&chosen)?.logging(log);
-    let watch = policy::watch(&chosen, &gate)?;
-    setup::govern(&chosen, &gate)?;
+    let service = setup::service(&chosen)?.logging(log);
+    let watch = policy::watch(&chosen, &service)?;
+    setup::govern(&chosen, &service)?;
     let notify = Notify::of(&environment);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
@@ -58,23 +58,23 @@ fn run(args: &Serve) -> Result<(), String> {
         // Before anybody can know that it listens, and so send a signal that would end it at once.
         let mut signals =
             Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
-        let server = tidegate_server::serve(&settings, &gate).map_err(|error| error.to_string())?;
+        let server = tidegate_server::serve(&settings, &service).map_err(|error| error.to_string())?;
         announce(&server);
         notify.ready();
         signals.until_the_end(watch.as_ref(), &notify).await;
         // First of all, so that nobody sends more.
-        gate.status().drain();
+        service.status().drain();
         notify.stopping();
         let linger = chosen.span("limits.linger").unwrap_or_default();
         if !linger.is_zero() {
-            let log = gate.status().log();
+            let log = service.status().log();
             log.say(Level::Info, Event::Stopping, "not ready any more, and still answering");
             tokio::select! {
                 () = tokio::time::sleep(linger) => {}
                 () = signals.end() => {}
             }
         }
-        stop(server, &gate, signals).await
+        stop(server, &service, signals).await
     });
     // Does not wait for the connections: whoever is impatient has said so.
     runtime.shutdown_background();
@@ -82,13 +82,13 @@ fn run(args: &Serve) -> Result<(), String> {
 }
 
 /// Lets connections finish, unless a second signal says that there is no time for it.
-async fn stop(server: Server, gate: &Gate, mut signals: Signals) -> Result<(), String> {
-    gate.status().log().say(Level::Info, Event::Stopping, "letting connections finish");
+async fn stop(server: Server, service: &RateLimitService, mut signals: Signals) -> Result<(), String> {
+    service.status().log().say(Level::Info, Event::Stopping, "letting connections finish");
     let stopping = tokio::task::spawn_blocking(|| server.stop());
     tokio::select! {
         _ = stopping => {
             // Nobody asks any more: what was taken ahead goes back to where others can take it.
-            gate.give_back().await;
+            service.give_back().await;
             Ok(())
         }
         () = signals.end() => Err("stopped before all connections had ended".into()),

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   table.rs: every setting there is       value.rs: what each takes
-//!   file.rs, theirs.rs ──▶ Chosen ──▶ serve.rs        print.rs: --print-config
+//!   file.rs, envoy_compat.rs ──▶ Chosen ──▶ serve.rs        print.rs: --print-config
 //! ```
 
 mod file;
 mod print;
 pub(crate) mod table;
-pub(crate) mod theirs;
+pub(crate) mod envoy_compat;
 mod value;
 
 use std::collections::{BTreeMap, HashMap};
@@ -82,8 +82,8 @@ impl Chosen {
             Some((Value::Text(word), _)) => Some(word.clone()),
             _ => None,
         });
-        if theirs::is_meant(ours.as_deref(), sources.environment) {
-            theirs::read(sources.environment, &mut chosen, &mut wrong);
+        if envoy_compat::is_meant(ours.as_deref(), sources.environment) {
+            envoy_compat::read(sources.environment, &mut chosen, &mut wrong);
         }
         chosen.read_environment(sources.environment, &mut wrong);
         for (path, values) in &sources.flags {

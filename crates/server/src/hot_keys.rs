@@ -80,7 +80,7 @@ impl Sampled {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyText<'a> {
     /// It came with its limit.
-    Given(&'a [u8]),
+    InlineLimit(&'a [u8]),
     /// The first descriptor of a request to a policy.
     Policy(&'a Request<'a>),
 }
@@ -88,7 +88,7 @@ pub(crate) enum KeyText<'a> {
 impl KeyText<'_> {
     fn bytes(self, values: KeyValues) -> Box<[u8]> {
         let mut text = match self {
-            Self::Given(key) => values.show(key).into_owned(),
+            Self::InlineLimit(key) => values.show(key).into_owned(),
             Self::Policy(request) => {
                 let mut text = request.domain.as_bytes().to_vec();
                 let entries = request.descriptors.first().map_or(&[][..], |it| it.entries);
@@ -138,10 +138,10 @@ mod tests {
         let threads = [HotKeys::default(), HotKeys::default()];
         for (number, thread) in threads.iter().enumerate() {
             for request in 0..100 {
-                thread.note(request % 2 == 0, || KeyText::Given(b"hot"));
+                thread.note(request % 2 == 0, || KeyText::InlineLimit(b"hot"));
             }
             let own = format!("own:{number}");
-            thread.note(false, || KeyText::Given(own.as_bytes()));
+            thread.note(false, || KeyText::InlineLimit(own.as_bytes()));
         }
         let asked = top(threads.iter(), false);
         assert_eq!((&*asked[0].key, asked[0].requests, asked.len()), ("hot", 200, 3));
@@ -154,7 +154,7 @@ mod tests {
     fn a_sample_stands_for_the_rest() {
         let keys = HotKeys::default();
         for _ in 0..100_000 {
-            keys.note(false, || KeyText::Given(b"hot"));
+            keys.note(false, || KeyText::InlineLimit(b"hot"));
         }
         let told = top([&keys].into_iter(), false)[0].requests;
         assert!((99_900..100_100).contains(&told), "{told}");

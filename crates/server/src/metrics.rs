@@ -10,7 +10,7 @@ pub(crate) mod table;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate::policy::{OVERFLOW, Tally};
+use tidegate::policy::{OVERFLOW, LimitStats};
 use tidegate::store::OnStoreFailure;
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackStats;
@@ -18,7 +18,7 @@ use tidegate::store::redis::{Condition, Timing};
 
 use self::table::METRICS;
 use crate::findings;
-use crate::gate::Gate;
+use crate::service::RateLimitService;
 use crate::status::{BOUNDS, Times};
 use crate::store::SharedStore;
 use crate::transport::Protocol;
@@ -32,15 +32,15 @@ pub(crate) const MAX_LIMITS: usize = 1_000;
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// All metrics.
-pub(crate) fn text(gate: &Gate, with_envoy_names: bool) -> String {
+pub(crate) fn text(service: &RateLimitService, with_envoy_names: bool) -> String {
     let mut page = Page::default();
-    process(gate, &mut page);
-    doors(gate, &mut page);
-    policy(gate, &mut page);
-    limits(gate, &mut page);
-    store(gate, &mut page);
+    process(service, &mut page);
+    listeners(service, &mut page);
+    policy(service, &mut page);
+    limits(service, &mut page);
+    store(service, &mut page);
     if with_envoy_names {
-        envoy::metrics(gate, &mut page);
+        envoy::metrics(service, &mut page);
     }
     page.text
 }
@@ -108,34 +108,34 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn process(gate: &Gate, page: &mut Page) {
+fn process(service: &RateLimitService, page: &mut Page) {
     let version = env!("CARGO_PKG_VERSION");
     page.line("tidegate_build_info", &[("version", version)], 1);
-    let uptime = gate.now().since(gate.status().started());
+    let uptime = service.now().since(service.status().started());
     page.line("tidegate_uptime_seconds", &[], seconds(uptime.as_micros()));
-    page.line("tidegate_draining", &[], u8::from(gate.status().is_draining()));
+    page.line("tidegate_draining", &[], u8::from(service.status().is_draining()));
 }
 
-fn doors(gate: &Gate, page: &mut Page) {
-    let doors = Protocol::ALL.map(|door| (door.name(), gate.status().door(door)));
-    for (door, tally) in &doors[..3] {
+fn listeners(service: &RateLimitService, page: &mut Page) {
+    let listeners = Protocol::ALL.map(|listener| (listener.name(), service.status().listener(listener)));
+    for (listener, stats) in &listeners[..3] {
         for (verdict, count) in
-            [("allowed", tally.allowed), ("denied", tally.denied), ("failed", tally.failed)]
+            [("allowed", stats.allowed), ("denied", stats.denied), ("failed", stats.failed)]
         {
-            let labels = [("door", *door), ("verdict", verdict)];
+            let labels = [("listener", *listener), ("verdict", verdict)];
             page.line("tidegate_requests_total", &labels, count);
         }
     }
-    for (door, tally) in &doors {
-        page.line("tidegate_connections_total", &[("door", door)], tally.connections);
+    for (listener, stats) in &listeners {
+        page.line("tidegate_connections_total", &[("listener", listener)], stats.connections);
     }
-    for (door, tally) in &doors {
-        page.line("tidegate_connections", &[("door", door)], tally.open);
+    for (listener, stats) in &listeners {
+        page.line("tidegate_connections", &[("listener", listener)], stats.open);
     }
 }
 
-fn policy(gate: &Gate, page: &mut Page) {
-    let policy = gate.status().policy();
+fn policy(service: &RateLimitService, page: &mut Page) {
+    let policy = service.status().policy();
     let revision = policy.revision.map(|revision| revision.to_string()).unwrap_or_default();
     page.line("tidegate_policy_info", &[("revision", &revision)], 1);
     let loaded_at = policy.loaded_at.map_or(0, |at| at.as_micros());
@@ -143,38 +143,38 @@ fn policy(gate: &Gate, page: &mut Page) {
     for (outcome, count) in [("loaded", policy.loaded), ("refused", policy.refused)] {
         page.line("tidegate_policy_loads_total", &[("outcome", outcome)], count);
     }
-    let controls = gate.limiter().controls();
-    let overrides = controls.overrides().filter(|(_, it)| gate.now() < it.until).count();
+    let controls = service.limiter().controls();
+    let overrides = controls.overrides().filter(|(_, it)| service.now() < it.until).count();
     page.line("tidegate_overrides", &[], overrides);
     page.line("tidegate_kill_switches", &[], controls.switches().count());
 }
 
-fn limits(gate: &Gate, page: &mut Page) {
-    let policy = gate.policy();
-    let mut told: Vec<(&str, &str, Tally)> = Vec::new();
+fn limits(service: &RateLimitService, page: &mut Page) {
+    let policy = service.policy();
+    let mut told: Vec<(&str, &str, LimitStats)> = Vec::new();
     let mut beside = Vec::new();
-    let mut rest = Tally::default();
+    let mut rest = LimitStats::default();
     for domain in policy.domains() {
         for limit in domain.rules().iter().flat_map(tidegate::policy::Rule::limits) {
             if told.len() == MAX_LIMITS {
-                rest += limit.tally();
+                rest += limit.stats();
                 continue;
             }
-            told.push((domain.name(), limit.id(), limit.tally()));
+            told.push((domain.name(), limit.id(), limit.stats()));
             beside.extend(limit.shadow().map(|it| (domain.name(), limit.id(), it.agreement())));
         }
     }
     told.sort_unstable_by_key(|(domain, limit, _)| (*domain, *limit));
-    if rest != Tally::default() {
+    if rest != LimitStats::default() {
         told.push((OVERFLOW, OVERFLOW, rest));
     }
-    for (domain, limit, tally) in told {
+    for (domain, limit, stats) in told {
         for (outcome, units) in [
-            ("within_limit", tally.within_limit),
-            ("over_limit", tally.over_limit),
-            ("near_limit", tally.near_limit),
-            ("shadow", tally.shadow_mode),
-            ("returned", tally.total_negative_hits),
+            ("within_limit", stats.within_limit),
+            ("over_limit", stats.over_limit),
+            ("near_limit", stats.near_limit),
+            ("shadow", stats.shadow_mode),
+            ("returned", stats.total_negative_hits),
         ] {
             let labels = [("domain", domain), ("limit", limit), ("outcome", outcome)];
             page.line("tidegate_limit_units_total", &labels, units);
@@ -192,19 +192,19 @@ fn limits(gate: &Gate, page: &mut Page) {
     }
 }
 
-fn store(gate: &Gate, page: &mut Page) {
-    if let Some(memory) = gate.memory() {
+fn store(service: &RateLimitService, page: &mut Page) {
+    if let Some(memory) = service.memory() {
         page.line("tidegate_store_memory_bytes", &[], memory.bytes);
         page.line("tidegate_store_keys", &[], memory.keys);
         page.line("tidegate_store_evicted_total", &[], memory.evicted);
         page.line("tidegate_store_forgotten_units_total", &[], memory.forgotten_units);
         page.line("tidegate_store_overflowed_total", &[], memory.overflowed);
     }
-    if let Some((hits, entries)) = gate.deny_cache() {
+    if let Some((hits, entries)) = service.deny_cache() {
         page.line("tidegate_deny_cache_hits_total", &[], hits);
         page.line("tidegate_deny_cache_entries", &[], entries);
     }
-    if let Some(leases) = gate.leases() {
+    if let Some(leases) = service.leases() {
         let each = [
             ("granted", leases.granted),
             ("spent", leases.spent),
@@ -218,23 +218,23 @@ fn store(gate: &Gate, page: &mut Page) {
         page.line("tidegate_lease_outstanding_units", &[], leases.outstanding);
         page.line("tidegate_lease_answers_total", &[], leases.answered);
     }
-    if let Some(local) = gate.local() {
+    if let Some(local) = service.local() {
         for (outcome, count) in [("allowed", local.allowed), ("denied", local.denied)] {
             page.line("tidegate_local_charges_total", &[("outcome", outcome)], count);
         }
-        let demoted = gate.limiter().controls().demotions().count(gate.time(gate.now()));
+        let demoted = service.limiter().controls().demotions().count(service.time(service.now()));
         page.line("tidegate_demoted_keys", &[], demoted);
     }
-    if let Some(shards) = gate.shards() {
+    if let Some(shards) = service.shards() {
         let denied = shards.asked_again.saturating_sub(shards.let_in_again);
         for (outcome, count) in [("allowed", shards.let_in_again), ("denied", denied)] {
             page.line("tidegate_second_shards_total", &[("outcome", outcome)], count);
         }
     }
-    for (kind, count) in gate.status().store_errors() {
+    for (kind, count) in service.status().store_errors() {
         page.line("tidegate_store_errors_total", &[("kind", kind.as_str())], count);
     }
-    if let Some(watched) = gate.shared_store() {
+    if let Some(watched) = service.shared_store() {
         let corrupt = watched.store().corrupt_states();
         page.line("tidegate_store_corrupt_states_total", &[], corrupt);
         let reports = watched.circuits();
@@ -246,13 +246,13 @@ fn store(gate: &Gate, page: &mut Page) {
             page.line("tidegate_store_findings", &labels, findings::count(&findings, condition));
         }
     }
-    if let Some(nodes) = gate.nodes() {
+    if let Some(nodes) = service.nodes() {
         page.line("tidegate_nodes", &[], nodes.count());
     }
-    if let Some(store) = gate.shared_store() {
+    if let Some(store) = service.shared_store() {
         fallback(&store.stats().fallback, page);
     }
-    let times = gate.status().times(|thread| &thread.store_times);
+    let times = service.status().times(|thread| &thread.store_times);
     page.histogram("tidegate_store_seconds", &[], &times);
 }
 

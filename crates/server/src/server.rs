@@ -14,16 +14,16 @@ use tokio::runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::descriptors::Descriptors;
-use crate::gate::Gate;
+use crate::fd_limit::Descriptors;
+use crate::service::RateLimitService;
 use crate::listener::{Bound, Listener};
 use crate::log::{Event, Level, Log};
 use crate::settings::{Address, Listen, Settings};
 use crate::tls::{Tls, TlsError};
 use crate::transport::grpc::Budget;
-use crate::transport::{Door, Protocol};
-use crate::vigil;
-use crate::worker::{self, Place, Visitor};
+use crate::transport::{Protocol, Transport};
+use crate::recovery_log;
+use crate::worker::{self, ConnectionSlot, Visitor};
 
 /// How many sockets wait for a worker to take them up.
 const MAX_WAITING: usize = 1_024;
@@ -32,7 +32,7 @@ const MAX_WAITING: usize = 1_024;
 /// descriptors: until one is closed, asking again at once would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often nobody may be found at a door before it is closed for good.
+/// How often nobody may be found at a listener before it is closed for good.
 const LAST_LOOKS: usize = 3;
 
 /// How often the files of certificates are looked at.
@@ -97,11 +97,11 @@ impl Drop for Server {
 }
 
 /// Starts a server: its listeners are open once this returns.
-pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
+pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, ServeError> {
     settings.check()?;
-    gate.status().show_keys(settings.key_values);
+    service.status().show_keys(settings.key_values);
     for (level, text) in settings.exposures() {
-        gate.status().log().say(level, Event::Settings, text);
+        service.status().log().say(level, Event::Settings, text);
     }
     let wanted = [
         (Protocol::Resp, &settings.resp),
@@ -123,7 +123,7 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
         1 => return Err(failed.remove(0)),
         _ => return Err(ServeError::Several(failed)),
     }
-    let open = listening.iter().map(|open| (open.door.protocol, open.address.clone())).collect();
+    let open = listening.iter().map(|open| (open.listener.protocol, open.address.clone())).collect();
     let (stop, stopped) = watch::channel(false);
     // From here on, dropping it ends the threads that are there already.
     let mut server = Server { open, stop, threads: Vec::new() };
@@ -131,29 +131,29 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
     let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
     for number in 0..settings.threads.get() {
         let (sender, visitors) = mpsc::channel(MAX_WAITING);
-        let (gate, settings, budget) = (gate.clone(), Arc::clone(&settings), budget.clone());
+        let (service, settings, budget) = (service.clone(), Arc::clone(&settings), budget.clone());
         let runtime = runtime().map_err(ServeError::Start)?;
-        let work = move || runtime.block_on(worker::work(visitors, gate, settings, budget));
+        let work = move || runtime.block_on(worker::work(visitors, service, settings, budget));
         server.threads.push(start(format!("tidegate-{number}"), work)?);
         workers.push(sender);
     }
     let runtime = runtime().map_err(ServeError::Start)?;
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
     let descriptors = Descriptors::divide(listening.len());
-    let (gate, log) = (gate.clone(), gate.status().log().clone());
+    let (service, log) = (service.clone(), service.status().log().clone());
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
-            accepting.spawn(vigil::keep(gate, stopped.clone()));
-            for (Listening { bound, door, .. }, descriptors) in
+            accepting.spawn(recovery_log::keep(service, stopped.clone()));
+            for (Listening { bound, listener, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
                 let places = Arc::new(Semaphore::new(max_connections));
-                if door.tls.is_some() {
-                    accepting.spawn(renew(Arc::clone(&door), log.clone(), stopped.clone()));
+                if listener.tls.is_some() {
+                    accepting.spawn(renew(Arc::clone(&listener), log.clone(), stopped.clone()));
                 }
                 let (workers, log) = (workers.clone(), log.clone());
-                let reception = Reception { door, places, descriptors, workers, log };
+                let reception = Reception { listener, places, descriptors, workers, log };
                 accepting.spawn(reception.accept(bound, stopped.clone()));
             }
             // The workers end once nobody can send them anybody.
@@ -169,7 +169,7 @@ pub fn serve(settings: &Settings, gate: &Gate) -> Result<Server, ServeError> {
 struct Listening {
     bound: Bound,
     address: Address,
-    door: Arc<Door>,
+    listener: Arc<Transport>,
 }
 
 fn open(protocol: Protocol, listen: &Listen) -> Result<Listening, ServeError> {
@@ -179,7 +179,7 @@ fn open(protocol: Protocol, listen: &Listen) -> Result<Listening, ServeError> {
     let refused = |error| ServeError::Bind { name, address: listen.address.clone(), error };
     let bound = Bound::open(&address).map_err(refused)?;
     let address = bound.address().map_err(refused)?;
-    Ok(Listening { bound, address, door: Arc::new(Door { protocol, tls }) })
+    Ok(Listening { bound, address, listener: Arc::new(Transport { protocol, tls }) })
 }
 
 fn runtime() -> io::Result<runtime::Runtime> {
@@ -195,12 +195,12 @@ fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Takes over certificates that have been renewed.
-async fn renew(door: Arc<Door>, log: Log, mut stopped: watch::Receiver<bool>) {
+async fn renew(listener: Arc<Transport>, log: Log, mut stopped: watch::Receiver<bool>) {
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let mut stopping = pin!(stopping);
     while tokio::time::timeout(CERTIFICATES, stopping.as_mut()).await.is_err() {
-        let name = door.protocol.name();
-        match door.tls.as_ref().map(Tls::reload) {
+        let name = listener.protocol.name();
+        match listener.tls.as_ref().map(Tls::reload) {
             Some(Ok(true)) => {
                 let told = format!("the certificate of {name} was renewed");
                 log.say(Level::Info, Event::Settings, told);
@@ -215,9 +215,9 @@ async fn renew(door: Arc<Door>, log: Log, mut stopped: watch::Receiver<bool>) {
     }
 }
 
-/// Who stands at a door and shows people in.
+/// Who stands at a listener and shows people in.
 struct Reception {
-    door: Arc<Door>,
+    listener: Arc<Transport>,
     places: Arc<Semaphore>,
     descriptors: Descriptors,
     workers: Vec<mpsc::Sender<Visitor>>,
@@ -238,14 +238,14 @@ impl Reception {
             match accepted {
                 Ok(socket) => {
                     let Some(place) = self.place() else {
-                        let name = self.door.protocol.name();
+                        let name = self.listener.protocol.name();
                         let why = format!("no room for another connection to {name}");
                         self.log.say(Level::Warn, Event::Full, why);
                         continue;
                     };
                     turn += 1;
-                    let door = Arc::clone(&self.door);
-                    self.show_in(turn, Visitor { socket, place, door }).await;
+                    let listener = Arc::clone(&self.listener);
+                    self.show_in(turn, Visitor { socket, place, listener }).await;
                 }
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(error) => {
@@ -269,8 +269,8 @@ impl Reception {
             match (next, self.place()) {
                 (Poll::Ready(Ok(socket)), Some(place)) => {
                     turn += 1;
-                    let door = Arc::clone(&self.door);
-                    self.show_in(turn, Visitor { socket, place, door }).await;
+                    let listener = Arc::clone(&self.listener);
+                    self.show_in(turn, Visitor { socket, place, listener }).await;
                 }
                 _ => quiet += 1,
             }
@@ -278,10 +278,10 @@ impl Reception {
     }
 
     /// Room for one more, if there is.
-    fn place(&self) -> Option<Place> {
-        let behind_door = Arc::clone(&self.places).try_acquire_owned().ok()?;
+    fn place(&self) -> Option<ConnectionSlot> {
+        let on_listener = Arc::clone(&self.places).try_acquire_owned().ok()?;
         let in_process = self.descriptors.take()?;
-        Some(Place { _behind_door: behind_door, _in_process: in_process })
+        Some(ConnectionSlot { _on_listener: on_listener, _in_process: in_process })
     }
 
     /// To the worker whose turn it is; to the next if that one has ended, as by a panic.

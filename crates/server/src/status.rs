@@ -45,7 +45,7 @@ pub struct PolicyStatus {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    doors: [DoorCounts; Protocol::ALL.len()],
+    listeners: [ListenerCounts; Protocol::ALL.len()],
     store_errors: [AtomicU64; StoreFailure::ALL.len()],
     /// How long Redis took.
     pub(crate) store_times: Histogram,
@@ -88,7 +88,7 @@ impl StoreFailure {
 }
 
 #[derive(Debug, Default)]
-struct DoorCounts {
+struct ListenerCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
@@ -98,9 +98,9 @@ struct DoorCounts {
     closed: AtomicU64,
 }
 
-/// What came through one door, in all threads.
+/// What came through one listener, in all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DoorTally {
+pub(crate) struct ListenerTotals {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     pub(crate) failed: u64,
@@ -140,8 +140,8 @@ pub(crate) struct Times {
 
 impl Counters {
     /// Counts an answer of the policy, or that there was none.
-    pub(crate) fn count(&self, door: Protocol, verdict: Result<bool, ()>) {
-        let counts = &self.doors[door as usize];
+    pub(crate) fn count(&self, listener: Protocol, verdict: Result<bool, ()>) {
+        let counts = &self.listeners[listener as usize];
         let counter = match verdict {
             Ok(true) => &counts.allowed,
             Ok(false) => &counts.denied,
@@ -150,16 +150,16 @@ impl Counters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_undecided(&self, door: Protocol) {
-        self.doors[door as usize].undecided.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_undecided(&self, listener: Protocol) {
+        self.listeners[listener as usize].undecided.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_opened(&self, door: Protocol) {
-        self.doors[door as usize].opened.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_opened(&self, listener: Protocol) {
+        self.listeners[listener as usize].opened.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_closed(&self, door: Protocol) {
-        self.doors[door as usize].closed.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_closed(&self, listener: Protocol) {
+        self.listeners[listener as usize].closed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -219,7 +219,7 @@ impl Status {
     }
 
     /// Why the daemon is not ready, whatever its store says; `None` if it is.
-    pub(crate) fn hindrance(&self) -> Option<&'static str> {
+    pub(crate) fn reason(&self) -> Option<&'static str> {
         let needs_policy = self.needs_policy.load(Ordering::Relaxed);
         if self.is_draining() {
             Some("draining")
@@ -275,11 +275,11 @@ impl Status {
         self.log.say(level, event, error);
     }
 
-    /// What came through a door.
-    pub(crate) fn door(&self, door: Protocol) -> DoorTally {
-        let mut tally = DoorTally::default();
+    /// What came through a listener.
+    pub(crate) fn listener(&self, listener: Protocol) -> ListenerTotals {
+        let mut tally = ListenerTotals::default();
         for thread in &*self.lock_threads() {
-            let counts = &thread.doors[door as usize];
+            let counts = &thread.listeners[listener as usize];
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let (opened, closed) = (read(&counts.opened), read(&counts.closed));
             tally.allowed += read(&counts.allowed);
@@ -342,10 +342,10 @@ mod tests {
             thread.count_opened(Protocol::Resp);
             thread.store_times.add(Span::from_micros(micros));
         }
-        let door = status.door(Protocol::Resp);
+        let listener = status.listener(Protocol::Resp);
         let expected =
-            DoorTally { allowed: 3, denied: 1, connections: 4, open: 4, ..DoorTally::default() };
-        assert_eq!((door, status.door(Protocol::Grpc).failed), (expected, 4));
+            ListenerTotals { allowed: 3, denied: 1, connections: 4, open: 4, ..ListenerTotals::default() };
+        assert_eq!((listener, status.listener(Protocol::Grpc).failed), (expected, 4));
         let times = status.times(|thread| &thread.store_times);
         assert_eq!((times.at_most[0], times.at_most[1], times.at_most[10]), (2, 3, 3));
         assert_eq!((times.count, times.micros), (4, 2_000_251));
@@ -354,10 +354,10 @@ mod tests {
     #[test]
     fn what_hinders_is_told() {
         let status = Status::new(Timestamp::from_secs(0), Log::default());
-        assert_eq!(status.hindrance(), None);
+        assert_eq!(status.reason(), None);
         status.needs_policy();
-        assert_eq!(status.hindrance(), Some("no policy"));
+        assert_eq!(status.reason(), Some("no policy"));
         status.drain();
-        assert_eq!(status.hindrance(), Some("draining"));
+        assert_eq!(status.reason(), Some("draining"));
     }
 }

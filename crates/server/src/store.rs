@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{self, SharedOptions};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{DecisionSource, Charge, Store, StoreError};
 use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -31,7 +31,7 @@ impl Store for AnyStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         match self {
             Self::Memory(store) => Store::decide(store, now, charges, decisions).await,
             Self::Redis(store) => store.decide(now, charges, decisions).await,
@@ -43,7 +43,7 @@ impl Store for AnyStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         match self {
             Self::Memory(store) => Store::decide_each(store, now, charges, decisions).await,
             Self::Redis(store) => store.decide_each(now, charges, decisions).await,

@@ -6,14 +6,14 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::gate::Gate;
+use crate::service::RateLimitService;
 use crate::listener::Socket;
 use crate::log::{Event, Level};
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::transport::admin::{self, Access};
 use crate::transport::grpc::Budget;
-use crate::transport::{Door, Protocol, grpc, http, resp};
+use crate::transport::{Transport, Protocol, grpc, http, resp};
 
 /// How often the runtime looks for what has been sent before connections are asked to end.
 const LAST_LOOKS: usize = 4;
@@ -22,25 +22,25 @@ const LAST_LOOKS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Visitor {
     pub(crate) socket: Socket,
-    pub(crate) place: Place,
-    pub(crate) door: Arc<Door>,
+    pub(crate) place: ConnectionSlot,
+    pub(crate) listener: Arc<Transport>,
 }
 
 /// Room for one connection, free again when it ends.
 #[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) _behind_door: OwnedSemaphorePermit,
+pub(crate) struct ConnectionSlot {
+    pub(crate) _on_listener: OwnedSemaphorePermit,
     pub(crate) _in_process: OwnedSemaphorePermit,
 }
 
 /// Serves whoever is sent, until nobody can be; then lets them finish.
 pub(crate) async fn work(
     mut visitors: mpsc::Receiver<Visitor>,
-    gate: Gate,
+    service: RateLimitService,
     settings: Arc<Settings>,
     budget: Budget,
 ) {
-    let gate = gate.for_thread();
+    let service = service.for_thread();
     // The worker's own, so that connections of other threads do not contend for it.
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -48,13 +48,13 @@ pub(crate) async fn work(
         tokio::select! {
             visitor = visitors.recv() => {
                 let Some(visitor) = visitor else { break };
-                let house = House {
-                    gate: gate.behind(visitor.door.protocol),
+                let context = ConnContext {
+                    service: service.behind(visitor.listener.protocol),
                     settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
                     budget: budget.clone(),
                 };
-                connections.spawn(receive(visitor, house));
+                connections.spawn(receive(visitor, context));
             }
             // Without this the set would keep what has ended. A panic ends its connection only.
             Some(_) = connections.join_next() => {}
@@ -72,25 +72,25 @@ pub(crate) async fn work(
 
 /// What a connection may use.
 #[derive(Debug)]
-pub(crate) struct House {
-    pub(crate) gate: Gate,
+pub(crate) struct ConnContext {
+    pub(crate) service: RateLimitService,
     pub(crate) settings: Arc<Settings>,
     pub(crate) stopped: watch::Receiver<bool>,
     pub(crate) budget: Budget,
 }
 
-async fn receive(visitor: Visitor, house: House) {
-    let Visitor { socket, place, door } = visitor;
+async fn receive(visitor: Visitor, context: ConnContext) {
+    let Visitor { socket, place, listener } = visitor;
     // What fails here is a peer that has gone already.
     let Ok(mut stream) = socket.register() else { return };
-    if let Some(tls) = &door.tls {
+    if let Some(tls) = &listener.tls {
         let peer = stream.peer();
         match tls.accept(stream).await {
             Ok(encrypted) => stream = encrypted,
             Err(why) => {
                 let peer = peer.map_or_else(|| "a Unix socket".into(), |peer| peer.to_string());
-                let name = door.protocol.name();
-                let log = house.gate.status().log();
+                let name = listener.protocol.name();
+                let log = context.service.status().log();
                 return log.say(
                     Level::Warn,
                     Event::ClientRefused,
@@ -99,13 +99,13 @@ async fn receive(visitor: Visitor, house: House) {
             }
         }
     }
-    let _open = Open::new(house.gate.counters(), door.protocol);
-    match door.protocol {
-        Protocol::Resp => resp::converse(stream, house).await,
-        Protocol::Http => http::converse(stream, house).await,
-        Protocol::Grpc => grpc::converse(stream, house).await,
-        Protocol::Admin => admin::converse(stream, house, Access::Whole).await,
-        Protocol::Metrics => admin::converse(stream, house, Access::Metrics).await,
+    let _open = Open::new(context.service.counters(), listener.protocol);
+    match listener.protocol {
+        Protocol::Resp => resp::converse(stream, context).await,
+        Protocol::Http => http::converse(stream, context).await,
+        Protocol::Grpc => grpc::converse(stream, context).await,
+        Protocol::Admin => admin::converse(stream, context, Access::WholeNumber).await,
+        Protocol::Metrics => admin::converse(stream, context, Access::Metrics).await,
     }
     drop(place);
 }

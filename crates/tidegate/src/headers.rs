@@ -41,7 +41,7 @@ const SECOND: u64 = 1_000_000;
 
 /// What one limit said.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct LimitStatus<'a> {
     /// What people call it.
     pub name: &'a str,
     /// Its numbers.
@@ -72,7 +72,7 @@ struct Numbers {
 impl Fields {
     /// The fields of an answer given at `now`, by the limits that count, of which number `binding`
     /// speaks for all.
-    pub fn new(now: Timestamp, told: &[Told<'_>], binding: usize) -> Self {
+    pub fn new(now: Timestamp, told: &[LimitStatus<'_>], binding: usize) -> Self {
         let Some(speaker) = told.get(binding) else { return Self::default() };
         let mut fields = Self {
             // As long as a name and two numbers usually are.
@@ -101,7 +101,7 @@ impl Fields {
         fields
     }
 
-    fn tell(&mut self, now: Timestamp, told: &Told<'_>) {
+    fn tell(&mut self, now: Timestamp, told: &LimitStatus<'_>) {
         let Decision { limit, remaining, .. } = *told.decision;
         let Self { rate_limit_policy: policy, rate_limit: state, .. } = self;
         for field in [&mut *policy, &mut *state] {
@@ -159,7 +159,7 @@ impl Fields {
     }
 }
 
-impl Told<'_> {
+impl LimitStatus<'_> {
     /// The time that the limit refers to: for buckets, that of a full refill.
     fn length(&self) -> Option<Span> {
         match self.limit {

@@ -21,8 +21,8 @@ impl Asked {
         Self { name, limit, decision: limit.decide(&mut state, now, Op::Take(1)) }
     }
 
-    fn told(&self, whose: u64) -> Told<'_> {
-        Told { name: self.name, limit: &self.limit, decision: &self.decision, whose }
+    fn told(&self, whose: u64) -> LimitStatus<'_> {
+        LimitStatus { name: self.name, limit: &self.limit, decision: &self.decision, whose }
     }
 }
 
@@ -177,7 +177,7 @@ fn every_name_can_be_read_back() {
     ] {
         let Asked { limit, decision, .. } =
             Asked::after("", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
-        let told = Told { name, limit: &limit, decision: &decision, whose: 0 };
+        let told = LimitStatus { name, limit: &limit, decision: &decision, whose: 0 };
         let fields = Fields::new(NOW, &[told], 0);
         assert_eq!(read(fields.rate_limit_policy())[0].0, expected);
         assert_eq!(read(fields.rate_limit())[0].0, expected);

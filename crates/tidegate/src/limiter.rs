@@ -11,7 +11,7 @@ use tidegate_core::{Decision, Explanation, Limit, Op};
 
 use crate::builder::Builder;
 use crate::clock::Clock;
-use crate::limits::{self, Entry, Limits, UnknownLimit};
+use crate::limits::{self, NamedLimit, Limits, UnknownLimit};
 use crate::permit::{Admission, Held, Permit};
 use crate::store::memory::{MemoryStats, MemoryStore};
 use crate::verdict::Verdict;
@@ -57,7 +57,7 @@ impl Limiter {
         Builder::default()
     }
 
-    pub(crate) fn from_parts(entries: Vec<Entry>, store: MemoryStore, clock: Clock) -> Self {
+    pub(crate) fn from_parts(entries: Vec<NamedLimit>, store: MemoryStore, clock: Clock) -> Self {
         let store = store.with_clock(clock.clone());
         Self(Arc::new(Shared {
             limits: Limits::new(entries, &store, &clock),
@@ -237,7 +237,7 @@ impl Limiter {
         let Shared { limits, store, clock, .. } = self.shared();
         let now = clock.now();
         limits.with(|limits| {
-            let explain = |entry: &Entry| {
+            let explain = |entry: &NamedLimit| {
                 let key = entry.charge(key.as_ref(), Op::Take(0)).key;
                 (Arc::clone(&entry.name), store.explain(now, key, &entry.limit))
             };

@@ -5,11 +5,11 @@ mod answer;
 mod automaton;
 mod calendar;
 mod control;
-mod demotion;
+mod local_override;
 mod descriptor;
 mod document;
 mod finding;
-mod foresight;
+mod dry_run;
 mod fresh_start;
 pub mod language;
 mod leaf;
@@ -20,7 +20,7 @@ mod load;
 mod nearest;
 mod network;
 mod pattern;
-mod picks;
+mod matched_limits;
 mod reason;
 mod report;
 mod request;
@@ -30,7 +30,7 @@ mod rule;
 mod shadow;
 mod share;
 mod source;
-mod tally;
+mod stats;
 #[cfg(feature = "watch")]
 mod watch;
 
@@ -41,7 +41,7 @@ use foldhash::quality::RandomState;
 use tidegate_core::Timestamp;
 
 use self::document::Document;
-use self::finding::{Finding, Findings, Place};
+use self::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
 pub use self::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
@@ -50,7 +50,7 @@ pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 pub use self::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
-pub use self::demotion::{Demoted, Demotion, Demotions};
+pub use self::local_override::{LocallyDecided, LocalOverride, LocalOverrides};
 pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
 pub use self::leaf::{Leaf, LeafValue, Step, leaves};
 pub use self::limit::{Form, Mode, Override, PolicyLimit, Unit};
@@ -66,7 +66,7 @@ pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 pub use self::shadow::{Agreement, Variant};
 pub use self::share::{EnforceSecret, Share};
 pub use self::source::{Revision, Source, SourceError, Texts};
-pub use self::tally::{MAX_DOMAINS, MAX_NAMES, OVERFLOW, Tally};
+pub use self::stats::{MAX_DOMAINS, MAX_NAMES, OVERFLOW, LimitStats};
 #[cfg(feature = "watch")]
 pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
 pub use crate::store::{OnStoreFailure, Tier};
@@ -103,7 +103,7 @@ impl Policy {
             documents.extend(Document::parse(file, text, &mut findings));
             if documents.len() == known && findings.errors() == errors {
                 let why = "expected a `domain`, found nothing";
-                findings.push(Finding::error(&Arc::from(*file), Place::START, why));
+                findings.push(Finding::error(&Arc::from(*file), Location::START, why));
             }
         }
         let policy = load::load(&documents, merging, now, &mut findings);

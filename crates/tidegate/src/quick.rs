@@ -14,7 +14,7 @@ use tidegate_core::algorithm::sliding_window::SlidingWindow;
 use tidegate_core::{Limit, Timestamp};
 
 use crate::clock::{Clock, SystemClock};
-use crate::limits::Entry;
+use crate::limits::NamedLimit;
 use crate::store::memory::{MemoryStore, is_narrow};
 use crate::sync::{AtomicU64, Ordering};
 use crate::verdict::Verdict;
@@ -37,7 +37,7 @@ enum Kind {
 
 impl Quick {
     /// `None` if the limiter has to go the full way.
-    pub(crate) fn new(entries: &[Entry], store: &MemoryStore, clock: &Clock) -> Option<Self> {
+    pub(crate) fn new(entries: &[NamedLimit], store: &MemoryStore, clock: &Clock) -> Option<Self> {
         let ([entry], Clock::System(clock)) = (entries, clock) else { return None };
         let kind = match entry.limit {
             Limit::Bucket(_) if store.is_mixed() => return None,

@@ -11,7 +11,7 @@ use crate::builder::{BuildError, check_lease};
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
 use crate::limiter::Report;
-use crate::limits::{Entry, UnknownLimit};
+use crate::limits::{NamedLimit, UnknownLimit};
 use crate::shared_permit::{SharedAdmission, SharedPermit, Taken};
 use crate::store::{Charge, Store, StoreError};
 use crate::verdict::Verdict;
@@ -43,7 +43,7 @@ pub struct SharedLimiter<S>(pub(crate) Arc<Shared<S>>);
 
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
-    limits: ArcSwap<Vec<Entry>>,
+    limits: ArcSwap<Vec<NamedLimit>>,
     pub(crate) store: S,
     pub(crate) clock: Clock,
     /// Some limit has new numbers.
@@ -57,7 +57,7 @@ impl<S> Clone for SharedLimiter<S> {
 }
 
 impl<S: Store + 'static> SharedLimiter<S> {
-    pub(crate) fn from_parts(entries: Vec<Entry>, store: S, clock: Clock) -> Self {
+    pub(crate) fn from_parts(entries: Vec<NamedLimit>, store: S, clock: Clock) -> Self {
         let (limits, changed) = (ArcSwap::from_pointee(entries), Notify::new());
         Self(Arc::new(Shared { limits, store, clock, changed }))
     }
@@ -164,7 +164,7 @@ impl<S: Store + 'static> SharedLimiter<S> {
         self.0.limits.rcu(|limits| {
             let mut limits = Vec::clone(limits);
             for entry in limits.iter_mut().filter(|entry| &*entry.name == name) {
-                *entry = Entry::new(name, limit);
+                *entry = NamedLimit::new(name, limit);
             }
             limits
         });
@@ -210,7 +210,7 @@ impl<S: Store + 'static> SharedLimiter<S> {
     }
 }
 
-fn charges<'a>(limits: &'a [Entry], key: &'a [u8], op: Op) -> Vec<Charge<'a>> {
+fn charges<'a>(limits: &'a [NamedLimit], key: &'a [u8], op: Op) -> Vec<Charge<'a>> {
     limits.iter().map(|entry| entry.charge(key, op)).collect()
 }
 

@@ -51,7 +51,7 @@ impl Queues {
     }
 
     /// A place in the queue of `key`; `None` if too many wait already.
-    fn join<'a>(&'a self, key: &'a [u8]) -> Option<Place<'a>> {
+    fn join<'a>(&'a self, key: &'a [u8]) -> Option<QueueEntry<'a>> {
         let mut waiting = self.lock();
         if waiting.count >= MAX_WAITING {
             return None;
@@ -59,11 +59,11 @@ impl Queues {
         waiting.count += 1;
         if let Some((queue, length)) = waiting.queues.get_mut(key) {
             *length += 1;
-            return Some(Place { queues: self, key, queue: Arc::clone(queue) });
+            return Some(QueueEntry { queues: self, key, queue: Arc::clone(queue) });
         }
         let queue = Arc::<Queue>::default();
         waiting.queues.insert(key.into(), (Arc::clone(&queue), 1));
-        Some(Place { queues: self, key, queue })
+        Some(QueueEntry { queues: self, key, queue })
     }
 
     /// Lets the first in the queue of `key` ask again now.
@@ -84,13 +84,13 @@ impl Queues {
 }
 
 /// Standing in a queue. Dropping it leaves the queue, and the last to leave takes it away.
-struct Place<'a> {
+struct QueueEntry<'a> {
     queues: &'a Queues,
     key: &'a [u8],
     queue: Arc<Queue>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
         waiting.count -= 1;

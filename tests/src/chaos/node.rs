@@ -11,7 +11,7 @@ use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackStats;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{SharedOptions, SharedStore};
-use tidegate::store::{Basis, Nodes};
+use tidegate::store::{DecisionSource, Nodes};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -185,8 +185,8 @@ pub(crate) struct About {
 /// What somebody was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    Allowed(Basis),
-    Denied(Basis),
+    Allowed(DecisionSource),
+    Denied(DecisionSource),
     /// An error: what no caller should ever see.
     Nothing,
 }
@@ -194,8 +194,8 @@ pub(crate) enum Told {
 impl Told {
     fn of(answer: Result<Answer, tidegate::policy::CheckError>) -> Self {
         match answer {
-            Ok(answer) if answer.is_allowed() => Self::Allowed(answer.basis()),
-            Ok(answer) => Self::Denied(answer.basis()),
+            Ok(answer) if answer.is_allowed() => Self::Allowed(answer.decision_source()),
+            Ok(answer) => Self::Denied(answer.decision_source()),
             Err(_) => Self::Nothing,
         }
     }
@@ -205,7 +205,7 @@ impl Told {
     }
 
     pub(crate) const fn is_by_store(self) -> bool {
-        matches!(self, Self::Allowed(Basis::Store) | Self::Denied(Basis::Store))
+        matches!(self, Self::Allowed(DecisionSource::Store) | Self::Denied(DecisionSource::Store))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{DecisionSource, Charge, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope, SharedLimiter, Span,
     SystemClock, Timestamp,
@@ -41,7 +41,7 @@ impl Store for SameStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.0.decide(now, charges, decisions).await
     }
 

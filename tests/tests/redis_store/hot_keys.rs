@@ -14,7 +14,7 @@ use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::local::Local;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shards::Shards;
-use tidegate::store::{Basis, Store};
+use tidegate::store::{DecisionSource, Store};
 use tidegate::{Clock, ManualClock, Timestamp};
 use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
 use tokio::runtime::Runtime;
@@ -165,7 +165,7 @@ fn what_is_owed_is_booked_on_the_shards() {
         node.circuits()[0] == CircuitState::Open
     });
     admitted += node.passing(300, &["whale"]);
-    assert!(admitted > 300 && matches!(node.check(&["whale"]).basis(), Basis::Fallback(_)));
+    assert!(admitted > 300 && matches!(node.check(&["whale"]).decision_source(), DecisionSource::Fallback(_)));
     redis.restart();
     wait_until("nobody owes anything", PATIENCE, || {
         let stats = node.fallback().stats();
@@ -173,7 +173,7 @@ fn what_is_owed_is_booked_on_the_shards() {
     });
     wait_until("the circuit closes", PATIENCE, || node.circuits()[0] == CircuitState::Closed);
     let left = node.remaining("whale");
-    // The one that was asked for its basis is owed too.
+    // The one that was asked for its decision_source is owed too.
     assert_eq!(803 - left, admitted as u64 + 1, "{:?}", node.fallback().stats());
     assert_eq!(keys_of(&redis).len(), 8, "spread over all of them");
 }
@@ -188,13 +188,13 @@ fn shards_of_other_servers_go_on_without_one() {
     let paused = cluster.pause_primary_of(slot);
     let mut alone = 0;
     wait_until("its circuit opens", PATIENCE, || {
-        alone += usize::from(node.check(&["window"]).basis() != Basis::Store);
+        alone += usize::from(node.check(&["window"]).decision_source() != DecisionSource::Store);
         node.circuits().contains(&CircuitState::Open)
     });
     // Before a replica takes over, which takes seconds.
     let answers: Vec<Answer> = (0..60).map(|_| node.check(&["window"])).collect();
     assert!(
-        answers.iter().all(|it| it.basis() == Basis::Store),
+        answers.iter().all(|it| it.decision_source() == DecisionSource::Store),
         "nobody answers without the store"
     );
     assert!(answers.iter().all(Answer::is_allowed), "there is room on the others");

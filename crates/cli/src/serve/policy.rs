@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use tidegate::Clock;
 use tidegate::policy::{Merging, Policy, Refusal, Source, Texts, Update, Watch};
-use tidegate_server::{Event, Gate, Level};
+use tidegate_server::{Event, RateLimitService, Level};
 
 use crate::settings::Chosen;
 
 /// Loads the policy, and loads it again whenever it changes; `None` if there are no files.
-pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, String> {
+pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Option<Watch>, String> {
     let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
     if paths.is_empty() {
         return Ok(None);
@@ -27,23 +27,23 @@ pub(super) fn watch(chosen: &Chosen, gate: &Gate) -> Result<Option<Watch>, Strin
         [findings.to_owned(), shares.unwrap_or_default()].join("\n").trim().to_owned()
     };
     let findings = all_findings(&policy, &loaded.findings);
-    gate.status().needs_policy();
-    gate.replace(policy);
+    service.status().needs_policy();
+    service.replace(policy);
     let clock = Clock::default();
-    gate.status().policy_loaded(texts.revision(), names(&texts), clock.wall(clock.now()));
-    let say = |level, text: &str| gate.status().log().say(level, Event::PolicyLoaded, text);
+    service.status().policy_loaded(texts.revision(), names(&texts), clock.wall(clock.now()));
+    let say = |level, text: &str| service.status().log().say(level, Event::PolicyLoaded, text);
     match &*findings {
         "" => say(Level::Info, "policy loaded"),
         findings => say(Level::Warn, &format!("policy loaded\n{findings}")),
     }
-    let (gate, files) = (gate.clone(), source.clone());
+    let (service, files) = (service.clone(), source.clone());
     let watch = Watch::builder(source).in_force(&texts).start(move |change| {
-        let (status, log) = (gate.status(), gate.status().log());
+        let (status, log) = (service.status(), service.status().log());
         match change {
             Ok(Update { policy, findings, revision }) => {
-                let fresh_starts = gate.fresh_starts(&policy);
+                let fresh_starts = service.fresh_starts(&policy);
                 let findings = all_findings(&policy, &findings);
-                gate.replace(policy);
+                service.replace(policy);
                 let names = files.read().map(|texts| names(&texts)).unwrap_or_default();
                 status.policy_loaded(revision, names, clock.wall(clock.now()));
                 let findings = told(findings, &fresh_starts);

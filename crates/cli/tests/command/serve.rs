@@ -344,7 +344,7 @@ fn a_second_signal_ends_it_at_once() {
     // It has begun a request, and will not finish it.
     let mut slow = http::connect(daemon.address("HTTP"));
     slow.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n").unwrap();
-    let busy = "tidegate_connections{door=\"HTTP\"} 1";
+    let busy = "tidegate_connections{listener=\"HTTP\"} 1";
     until("be busy", || daemon.admin("GET /metrics").body.contains(busy));
     daemon.signal(Signal::TERM);
     daemon.until_it_says("letting connections finish");

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tidegate::policy::{Allowance, Domain, Form, Mode, Tally};
+use tidegate::policy::{Allowance, Domain, Form, Mode, LimitStats};
 
 use super::Page;
-use crate::gate::Gate;
+use crate::service::RateLimitService;
 use crate::transport::Protocol;
 
 const METHOD: [(&str, &str); 1] = [("grpc_method", "ShouldRateLimit")];
 
 /// `/stats`: one `name: value` per line.
-pub(crate) fn stats(gate: &Gate) -> String {
+pub(crate) fn stats(service: &RateLimitService) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: u64| {
         let _ = writeln!(text, "{name}: {value}");
     };
-    let status = gate.status();
-    let (policy, grpc) = (status.policy(), status.door(Protocol::Grpc));
+    let status = service.status();
+    let (policy, grpc) = (status.policy(), status.listener(Protocol::Grpc));
     line("ratelimit.service.call.should_rate_limit.redis_error", grpc.undecided);
     line(
         "ratelimit.service.call.should_rate_limit.service_error",
@@ -26,14 +26,14 @@ pub(crate) fn stats(gate: &Gate) -> String {
     );
     line("ratelimit.service.config_load_error", policy.refused);
     line("ratelimit.service.config_load_success", policy.loaded);
-    for (name, tally) in gate.limiter().tallies() {
-        for (counter, units) in counters(&tally) {
+    for (name, stats) in service.limiter().limit_stats() {
+        for (counter, units) in counters(&stats) {
             line(&format!("ratelimit.service.rate_limit.{name}.{counter}"), units);
         }
         let negative = format!("ratelimit.service.rate_limit.{name}.total_negative_hits");
-        line(&negative, tally.total_negative_hits);
+        line(&negative, stats.total_negative_hits);
     }
-    for (domain, count) in gate.limiter().unknown_domains() {
+    for (domain, count) in service.limiter().unknown_domains() {
         line(&format!("ratelimit.service.rate_limit.{domain}.domain_not_found"), count);
     }
     let calls = grpc.allowed + grpc.denied + grpc.failed;
@@ -41,20 +41,20 @@ pub(crate) fn stats(gate: &Gate) -> String {
     text
 }
 
-const fn counters(tally: &Tally) -> [(&'static str, u64); 5] {
+const fn counters(stats: &LimitStats) -> [(&'static str, u64); 5] {
     [
-        ("total_hits", tally.total_hits),
-        ("over_limit", tally.over_limit),
-        ("near_limit", tally.near_limit),
-        ("within_limit", tally.within_limit),
-        ("shadow_mode", tally.shadow_mode),
+        ("total_hits", stats.total_hits),
+        ("over_limit", stats.over_limit),
+        ("near_limit", stats.near_limit),
+        ("within_limit", stats.within_limit),
+        ("shadow_mode", stats.shadow_mode),
     ]
 }
 
 /// `/rlconfig`: one line per limit; one of ours is told in words.
-pub(crate) fn rules(gate: &Gate) -> String {
+pub(crate) fn rules(service: &RateLimitService) -> String {
     let mut text = String::new();
-    let policy = gate.policy();
+    let policy = service.policy();
     let mut domains: Vec<&Domain> = policy.domains().collect();
     domains.sort_unstable_by_key(|domain| domain.name());
     for domain in domains {
@@ -83,14 +83,14 @@ pub(crate) fn rules(gate: &Gate) -> String {
 }
 
 /// The names of their default mapper: the third key and those after it are dropped.
-pub(super) fn metrics(gate: &Gate, page: &mut Page) {
-    let mut told: BTreeMap<[String; 3], Tally> = BTreeMap::new();
-    for (name, tally) in gate.limiter().tallies() {
+pub(super) fn metrics(service: &RateLimitService, page: &mut Page) {
+    let mut told: BTreeMap<[String; 3], LimitStats> = BTreeMap::new();
+    for (name, stats) in service.limiter().limit_stats() {
         let mut parts = name.splitn(4, '.').map(ToOwned::to_owned);
         let mut part = || parts.next().unwrap_or_default();
         let labels = [part(), part(), part()];
         if told.len() < super::MAX_LIMITS || told.contains_key(&labels) {
-            *told.entry(labels).or_default() += tally;
+            *told.entry(labels).or_default() += stats;
         }
     }
     let names = [
@@ -101,14 +101,14 @@ pub(super) fn metrics(gate: &Gate, page: &mut Page) {
         "ratelimit_service_rate_limit_shadow_mode",
     ];
     for (number, name) in names.into_iter().enumerate() {
-        for ([domain, key1, key2], tally) in &told {
+        for ([domain, key1, key2], stats) in &told {
             let labels = [("domain", &**domain), ("key1", key1), ("key2", key2)];
             let labels = if key2.is_empty() { &labels[..2] } else { &labels };
-            page.line(name, labels, counters(tally)[number].1);
+            page.line(name, labels, counters(stats)[number].1);
         }
     }
-    let status = gate.status();
-    let grpc = status.door(Protocol::Grpc);
+    let status = service.status();
+    let grpc = status.listener(Protocol::Grpc);
     for (kind, count) in [
         ("redis_error", grpc.undecided),
         ("service_error", grpc.failed.saturating_sub(grpc.undecided)),

@@ -30,11 +30,11 @@ pub(crate) static METRICS: &[Metric] = &[
     gauge("tidegate_draining", "", "1 once the daemon has been told to end."),
     counter(
         "tidegate_requests_total",
-        "door, verdict",
+        "listener, verdict",
         "Requests that were decided (allowed, denied) or could not be (failed).",
     ),
-    counter("tidegate_connections_total", "door", "Connections that were opened."),
-    gauge("tidegate_connections", "door", "Connections that are open."),
+    counter("tidegate_connections_total", "listener", "Connections that were opened."),
+    gauge("tidegate_connections", "listener", "Connections that are open."),
     gauge(
         "tidegate_policy_info",
         "revision",
@@ -219,7 +219,7 @@ mod tests {
 
 `GET /metrics` on the admin port (6070), in the text format of Prometheus. Labels are those of the table and no
 others; of limits, 1,000 are told apart, and what further ones count is told as that of the limit `_overflow`.
-`door` is `RESP`, `HTTP`, `gRPC`, `admin` or `metrics`.
+`listener` is `RESP`, `HTTP`, `gRPC`, `admin` or `metrics`.
 
 Keys are no labels, for there is no end of them: `GET /v1/hot-keys` tells those that come most and those that are
 denied most. The metrics whose names begin with `ratelimit_` are there with `--compat envoy`.

@@ -243,7 +243,7 @@ impl Checker {
                 (Op::Release(place), _) => self.released(when, key, place),
                 _ => {}
             }
-            call.terms.push(self.term(when, key));
+            call.options.push(self.term(when, key));
             self.settle(when.now, key);
         }
     }

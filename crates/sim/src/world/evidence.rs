@@ -3,13 +3,13 @@
 use std::fmt;
 
 use tidegate::store::lease::LeaseStats;
-use tidegate::store::{Basis, StoreError};
+use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::{Op, Timestamp};
 
 /// What a request came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    pub(crate) basis: Result<Basis, StoreError>,
+    pub(crate) decision_source: Result<DecisionSource, StoreError>,
     /// Whether it is let in, for each key that it is about.
     pub(crate) is_allowed: Vec<bool>,
     /// What the node says of its leases then.

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::Scope;
-use tidegate::store::{Charge, Sight, StoreError};
+use tidegate::store::{Charge, DeniedState, StoreError};
 use tidegate_core::{Decision, Limit, Op, Timestamp};
 
 use super::chance::Chance;
@@ -76,7 +76,7 @@ pub(crate) struct Answer {
     pub(crate) at: Timestamp,
     pub(crate) decisions: Vec<Decision>,
     /// What it denied on, where somebody wants to know.
-    pub(crate) sights: Vec<Option<Sight>>,
+    pub(crate) sights: Vec<Option<DeniedState>>,
 }
 
 /// A command, from when it is sent to the end of the world.
@@ -92,7 +92,7 @@ pub(crate) struct Call {
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
     /// For each charge that was carried out, how long its units may be spent.
-    pub(crate) terms: Vec<Term>,
+    pub(crate) options: Vec<Term>,
     /// In which times of the node's circuit it was sent.
     pub(crate) times: u64,
     /// On its way back.
@@ -228,7 +228,7 @@ impl Network {
             limit: *charge.limit,
             op: charge.op,
             repairs,
-            is_watched: charge.sight.is_some(),
+            is_watched: charge.denied_state.is_some(),
         };
         let number = self.calls.len();
         self.calls.push(Call {
@@ -239,7 +239,7 @@ impl Network {
             charges: charges.iter().map(sent).collect(),
             is_each,
             is_carried_out: false,
-            terms: Vec::new(),
+            options: Vec::new(),
             times: 0,
             reply: None,
             heard: Heard::Nothing,

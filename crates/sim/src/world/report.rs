@@ -1,6 +1,6 @@
 //! What a world came to.
 
-use tidegate::store::{Basis, StoreError};
+use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::AlgorithmName;
 
 use super::evidence::{Broken, Verdict};
@@ -47,10 +47,10 @@ impl WorldReport {
 
     pub(crate) fn answered(&mut self, verdict: &Verdict, admitted: u64) {
         let is_allowed = verdict.is_allowed.contains(&true);
-        let outcome = match (&verdict.basis, is_allowed) {
-            (Ok(Basis::Store), true) => 0,
+        let outcome = match (&verdict.decision_source, is_allowed) {
+            (Ok(DecisionSource::Store), true) => 0,
             (Ok(_), true) => 1,
-            (Ok(Basis::Store), false) => 2,
+            (Ok(DecisionSource::Store), false) => 2,
             (Ok(_), false) => 3,
             (Err(StoreError::Timeout), _) => 4,
             (Err(_), _) => 5,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tidegate::Scope;
 use tidegate::store::deny_cache::DRIFT_PPM;
 use tidegate::store::lease::LeaseStats;
-use tidegate::store::{Basis, StoreError};
+use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::{LeaseId, Limit};
 
 use super::chance::Chance;
@@ -62,7 +62,7 @@ pub fn simulate<S: NodeStack>(
 
 /// What a task came to.
 enum Done {
-    Answered(Result<Basis, StoreError>, Vec<bool>, Option<LeaseId>),
+    Answered(Result<DecisionSource, StoreError>, Vec<bool>, Option<LeaseId>),
     /// A node has stopped in good order.
     Closed,
     /// Nobody waited for it.
@@ -249,9 +249,9 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             if let Some(done) = done {
                 self.nodes[node].tasks.remove(&task);
                 match (done, request) {
-                    (Done::Answered(basis, is_allowed, lease), Some(request)) => {
+                    (Done::Answered(decision_source, is_allowed, lease), Some(request)) => {
                         let leases = self.leases(node);
-                        let verdict = Verdict { basis, is_allowed, leases };
+                        let verdict = Verdict { decision_source, is_allowed, leases };
                         self.answered(now, request, &verdict, lease);
                     }
                     (Done::Closed, _) => self.crash(now, node),

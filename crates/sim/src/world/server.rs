@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use tidegate::Scope;
-use tidegate::store::Sight;
+use tidegate::store::DeniedState;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, State, Timestamp};
 
 use super::network::{Answer, Sent};
@@ -120,7 +120,7 @@ impl Server {
                 state.clone_from(&before);
             }
             let is_seen = charge.is_watched && !is_allowed;
-            sights.push(is_seen.then(|| Sight { state: before.clone(), at: time }));
+            sights.push(is_seen.then(|| DeniedState { state: before.clone(), at: time }));
             // What was booked was let in by others: nobody is let in by the store on it.
             let units = match op {
                 Op::Take(cost) if is_allowed => cost,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidegate::Explanation;
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{DecisionSource, Charge, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
@@ -47,7 +47,7 @@ impl SimStore {
         charges: &[Charge<'_>],
         is_each: bool,
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let call = {
             let mut network = lock(&self.network);
             let repairs = network.now >= self.known.settled_at.load(Ordering::Relaxed);
@@ -57,13 +57,13 @@ impl SimStore {
         let Answer { at, decisions: mut own, sights } = reply?;
         let skew = at.as_micros().wrapping_sub(now.as_micros()).cast_signed();
         self.known.skew.store(skew, Ordering::Relaxed);
-        for (charge, sight) in charges.iter().zip(sights) {
-            if let (Some(wanted), Some(sight)) = (charge.sight, sight) {
-                let _ = wanted.set(sight);
+        for (charge, denied_state) in charges.iter().zip(sights) {
+            if let (Some(wanted), Some(denied_state)) = (charge.denied_state, denied_state) {
+                let _ = wanted.set(denied_state);
             }
         }
         decisions.append(&mut own);
-        Ok(Basis::Store)
+        Ok(DecisionSource::Store)
     }
 }
 
@@ -73,7 +73,7 @@ impl Store for SimStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.ask(now, charges, false, decisions).await
     }
 
@@ -82,7 +82,7 @@ impl Store for SimStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.ask(now, charges, true, decisions).await
     }
 

@@ -2,7 +2,7 @@
 
 use tidegate::Explanation;
 use tidegate::store::lease::{Lease, LeaseStats};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{DecisionSource, Charge, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 use tidegate_sim::world::NodeStack;
 
@@ -36,7 +36,7 @@ impl<S: Store> Store for Books<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.leases.decide(now, charges, decisions).await
     }
 

@@ -1,7 +1,7 @@
 //! Leases that go by another clock than the node's.
 
 use tidegate::store::lease::{Lease, LeaseStats};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{DecisionSource, Charge, Store, StoreError};
 use tidegate::{Clock, Explanation, ManualClock};
 use tidegate_core::{Decision, Span, Timestamp};
 use tidegate_sim::world::NodeStack;
@@ -57,7 +57,7 @@ impl<S: Store> Store for Elsewhen<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.leases.decide(self.time(now), charges, decisions).await
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 
 use tidegate::store::lease::{LEASE, LeaseStats};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{DecisionSource, Charge, Store, StoreError};
 use tidegate::{Explanation, ManualClock};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::{NodeStack, SimStore};
@@ -123,7 +123,7 @@ impl<S: Store> Layer<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let Op::Take(cost) = charges[0].op else { return Err(StoreError::Timeout) };
         let ask = async |op| {
             let asked = [Charge { op, ..charges[0] }];
@@ -136,7 +136,7 @@ impl<S: Store> Layer<S> {
                 poll_fn(|context| Poll::Ready(back.as_mut().poll(context).is_ready())).await;
             }
             Wrong::AsksAgain => return self.store.decide(now, charges, decisions).await,
-            Wrong::LetsIn => return Ok(Basis::Store),
+            Wrong::LetsIn => return Ok(DecisionSource::Store),
             Wrong::Probes => {
                 let _ = ask(Op::Read(0)).await;
             }
@@ -151,19 +151,19 @@ impl<S: Store> Layer<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
         longest: Span,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let text = charges[0].key.text.to_vec();
         let known = self.denied.lock().unwrap_or_else(PoisonError::into_inner).get(&text).copied();
         if let Some((_, denial)) = known.filter(|(at, _)| now.since(*at) < longest) {
             decisions.push(denial);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
-        let basis = self.store.decide(now, charges, decisions).await?;
+        let decision_source = self.store.decide(now, charges, decisions).await?;
         if let Some(denial) = decisions.last().filter(|decision| !decision.is_allowed()) {
             let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
             denied.insert(text, (now, *denial));
         }
-        Ok(basis)
+        Ok(decision_source)
     }
 }
 
@@ -173,7 +173,7 @@ impl<S: Store> Store for Layer<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if let (Wrong::Denies(longest), Op::Take(_)) = (self.wrong, charges[0].op) {
             return self.decide_denied(now, charges, decisions, longest).await;
         }
@@ -188,12 +188,12 @@ impl<S: Store> Store for Layer<S> {
             (Wrong::AsksWhileAway, Err(StoreError::Away { .. })) => {
                 self.wire.decide(now, charges, decisions).await
             }
-            (Wrong::Vacates, Ok(basis)) => {
+            (Wrong::Vacates, Ok(decision_source)) => {
                 if let Some(lease) = decisions.last().and_then(|it| it.lease) {
                     let left = [Charge { op: Op::Release(lease), ..charges[0] }];
                     let _ = self.store.decide(now, &left, &mut Vec::new()).await;
                 }
-                Ok(basis)
+                Ok(decision_source)
             }
             (_, Err(StoreError::Timeout)) => self.after_timeout(now, charges, decisions).await,
             (_, answer) => answer,
@@ -205,7 +205,7 @@ impl<S: Store> Store for Layer<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let now = self.time(now);
         let gives_back = matches!(charges[0].op, Op::Return(_));
         let is_granted = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
@@ -220,13 +220,13 @@ impl<S: Store> Store for Layer<S> {
                 let answer = self.store.decide_each(now, charges, decisions).await;
                 if answer == Err(StoreError::Timeout) {
                     decisions.extend(charges.iter().map(is_granted));
-                    return Ok(Basis::Store);
+                    return Ok(DecisionSource::Store);
                 }
                 return answer;
             }
             Wrong::Forgets => {
                 decisions.extend(charges.iter().map(is_granted));
-                return Ok(Basis::Store);
+                return Ok(DecisionSource::Store);
             }
             _ => {}
         }

@@ -7,9 +7,9 @@ use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 use super::descriptor::RequestLimit;
 use super::level::RuleId;
 use super::limit::PolicyLimit;
-use super::picks::Pick;
+use super::matched_limits::MatchedLimit;
 use super::rule::{Domain, Rule};
-use crate::store::{Basis, OnStoreFailure};
+use crate::store::{DecisionSource, OnStoreFailure};
 use crate::verdict::rank;
 
 /// What a policy answers to a request: yes or no, and what each limit said.
@@ -23,7 +23,7 @@ pub struct Answer {
     pub(super) binding: Option<usize>,
     pub(super) now: Timestamp,
     /// How it was come by.
-    pub(super) basis: Basis,
+    pub(super) decision_source: DecisionSource,
 }
 
 /// What one limit said.
@@ -41,7 +41,7 @@ pub struct Part {
     pub decision: Option<Decision>,
     /// What charging would leave, where the decision was only read.
     pub(super) left: Option<u64>,
-    /// Whose window it is, as [`Told::whose`](crate::headers::Told) wants it.
+    /// Whose window it is, as [`LimitStatus::whose`](crate::headers::LimitStatus) wants it.
     pub(super) whose: u64,
 }
 
@@ -74,8 +74,8 @@ pub enum Standing {
 impl Answer {
     /// What is answered if nothing limits.
     pub(super) const fn unlimited(now: Timestamp) -> Self {
-        let basis = Basis::Store;
-        Self { domain: None, parts: Vec::new(), allowed: true, binding: None, now, basis }
+        let decision_source = DecisionSource::Store;
+        Self { domain: None, parts: Vec::new(), allowed: true, binding: None, now, decision_source }
     }
 
     /// When it was given, by the clock that decided.
@@ -89,8 +89,8 @@ impl Answer {
     }
 
     /// How the decisions were come by: by the store, or without it.
-    pub const fn basis(&self) -> Basis {
-        self.basis
+    pub const fn decision_source(&self) -> DecisionSource {
+        self.decision_source
     }
 
     /// Whether the request is denied for no other reason than that the store is away, and its policy
@@ -102,7 +102,7 @@ impl Answer {
             limit.is_none_or(|mode| mode == OnStoreFailure::Deny)
         };
         !self.allowed
-            && self.basis == Basis::Fallback(OnStoreFailure::Deny)
+            && self.decision_source == DecisionSource::Fallback(OnStoreFailure::Deny)
             && self.counting().filter(|part| part.denies()).all(says_deny)
     }
 
@@ -168,9 +168,9 @@ impl Answer {
     }
 
     /// Takes note of what was decided.
-    pub(super) fn tell(&mut self, picks: &[Pick], decisions: impl Iterator<Item = Decision>) {
-        for (pick, decision) in picks.iter().zip(decisions) {
-            self.parts[pick.part].hear(pick, decision);
+    pub(super) fn tell(&mut self, matched_limits: &[MatchedLimit], decisions: impl Iterator<Item = Decision>) {
+        for (matched, decision) in matched_limits.iter().zip(decisions) {
+            self.parts[matched.part].hear(matched, decision);
         }
     }
 
@@ -222,11 +222,11 @@ impl Part {
 
     /// Takes note of a decision. What stands before a limit speaks after it, and only if it denies for
     /// longer.
-    pub(super) fn hear(&mut self, pick: &Pick, decision: Decision) {
+    pub(super) fn hear(&mut self, matched: &MatchedLimit, decision: Decision) {
         let is_stricter = |own: Decision| rank(&decision) > rank(&own);
         let speaks = !decision.is_allowed() && self.decision.is_none_or(is_stricter);
-        if !pick.in_front || speaks {
-            (self.decision, self.numbers) = (Some(decision), Some(pick.numbers));
+        if !matched.in_front || speaks {
+            (self.decision, self.numbers) = (Some(decision), Some(matched.numbers));
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
-use super::demotion::Demotions;
+use super::local_override::LocalOverrides;
 use super::limit::PolicyLimit;
 use super::limiter::PolicyLimiter;
 use super::rule::Domain;
@@ -27,7 +27,7 @@ pub const MAX_OVERRIDE: Span = Span::from_secs(30 * 86_400);
 pub struct Controls {
     overrides: BTreeMap<Arc<str>, Overruling>,
     switches: BTreeSet<Switch>,
-    demotions: Demotions,
+    demotions: LocalOverrides,
     pub(super) enforce_secret: Option<EnforceSecret>,
 }
 
@@ -109,11 +109,11 @@ impl Controls {
     }
 
     /// Which keys this node decides by itself.
-    pub const fn demotions(&self) -> &Demotions {
+    pub const fn demotions(&self) -> &LocalOverrides {
         &self.demotions
     }
 
-    pub(super) const fn demotions_mut(&mut self) -> &mut Demotions {
+    pub(super) const fn demotions_mut(&mut self) -> &mut LocalOverrides {
         &mut self.demotions
     }
 

@@ -86,7 +86,7 @@ fn a_switch_spares_a_limit_a_domain_or_all() {
         assert_eq!(passed(&limiter, "window", "a"), 20);
         assert!(limiter.switch_on(&switch));
     }
-    let over = limiter.tallies().into_iter().find(|(name, _)| name == "d.user").unwrap().1;
+    let over = limiter.limit_stats().into_iter().find(|(name, _)| name == "d.user").unwrap().1;
     assert_eq!((over.shadow_mode, over.over_limit), (10, 30));
 }
 

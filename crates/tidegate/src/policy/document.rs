@@ -9,7 +9,7 @@ mod syntax;
 
 use std::sync::Arc;
 
-use super::finding::{Finding, Findings, Place, quoted, shortened};
+use super::finding::{Finding, Findings, Location, quoted, shortened};
 
 /// One YAML document. A file may hold several, separated by `---`.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     /// Where it was written; for an alias where it is used, while its children are where the anchor
     /// is. A block text (`|`, `>`) is where its first line is, a map where its first key is.
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     file: Arc<str>,
 }
 

@@ -16,7 +16,7 @@ const MAX_QUOTED: usize = 40;
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     pub(crate) file: Arc<str>,
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     /// Where in the tree, as in `descriptors[2].rate_limit.unit`; empty for the file as a whole.
     pub(crate) path: String,
     pub(crate) message: String,
@@ -31,7 +31,7 @@ pub(crate) enum Severity {
 
 /// A position in a file. Both count from 1; a column is a character, whatever its width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) line: u32,
     pub(crate) column: u32,
 }
@@ -45,13 +45,13 @@ pub(crate) struct Findings {
 }
 
 impl Finding {
-    pub(crate) fn error(file: &Arc<str>, place: Place, message: impl Into<String>) -> Self {
+    pub(crate) fn error(file: &Arc<str>, place: Location, message: impl Into<String>) -> Self {
         let file = Arc::clone(file);
         let severity = Severity::Error;
         Self { severity, file, place, path: String::new(), message: message.into() }
     }
 
-    pub(crate) fn warning(file: &Arc<str>, place: Place, message: impl Into<String>) -> Self {
+    pub(crate) fn warning(file: &Arc<str>, place: Location, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(file, place, message) }
     }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Finding {
     }
 }
 
-impl Place {
+impl Location {
     /// Where a file begins.
     pub(crate) const START: Self = Self { line: 1, column: 1 };
 }

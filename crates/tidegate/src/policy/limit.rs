@@ -11,9 +11,9 @@ use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 use super::allowance::Allowance;
 use super::shadow::Variant;
 use super::share::Share;
-use super::tally::{Counter, Tally};
+use super::stats::{Counter, LimitStats};
 use crate::key::Scope;
-use crate::store::{OnStoreFailure, Terms, Tier};
+use crate::store::{OnStoreFailure, LimitOptions, Tier};
 
 /// A limit of a rule.
 #[derive(Clone, Debug)]
@@ -158,10 +158,10 @@ impl PolicyLimit {
     }
 
     /// What goes with each of its charges.
-    pub(super) fn terms(&self) -> Terms {
-        let terms = Terms::default().on_store_failure(self.on_store_failure).tier(self.tier);
-        let terms = self.shards.map_or(terms, |shards| terms.shards(shards));
-        self.refund_staleness.map_or(terms, |longest| terms.refund_staleness(longest))
+    pub(super) fn options(&self) -> LimitOptions {
+        let options = LimitOptions::default().on_store_failure(self.on_store_failure).tier(self.tier);
+        let options = self.shards.map_or(options, |shards| options.shards(shards));
+        self.refund_staleness.map_or(options, |longest| options.refund_staleness(longest))
     }
 
     /// How close to the store it is decided.
@@ -180,8 +180,8 @@ impl PolicyLimit {
     }
 
     /// What it has counted. Where names hold values of requests, it is counted under those.
-    pub fn tally(&self) -> Tally {
-        self.counter.tally()
+    pub fn stats(&self) -> LimitStats {
+        self.counter.stats()
     }
 
     /// The names of limits that do not apply where this one does.

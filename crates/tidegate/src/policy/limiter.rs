@@ -1,8 +1,8 @@
 //! The limiter of a policy: resolve → decide → fold.
 //!
 //! ```text
-//!   request ──resolve──▶ picks ──decide──▶ decisions ──fold──▶ answer
-//!            picks.rs            store/               answer.rs
+//!   request ──resolve──▶ matched_limits ──decide──▶ decisions ──fold──▶ answer
+//!            matched_limits.rs            store/               answer.rs
 //! ```
 //!
 //! # What is decided together
@@ -19,10 +19,10 @@ use super::Policy;
 use super::answer::{Answer, Standing};
 use super::control::Controls;
 use super::descriptor::{MAX_DESCRIPTORS, Request};
-use super::foresight::foresee;
-use super::picks::{Asked, Intent, Picks};
+use super::dry_run::foresee;
+use super::matched_limits::{Asked, Intent, MatchedLimits};
 use super::reason::reasons;
-use super::tally::Ledger;
+use super::stats::StatsRegistry;
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::store::memory::MemoryStore;
@@ -60,7 +60,7 @@ pub(super) struct Shared<S> {
     pub(super) controls: ArcSwap<Controls>,
     pub(super) store: S,
     pub(super) clock: Clock,
-    pub(super) ledger: Ledger,
+    pub(super) stats_registry: StatsRegistry,
 }
 
 impl<S> Clone for PolicyLimiter<S> {
@@ -102,7 +102,7 @@ impl<S: Store> PolicyLimiter<S> {
     /// With state in `store`, by the time of `clock`.
     pub fn new(policy: Policy, store: S, clock: Clock) -> Self {
         let (policy, controls) = (ArcSwap::from_pointee(policy), ArcSwap::default());
-        Self(Arc::new(Shared { policy, controls, store, clock, ledger: Ledger::default() }))
+        Self(Arc::new(Shared { policy, controls, store, clock, stats_registry: StatsRegistry::default() }))
     }
 
     /// The policy in force.
@@ -154,14 +154,14 @@ impl<S: Store> PolicyLimiter<S> {
 
     /// What every limit would say and how it stands. Changes nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
-        let (answer, picks, now) = self.decide(request, Intent::Read).await?;
+        let (answer, matched_limits, now) = self.decide(request, Intent::Read).await?;
         let reasons = match &answer.domain {
             Some(domain) => reasons(&answer, domain, &self.0.controls.load(), request),
             None => Vec::new(),
         };
         let mut states = vec![None; answer.parts.len()];
-        for pick in picks.iter().filter(|pick| !pick.in_front) {
-            states[pick.part] = Some(self.0.store.explain(now, &picks.charge(pick)).await?);
+        for matched in matched_limits.iter().filter(|matched| !matched.in_front) {
+            states[matched.part] = Some(self.0.store.explain(now, &matched_limits.charge(matched)).await?);
         }
         Ok(Explained { answer, reasons, states, now })
     }
@@ -170,7 +170,7 @@ impl<S: Store> PolicyLimiter<S> {
         &self,
         request: &Request<'_>,
         intent: Intent,
-    ) -> Result<(Answer, Picks, Timestamp), CheckError> {
+    ) -> Result<(Answer, MatchedLimits, Timestamp), CheckError> {
         if request.domain.is_empty() {
             return Err(CheckError::NoDomain);
         }
@@ -179,19 +179,19 @@ impl<S: Store> PolicyLimiter<S> {
             1..=MAX_DESCRIPTORS => {}
             _ => return Err(CheckError::TooManyDescriptors),
         }
-        let Shared { policy, controls, store, clock, ledger } = &*self.0;
+        let Shared { policy, controls, store, clock, stats_registry } = &*self.0;
         let local = clock.now();
-        let mut picks = Picks::with_room(request.descriptors.len());
+        let mut matched_limits = MatchedLimits::with_room(request.descriptors.len());
         let Some(domain) = policy.load().shared_domain(request.domain) else {
             if intent == Intent::Take {
-                ledger.count_unknown(request.domain);
+                stats_registry.count_unknown(request.domain);
             }
-            return Ok((Answer::unlimited(local), picks, local));
+            return Ok((Answer::unlimited(local), matched_limits, local));
         };
         let now = store.clock(local);
         let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited(now) };
         answer.parts.reserve_exact(request.descriptors.len());
-        picks.resolve(Asked {
+        matched_limits.resolve(Asked {
             domain: &domain,
             controls: &controls.load(),
             request,
@@ -199,44 +199,44 @@ impl<S: Store> PolicyLimiter<S> {
             now,
             parts: &mut answer.parts,
         });
-        picks.order(&answer.parts);
-        let (together, quotas, others) = picks.split();
+        matched_limits.order(&answer.parts);
+        let (together, quotas, others) = matched_limits.split();
         if together.len() > MAX_TOGETHER {
             return Err(CheckError::TooManyTogether);
         }
         if intent == Intent::Read {
-            foresee(store, local, &picks, &mut answer).await?;
+            foresee(store, local, &matched_limits, &mut answer).await?;
             answer.fold();
-            return Ok((answer, picks, now));
+            return Ok((answer, matched_limits, now));
         }
-        let mut decisions: Vec<Decision> = Vec::with_capacity(picks.len());
+        let mut decisions: Vec<Decision> = Vec::with_capacity(matched_limits.len());
         if !quotas.is_empty() {
-            let charges: Vec<Charge<'_>> = quotas.iter().map(|pick| picks.charge(pick)).collect();
-            let basis = store.decide_each(local, &charges, &mut decisions).await?;
-            answer.basis = answer.basis.max(basis);
+            let charges: Vec<Charge<'_>> = quotas.iter().map(|matched| matched_limits.charge(matched)).collect();
+            let decision_source = store.decide_each(local, &charges, &mut decisions).await?;
+            answer.decision_source = answer.decision_source.max(decision_source);
             answer.tell(quotas, decisions.drain(..));
         }
         if !together.is_empty() {
             // What quotas deny is not charged.
             let is_denied = answer.quota_that_denies().is_some();
-            let charge = |pick| if is_denied { picks.read(pick) } else { picks.charge(pick) };
+            let charge = |matched| if is_denied { matched_limits.read(matched) } else { matched_limits.charge(matched) };
             let charges: Vec<Charge<'_>> = together.iter().map(charge).collect();
-            let basis = store.decide(local, &charges, &mut decisions).await?;
-            answer.basis = answer.basis.max(basis);
+            let decision_source = store.decide(local, &charges, &mut decisions).await?;
+            answer.decision_source = answer.decision_source.max(decision_source);
             answer.tell(together, decisions.drain(..));
         }
         if !others.is_empty() {
-            let charges: Vec<Charge<'_>> = others.iter().map(|pick| picks.charge(pick)).collect();
-            let basis = store.decide_each(local, &charges, &mut decisions).await?;
-            answer.basis = answer.basis.max(basis);
+            let charges: Vec<Charge<'_>> = others.iter().map(|matched| matched_limits.charge(matched)).collect();
+            let decision_source = store.decide_each(local, &charges, &mut decisions).await?;
+            answer.decision_source = answer.decision_source.max(decision_source);
             answer.tell(others, decisions.drain(..));
         }
         answer.fold();
         if intent == Intent::Take {
             count_shadows(&answer);
-            ledger.count(&answer, &picks, request);
+            stats_registry.count(&answer, &matched_limits, request);
         }
-        Ok((answer, picks, now))
+        Ok((answer, matched_limits, now))
     }
 }
 

@@ -9,7 +9,7 @@ mod limits;
 mod numbers;
 mod requests;
 mod revision;
-mod theirs;
+mod envoy_form;
 mod variants;
 
 use std::collections::HashMap;

@@ -8,8 +8,8 @@ use tidegate_core::{AlgorithmName, Decision, Limit, Span, Timestamp};
 
 use super::answer::{Answer, Part, Standing};
 use super::limiter::Explained;
-use crate::headers::{Fields, Told};
-use crate::store::{Basis, OnStoreFailure};
+use crate::headers::{Fields, LimitStatus};
+use crate::store::{DecisionSource, OnStoreFailure};
 use crate::verdict::rank;
 
 /// What a limit is called that came with the request.
@@ -84,7 +84,7 @@ impl<'a> Report<'a> {
     }
 
     /// What limits said that came with the request, all or nothing, and how they came to say it.
-    pub fn given(now: Timestamp, basis: Basis, limits: Vec<LimitReport<'a>>) -> Self {
+    pub fn given(now: Timestamp, decision_source: DecisionSource, limits: Vec<LimitReport<'a>>) -> Self {
         let decisions =
             limits.iter().enumerate().filter_map(|(n, limit)| Some((n, limit.decision?)));
         let speaker = decisions.max_by_key(|(_, decision)| rank(decision));
@@ -92,7 +92,7 @@ impl<'a> Report<'a> {
         let is_allowed = decision.is_none_or(Decision::is_allowed);
         Self {
             is_allowed,
-            is_unavailable: !is_allowed && basis == Basis::Fallback(OnStoreFailure::Deny),
+            is_unavailable: !is_allowed && decision_source == DecisionSource::Fallback(OnStoreFailure::Deny),
             retry_after: decision.and_then(Decision::retry_after),
             delay: decision.map(Decision::delay).unwrap_or_default(),
             now,
@@ -126,7 +126,7 @@ impl<'a> Report<'a> {
             if self.binding == Some(number) {
                 binding = told.len();
             }
-            told.push(Told { name: limit.name, limit: numbers, decision, whose: limit.whose });
+            told.push(LimitStatus { name: limit.name, limit: numbers, decision, whose: limit.whose });
         }
         Fields::new(self.now, &told, binding)
     }

@@ -26,8 +26,8 @@ mod deadline;
 mod entry;
 mod failure;
 mod inspection;
-mod lane;
-mod link;
+mod server_queue;
+mod connection;
 mod name;
 mod registry;
 mod reply;
@@ -40,7 +40,7 @@ mod self_test;
 mod sentinel;
 mod settling;
 mod skew;
-mod tariff;
+mod script_args;
 
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,8 +57,8 @@ use self::registry::Registry;
 use self::route::{Route, Routes};
 use self::settling::{Settling, Waits};
 use self::skew::Skew;
-use self::tariff::{Tariff, Work};
-use super::{Basis, Charge, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
+use self::script_args::{ScriptArgs, Work};
+use super::{DecisionSource, Charge, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
@@ -191,8 +191,8 @@ impl RedisStore {
     /// Looks at the servers in the runtime that their connections are read in: only there can a silent
     /// server be told from a busy thread.
     async fn refresh(&self, stops: bool) -> Result<(), StoreError> {
-        let (inspections, lanes) = (Arc::clone(&self.inspections), self.routes.lanes());
-        let looking = async move { inspections.refresh(lanes, stops).await };
+        let (inspections, server_queues) = (Arc::clone(&self.inspections), self.routes.server_queues());
+        let looking = async move { inspections.refresh(server_queues, stops).await };
         let looked = self.settling.runtime().spawn(looking).await;
         looked.unwrap_or_else(|_| Err(StoreError::unavailable("shutting down")))
     }
@@ -210,8 +210,8 @@ impl RedisStore {
     /// The measured round trip and the deadline that follows from it, for the server that
     /// [`Store::endpoint`] gives this number; `None` if there is none.
     pub fn timing(&self, endpoint: usize) -> Option<Timing> {
-        let lane = self.routes.lane(endpoint)?;
-        Some(Timing { round_trip: lane.link.round_trip(), deadline: lane.link.deadline() })
+        let server_queue = self.routes.server_queue(endpoint)?;
+        Some(Timing { round_trip: server_queue.connection.round_trip(), deadline: server_queue.connection.deadline() })
     }
 
     /// Number of states that were read and that Tidegate cannot have written: a key of another type,
@@ -235,8 +235,8 @@ impl RedisStore {
 
     /// One charge as a script takes it.
     fn item(&self, charge: &Charge<'_>) -> Item {
-        let tariff = Tariff { limit: *charge.limit, work: Work::Operate(charge.op) };
-        Item { name: self.namer.name(charge.key), tariff }
+        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Operate(charge.op) };
+        Item { name: self.namer.name(charge.key), script_args }
     }
 
     /// Asks for charges of one slot, and waits.
@@ -307,15 +307,15 @@ impl Store for RedisStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         assert!(charges.len() <= MAX_TOGETHER, "{} charges together", charges.len());
         if let [charge] = charges {
             decisions.push(self.decide_one(now, charge).await?);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
-        if charges.iter().all(Charge::asks) {
+        if charges.iter().all(Charge::is_deniable) {
             decisions.extend(self.decide_together(now, charges).await?);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
         self.decide_each(now, charges, decisions).await
     }
@@ -325,9 +325,9 @@ impl Store for RedisStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         decisions.extend(self.carry_out(now, charges).await?);
-        Ok(Basis::Store)
+        Ok(DecisionSource::Store)
     }
 
     async fn explain(
@@ -335,8 +335,8 @@ impl Store for RedisStore {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        let tariff = Tariff { limit: *charge.limit, work: Work::Dump };
-        let item = Item { name: self.namer.name(charge.key), tariff };
+        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Dump };
+        let item = Item { name: self.namer.name(charge.key), script_args };
         let route = self.routes.of(&item);
         match self.ask(now, route, vec![item]).await? {
             Answered::State(state, now) => Ok(charge.limit.explain(&state, now)),

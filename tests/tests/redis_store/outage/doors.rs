@@ -4,7 +4,7 @@ use redis::Connection;
 use serde_json::{Value, json};
 use tidegate::store::Nodes;
 use tidegate::store::shared::SharedOptions;
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::grpc::GrpcClient;
 use tidegate_tests::http::{self, Answer as HttpAnswer};
 use tidegate_tests::rls::RateLimitRequest;
@@ -14,7 +14,7 @@ use super::*;
 /// A daemon in front of a Redis.
 struct Daemon {
     server: Server,
-    _gate: Gate,
+    _gate: RateLimitService,
 }
 
 impl Daemon {
@@ -27,7 +27,7 @@ impl Daemon {
     fn start_with(config: RedisConfig, nodes: u32, otherwise: OnStoreFailure) -> Self {
         let nodes = Nodes::try_from(nodes).expect("at least one");
         let options = SharedOptions::default().nodes(nodes).on_store_failure(otherwise);
-        let gate = Gate::connect_with(config, options);
+        let gate = RateLimitService::connect_with(config, options);
         let gate = gate.unwrap_or_else(|error| panic!("{error}"));
         gate.replace(policy());
         let any = || Some(([127, 0, 0, 1], 0).into());

@@ -6,15 +6,15 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::policy::{
-    CheckError, ControlError, Demotion, Descriptor, Domain, Entry, OtherNumbers, Overruling,
+    CheckError, ControlError, LocalOverride, Descriptor, Domain, Entry, OtherNumbers, Overruling,
     Policy, PolicyLimit, Request, Rule, Switch, nearest,
 };
 use tidegate::store::StoreError;
 use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
 use tidegate_core::Builder;
 
-use super::told;
-use crate::gate::Gate;
+use super::status;
+use crate::service::RateLimitService;
 use crate::log::{Event, Level};
 use crate::transport::http::unreadable_json;
 
@@ -58,14 +58,14 @@ impl From<CheckError> for Refused {
 }
 
 /// Carries out what a call asks for, and tells what has become of it.
-pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<Value, Refused> {
+pub(super) async fn carry_out(service: &RateLimitService, head: &Parts, body: &[u8]) -> Result<Value, Refused> {
     let is_put = head.method == Method::PUT;
     let done = match head.uri.path() {
-        "/v1/reset" => reset(gate, &read(body)?).await?,
-        "/v1/overrides" if is_put => overrule(gate, read(body)?)?,
+        "/v1/reset" => reset(service, &read(body)?).await?,
+        "/v1/overrides" if is_put => overrule(service, read(body)?)?,
         "/v1/overrides" => {
             let Named { limit } = read(body)?;
-            json!({ "ended": gate.limiter().end_overruling(&limit) })
+            json!({ "ended": service.limiter().end_overruling(&limit) })
         }
         "/v1/kill-switch" => {
             let switch = read::<Target>(body)?.switch()?;
@@ -74,35 +74,35 @@ pub(super) async fn carry_out(gate: &Gate, head: &Parts, body: &[u8]) -> Result<
                     Switch::All => "",
                     Switch::Domain(name) | Switch::Limit(name) => name,
                 };
-                let switched = gate.limiter().switch_off(&switch);
-                switched.map_err(|error| refused(gate, &error, name))?;
-                told::switches(gate)
+                let switched = service.limiter().switch_off(&switch);
+                switched.map_err(|error| refused(service, &error, name))?;
+                status::switches(service)
             } else {
-                json!({ "ended": gate.limiter().switch_on(&switch) })
+                json!({ "ended": service.limiter().switch_on(&switch) })
             }
         }
-        "/v1/demotions" if is_put => demote(gate, read(body)?)?,
+        "/v1/demotions" if is_put => demote(service, read(body)?)?,
         "/v1/demotions" => {
             let key: DemotedKey = read(body)?;
-            json!({ "ended": gate.limiter().promote(&key.domain, &key.entries()) })
+            json!({ "ended": service.limiter().promote(&key.domain, &key.entries()) })
         }
         _ => {
             let LevelName { level } = read(body)?;
             let level = Level::named(&level).ok_or("level is one of error, warn, info, debug")?;
             // By the old level, lest the last word be that nothing more is said.
-            tell(gate, head);
-            gate.status().log().set_level(level);
+            tell(service, head);
+            service.status().log().set_level(level);
             return Ok(json!({ "level": level.name() }));
         }
     };
-    tell(gate, head);
+    tell(service, head);
     Ok(done)
 }
 
 /// What was asked may hold a personal key; that it was asked may not go unnoticed.
-fn tell(gate: &Gate, head: &Parts) {
+fn tell(service: &RateLimitService, head: &Parts) {
     let (method, path) = (&head.method, head.uri.path());
-    gate.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
+    service.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
@@ -116,8 +116,8 @@ fn limits(policy: &Policy) -> impl Iterator<Item = &PolicyLimit> {
 
 /// Why a control was refused; a limit or domain that the policy does not have is repeated, with the
 /// nearest one that it has.
-fn refused(gate: &Gate, error: &ControlError, name: &str) -> String {
-    let policy = gate.policy();
+fn refused(service: &RateLimitService, error: &ControlError, name: &str) -> String {
+    let policy = service.policy();
     let known: Vec<&str> = match error {
         ControlError::NoSuchLimit => limits(&policy).map(PolicyLimit::id).collect(),
         ControlError::NoSuchDomain => policy.domains().map(Domain::name).collect(),
@@ -152,10 +152,10 @@ struct Whose {
     descriptors: Vec<Vec<(String, String)>>,
 }
 
-async fn reset(gate: &Gate, whose: &Whose) -> Result<Value, Refused> {
+async fn reset(service: &RateLimitService, whose: &Whose) -> Result<Value, Refused> {
     match (&whose.key, &whose.domain) {
         (Some(key), None) if whose.descriptors.is_empty() => {
-            Ok(json!({ "had_state": gate.forget(gate.now(), key.as_bytes()).await? }))
+            Ok(json!({ "had_state": service.forget(service.now(), key.as_bytes()).await? }))
         }
         (None, Some(domain)) => {
             let entries: Vec<Vec<Entry<'_>>> = whose
@@ -166,7 +166,7 @@ async fn reset(gate: &Gate, whose: &Whose) -> Result<Value, Refused> {
             let descriptors: Vec<Descriptor<'_>> =
                 entries.iter().map(|entries| Descriptor::new(entries)).collect();
             let request = Request { domain, descriptors: &descriptors, hits: None };
-            let answer = gate.reset(&request).await?;
+            let answer = service.reset(&request).await?;
             let met = answer.parts().iter().filter(|part| part.decision.is_some()).count();
             Ok(json!({ "limits_reset": met }))
         }
@@ -186,17 +186,17 @@ struct Wish {
     reason: Option<String>,
 }
 
-fn overrule(gate: &Gate, wish: Wish) -> Result<Value, String> {
+fn overrule(service: &RateLimitService, wish: Wish) -> Result<Value, String> {
     let numbers = match (wish.percent, &wish.rate) {
         (Some(percent), None) if wish.burst.is_none() => OtherNumbers::Percent(percent),
-        (None, Some(rate)) => OtherNumbers::Limit(numbers(gate, &wish, rate)?),
+        (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &wish, rate)?),
         _ => return Err("say percent, or rate and perhaps burst".into()),
     };
-    let (reason, until) = (reason(wish.reason)?, until(gate, wish.seconds));
+    let (reason, until) = (reason(wish.reason)?, until(service, wish.seconds));
     let overruling = Overruling { numbers, until, reason };
-    let overruled = gate.limiter().overrule(&wish.limit, &overruling);
-    overruled.map_err(|error| refused(gate, &error, &wish.limit))?;
-    Ok(told::overrides(gate))
+    let overruled = service.limiter().overrule(&wish.limit, &overruling);
+    overruled.map_err(|error| refused(service, &error, &wish.limit))?;
+    Ok(status::overrides(service))
 }
 
 fn reason(reason: Option<String>) -> Result<Option<String>, String> {
@@ -207,8 +207,8 @@ fn reason(reason: Option<String>) -> Result<Option<String>, String> {
     Ok(reason)
 }
 
-fn until(gate: &Gate, seconds: u64) -> Timestamp {
-    let until = seconds.saturating_mul(1_000_000).saturating_add(gate.time(gate.now()).as_micros());
+fn until(service: &RateLimitService, seconds: u64) -> Timestamp {
+    let until = seconds.saturating_mul(1_000_000).saturating_add(service.time(service.now()).as_micros());
     Timestamp::from_micros(until)
 }
 
@@ -236,23 +236,23 @@ struct DemotionWish {
     reason: Option<String>,
 }
 
-fn demote(gate: &Gate, wish: DemotionWish) -> Result<Value, String> {
+fn demote(service: &RateLimitService, wish: DemotionWish) -> Result<Value, String> {
     let nodes =
-        gate.nodes().cloned().ok_or("all state is in this process: there is nothing to spare")?;
-    let until = wish.seconds.map(|seconds| until(gate, seconds));
-    let demotion = Demotion { nodes, until, reason: reason(wish.reason)? };
+        service.nodes().cloned().ok_or("all state is in this process: there is nothing to spare")?;
+    let until = wish.seconds.map(|seconds| until(service, seconds));
+    let demotion = LocalOverride { nodes, until, reason: reason(wish.reason)? };
     let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor };
-    let demoted = gate.limiter().demote(&key.domain, &key.entries(), &demotion);
-    demoted.map_err(|error| refused(gate, &error, &key.domain))?;
-    Ok(told::demotions(gate))
+    let demoted = service.limiter().demote(&key.domain, &key.entries(), &demotion);
+    demoted.map_err(|error| refused(service, &error, &key.domain))?;
+    Ok(status::demotions(service))
 }
 
 /// The limit that a rate makes by the algorithm of the one that it is for.
-fn numbers(gate: &Gate, wish: &Wish, rate: &str) -> Result<Limit, String> {
+fn numbers(service: &RateLimitService, wish: &Wish, rate: &str) -> Result<Limit, String> {
     let rate: Rate = rate.parse().map_err(|wrong: InvalidLimit| wrong.to_string())?;
-    let policy = gate.policy();
+    let policy = service.policy();
     let limit = limits(&policy).find(|limit| limit.id() == wish.limit);
-    let limit = limit.ok_or_else(|| refused(gate, &ControlError::NoSuchLimit, &wish.limit))?;
+    let limit = limit.ok_or_else(|| refused(service, &ControlError::NoSuchLimit, &wish.limit))?;
     let builder = Builder::new(limit.algorithm(), rate);
     let builder = wish.burst.map_or(builder, |burst| builder.burst(burst));
     builder.build().map_err(|wrong| wrong.to_string())

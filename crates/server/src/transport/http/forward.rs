@@ -22,8 +22,8 @@ use tidegate::policy::{
 };
 
 use super::Reply;
-use super::answer::{self, Refused, empty};
-use crate::gate::Gate;
+use super::reply::{self, Refused, empty};
+use crate::service::RateLimitService;
 use crate::settings::Answers;
 
 /// Without the target, every rule for a path would be bypassed.
@@ -36,24 +36,24 @@ const NO_METHOD: &str = "the policy reads the method, but the request has no X-F
 
 /// Decides by the descriptors that the domain's `requests` make of the request.
 pub(crate) async fn answer(
-    gate: &Gate,
+    service: &RateLimitService,
     answers: &Answers,
     peer: Option<IpAddr>,
     head: &Parts,
 ) -> Reply {
-    match ask(gate, answers, peer, head).await {
+    match ask(service, answers, peer, head).await {
         Ok(reply) => reply,
         Err(refused) => refused.reply(),
     }
 }
 
 async fn ask(
-    gate: &Gate,
+    service: &RateLimitService,
     answers: &Answers,
     peer: Option<IpAddr>,
     head: &Parts,
 ) -> Result<Reply, Refused> {
-    let policy = gate.policy();
+    let policy = service.policy();
     let malformed = |why: &str| Refused::Malformed(why.to_owned());
     let (domain, path) = place(head, &policy).map_err(malformed)?;
     // Whoever writes the name into a proxy's configuration should notice a slip at once.
@@ -109,8 +109,8 @@ async fn ask(
         })
         .collect();
     let request = Request { domain: &domain, descriptors: &descriptors, hits: None };
-    let answer = gate.check(&request).await?;
-    Ok(answer::for_proxy(&Report::of(&answer), answers))
+    let answer = service.check(&request).await?;
+    Ok(reply::for_proxy(&Report::of(&answer), answers))
 }
 
 fn entries<'d>(described: &'d Described<'_>) -> Vec<Entry<'d>> {

@@ -10,7 +10,7 @@ use super::command::{natural, wrong_count};
 use super::decision::Asker;
 use super::frame::{Words, integer};
 use super::reply::Replies;
-use crate::gate::Given;
+use crate::service::InlineLimit;
 
 /// The numbers of a bucket, as they come with a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +79,8 @@ async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     let quantity = if words.len() == 6 { Some(words.at(5)) } else { None };
     let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
     let limit = asker.recent.limit(numbers)?;
-    let given = Given { key: words.at(1), limit: &limit, op };
-    let decided = asker.gate.charge(asker.now, &given).await;
+    let given = InlineLimit { key: words.at(1), limit: &limit, op };
+    let decided = asker.service.charge(asker.now, &given).await;
     decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
 }
 
@@ -146,9 +146,9 @@ async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Dec
         }
         limits.push((words.at(at), numbers.limit()?, op));
     }
-    let given: Vec<Given<'_>> =
-        limits.iter().map(|(key, limit, op)| Given { key, limit, op: *op }).collect();
-    let decided = asker.gate.charge_together(asker.now, &given).await;
+    let given: Vec<InlineLimit<'_>> =
+        limits.iter().map(|(key, limit, op)| InlineLimit { key, limit, op: *op }).collect();
+    let decided = asker.service.charge_together(asker.now, &given).await;
     decided.map(|(decisions, _)| decisions).map_err(|error| failed(&error))
 }
 
@@ -188,8 +188,8 @@ async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
         return Err("ERR invalid rate limit parameters".into());
     };
     let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
-    let given = Given { key: words.at(1), limit: &limit, op: Op::Take(units) };
-    let decided = asker.gate.charge(asker.now, &given).await;
+    let given = InlineLimit { key: words.at(1), limit: &limit, op: Op::Take(units) };
+    let decided = asker.service.charge(asker.now, &given).await;
     decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
 }
 
@@ -201,7 +201,7 @@ pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &m
     }
     let mut owed = 0;
     for key in words.from(1) {
-        match asker.gate.forget(asker.now, key).await {
+        match asker.service.forget(asker.now, key).await {
             Ok(was_owed) => owed += i64::from(was_owed),
             Err(error) => return replies.error(failed(&error)),
         }

@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Entry, Metadata};
 
-use super::question::{Override, Side, unit_name};
-use super::told::Told;
+use super::request::{Override, DescriptorInput, unit_name};
+use super::limit_status::LimitStatus;
 use super::wire::Writer;
 
-impl Told<'_> {
+impl LimitStatus<'_> {
     /// What the proxy may write into its log; `None` unless the settings ask for it.
     pub(crate) fn metadata(&self) -> Option<Map<String, Value>> {
         if !self.answers.dynamic_metadata {
@@ -36,7 +36,7 @@ impl Told<'_> {
     }
 }
 
-fn descriptor(side: &Side, entries: &[Entry<'_>]) -> Value {
+fn descriptor(side: &DescriptorInput, entries: &[Entry<'_>]) -> Value {
     let entries: Vec<String> =
         entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     let mut descriptor = json!({ "entries": entries });

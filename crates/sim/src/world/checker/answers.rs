@@ -1,7 +1,7 @@
 //! Judges answers.
 
 use tidegate::store::lease::TURN;
-use tidegate::store::{Basis, OnStoreFailure};
+use tidegate::store::{DecisionSource, OnStoreFailure};
 use tidegate_core::Op;
 
 use super::request::{Part, Request};
@@ -28,25 +28,25 @@ impl Checker {
         if now > asked + calls * DEADLINE && !may_be_late {
             self.blame(now, || format!("request {request} waited {} us", now - asked));
         }
-        if verdict.basis != Ok(Basis::Store) && asked >= self.calm_from {
-            let basis = &verdict.basis;
-            self.blame(now, || format!("request {request} was answered by {basis:?} in calm"));
+        if verdict.decision_source != Ok(DecisionSource::Store) && asked >= self.calm_from {
+            let decision_source = &verdict.decision_source;
+            self.blame(now, || format!("request {request} was answered by {decision_source:?} in calm"));
         }
-        if let Err(error) = &verdict.basis
+        if let Err(error) = &verdict.decision_source
             && self.stack != Stack::Bare
         {
             self.blame(now, || format!("request {request} was told: {error}"));
         }
         let alone = self.decide_fates(when, request, verdict);
-        match verdict.basis {
-            Ok(Basis::Store) => self.denied(when, request, verdict),
-            Ok(Basis::Fallback(mode)) => {
+        match verdict.decision_source {
+            Ok(DecisionSource::Store) => self.denied(when, request, verdict),
+            Ok(DecisionSource::Fallback(mode)) => {
                 let parts = alone.iter().map(|part| (*part, verdict.is_allowed[*part]));
                 self.fell_back(when, request, mode, &parts.collect::<Vec<_>>());
             }
             Err(_) => {}
         }
-        if verdict.basis == Ok(Basis::Store) {
+        if verdict.decision_source == Ok(DecisionSource::Store) {
             self.ran_dry(when, request);
         }
         let it = &self.requests[request];
@@ -61,8 +61,8 @@ impl Checker {
     /// On what each part of a request was let in. Says which were not let in by the store.
     fn decide_fates(&mut self, when: When, request: usize, verdict: &Verdict) -> Vec<usize> {
         let (now, polls) = (when.now, self.polls);
-        let is_answered = verdict.basis.is_ok();
-        let is_on_store = verdict.basis == Ok(Basis::Store);
+        let is_answered = verdict.decision_source.is_ok();
+        let is_on_store = verdict.decision_source == Ok(DecisionSource::Store);
         let (mut alone, mut wrong) = (Vec::new(), None);
         let it = &mut self.requests[request];
         let (question, is_pair) = (it.question, it.parts.len() > 1);

@@ -117,7 +117,7 @@ impl Checker {
             if is_dry {
                 leases.ran_dry(when.now, key);
             }
-            if let Some(term) = call.terms.get(*first) {
+            if let Some(term) = call.options.get(*first) {
                 let by = &self.tables.store[0];
                 let present = self.ledgers[key].term(by, when.now, when.at_store);
                 leases.heard((key, number), units, *term, present);

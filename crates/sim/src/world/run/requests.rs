@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use tidegate::Key;
-use tidegate::store::{Charge, Terms, Tier};
+use tidegate::store::{Charge, LimitOptions, Tier};
 use tidegate_core::{Decision, LeaseId, Op};
 
 use super::{Done, Held, LONGEST_STAY, MOST_SERVED, Owner, World};
@@ -70,24 +70,24 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
         let is_leased = self.setup.stack == Stack::Leased && self.is_leased[revision];
         let tier = if is_leased { Tier::Leased } else { Tier::Exact };
-        let terms = Terms::default().on_store_failure(self.setup.on_store_failure).tier(tier);
+        let options = LimitOptions::default().on_store_failure(self.setup.on_store_failure).tier(tier);
         let work = Box::pin(async move {
             let texts: Vec<String> = question.charges().map(|(key, _)| key.to_string()).collect();
             let keys = texts.iter().map(|text| Key::new(scope, text.as_bytes()));
             let charges = keys.zip(question.charges());
             let charges: Vec<_> =
-                charges.map(|(key, (_, op))| Charge::new(key, &limit, op).on(terms)).collect();
+                charges.map(|(key, (_, op))| Charge::new(key, &limit, op).on(options)).collect();
             let mut decisions = Vec::with_capacity(charges.len());
-            let basis = match is_each {
+            let decision_source = match is_each {
                 true => store.decide_each(local, &charges, &mut decisions).await,
                 false => store.decide(local, &charges, &mut decisions).await,
             };
             let are_all = decisions.iter().all(Decision::is_allowed);
             let is_one = |it: usize| decisions.get(it).is_some_and(Decision::is_allowed);
-            let is_allowed = |it| basis.is_ok() && (are_all || is_each && is_one(it));
+            let is_allowed = |it| decision_source.is_ok() && (are_all || is_each && is_one(it));
             let is_allowed: Vec<bool> = (0..charges.len()).map(is_allowed).collect();
             let lease = decisions.first().and_then(|decision| decision.lease);
-            Done::Answered(basis, is_allowed, lease)
+            Done::Answered(decision_source, is_allowed, lease)
         });
         let task = self.adopt(Owner { node, request: Some(request) }, work);
         let mut network = lock(&self.ground.network);

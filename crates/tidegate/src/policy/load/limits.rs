@@ -10,7 +10,7 @@ use super::advice::advise;
 use super::fields::Fields;
 use super::hot;
 use super::numbers::{self, Numbers};
-use super::theirs;
+use super::envoy_form;
 use super::variants::{overrides, plans, shadow};
 use super::{Trail, escaped};
 use crate::policy::allowance::Allowance;
@@ -96,7 +96,7 @@ pub(super) fn read(
         findings.push(node.error(why).at(fields.at("shadow_mode")));
     }
     if let Some(node) = theirs {
-        return theirs::read(node, fields, trail, defaults, findings).into_iter().collect();
+        return envoy_form::read(node, fields, trail, defaults, findings).into_iter().collect();
     }
     if own.is_some() {
         return ours(fields, trail, defaults, findings).into_iter().collect();

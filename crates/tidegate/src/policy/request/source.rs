@@ -271,7 +271,7 @@ fn cookie<'a>(
 /// is refused.
 fn field<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, RequestError> {
     let what = || format!("query field {name}");
-    let pick = |pair: &'a str| {
+    let matched = |pair: &'a str| {
         let (known, value) = pair.split_once('=')?;
         (decoded(known, true) == name).then_some(value)
     };
@@ -279,11 +279,11 @@ fn field<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, Request
         let mut parts = value.split('%').skip(1);
         parts.any(|part| part.len() < 2 || !part.bytes().take(2).all(|it| it.is_ascii_hexdigit()))
     };
-    if query.split('&').filter_map(pick).any(is_invalid) {
+    if query.split('&').filter_map(matched).any(is_invalid) {
         return Err(RequestError::Conflict(what()));
     }
-    let value = unique(query.split('&').filter_map(pick).map(|it| decoded(it, true)), what)?;
-    let other = query.split(['&', ';']).filter_map(pick).map(|it| decoded(it, true));
+    let value = unique(query.split('&').filter_map(matched).map(|it| decoded(it, true)), what)?;
+    let other = query.split(['&', ';']).filter_map(matched).map(|it| decoded(it, true));
     match !query.contains(';') || unique(other, what)? == value {
         true => Ok(value),
         false => Err(RequestError::Conflict(what())),

@@ -9,17 +9,17 @@ use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use super::reply::{Answer, Reader};
 use super::script::{Scripts, TimeSource};
-use super::tariff::{Tariff, Verb, Work};
-use crate::store::{Charge, Sight, StoreError};
+use super::script_args::{ScriptArgs, Verb, Work};
+use crate::store::{Charge, DeniedState, StoreError};
 
 /// Tariffs that one call can tell apart.
-const MOST_TARIFFS: usize = 256;
+const MAX_SCRIPT_ARGS: usize = 256;
 
 /// One charge, with what is needed to send it again elsewhere.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) name: Vec<u8>,
-    pub(super) tariff: Tariff,
+    pub(super) script_args: ScriptArgs,
 }
 
 /// What a request gets back.
@@ -45,8 +45,8 @@ impl Decided {
     /// Leaves what was denied, and on what, to those who want to know.
     pub(super) fn tell<'a>(&mut self, charges: impl Iterator<Item = &'a Charge<'a>>) {
         for (charge, denied_on) in charges.zip(self.denied_on.drain(..)) {
-            if let (Some(sight), Some(state)) = (charge.sight, denied_on) {
-                let _ = sight.set(Sight { state, at: self.at });
+            if let (Some(denied_state), Some(state)) = (charge.denied_state, denied_on) {
+                let _ = denied_state.set(DeniedState { state, at: self.at });
             }
         }
     }
@@ -67,29 +67,29 @@ impl Decided {
 /// A command under construction: requests in the order they came.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    tariffs: Vec<Tariff>,
-    entries: Vec<Entry>,
+    script_args_list: Vec<ScriptArgs>,
+    entries: Vec<KeyEntry>,
     /// The newest entry of each key, by a hash of its name: only that one may be repeated, or order
     /// would be lost. Empty while there is only one.
     newest: HashMap<u64, usize, RandomState>,
     /// Whether some key may have more than one entry.
     meets_again: bool,
     /// For each request, where its charges are.
-    requests: Vec<Place>,
+    requests: Vec<ReplySlot>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct KeyEntry {
     name: Vec<u8>,
-    tariff: usize,
+    script_args: usize,
     times: u64,
     more: bool,
 }
 
-impl Entry {
+impl KeyEntry {
     /// As batches read it.
     fn word(&self) -> u64 {
-        ((self.times - 1) * 256 + self.tariff as u64) * 2 + u64::from(self.more)
+        ((self.times - 1) * 256 + self.script_args as u64) * 2 + u64::from(self.more)
     }
 }
 
@@ -105,7 +105,7 @@ enum Shape {
 
 /// Where a request's answer is found.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum ReplySlot {
     /// The so-manieth repetition of this entry.
     Repeated { entry: usize, nth: u64 },
     /// These entries.
@@ -120,32 +120,32 @@ impl Call {
 
     /// Adds a request; false if it has no room here.
     pub(super) fn add(&mut self, items: &[Item]) -> bool {
-        if self.tariffs.len() + items.len() > MOST_TARIFFS {
+        if self.script_args_list.len() + items.len() > MAX_SCRIPT_ARGS {
             return false;
         }
         if let [item] = items
-            && item.tariff.repeats()
+            && item.script_args.repeats()
             && let Some(entry) = self.newest(&item.name)
             && !self.entries[entry].more
             && (entry == 0 || !self.entries[entry - 1].more)
-            && self.tariffs[self.entries[entry].tariff] == item.tariff
+            && self.script_args_list[self.entries[entry].script_args] == item.script_args
         {
             let nth = self.entries[entry].times;
             self.entries[entry].times += 1;
-            self.requests.push(Place::Repeated { entry, nth });
+            self.requests.push(ReplySlot::Repeated { entry, nth });
             return true;
         }
         let first = self.entries.len();
         for (i, item) in items.iter().enumerate() {
-            let tariff = self.tariff(item.tariff);
+            let script_args = self.script_args(item.script_args);
             let more = i + 1 < items.len();
-            self.entries.push(Entry { name: item.name.clone(), tariff, times: 1, more });
+            self.entries.push(KeyEntry { name: item.name.clone(), script_args, times: 1, more });
         }
         // What stands alone meets nobody.
         if self.entries.len() > 1 {
             (if first == 1 { 0 } else { first }..self.entries.len()).for_each(|i| self.index(i));
         }
-        self.requests.push(Place::Entries { first, count: items.len() });
+        self.requests.push(ReplySlot::Entries { first, count: items.len() });
         true
     }
 
@@ -163,21 +163,21 @@ impl Call {
         self.meets_again |= self.newest.insert(hash, entry).is_some();
     }
 
-    fn tariff(&mut self, tariff: Tariff) -> usize {
-        let known = self.tariffs.iter().position(|known| *known == tariff);
+    fn script_args(&mut self, script_args: ScriptArgs) -> usize {
+        let known = self.script_args_list.iter().position(|known| *known == script_args);
         known.unwrap_or_else(|| {
-            self.tariffs.push(tariff);
-            self.tariffs.len() - 1
+            self.script_args_list.push(script_args);
+            self.script_args_list.len() - 1
         })
     }
 
     /// The least that the script has to be able to do.
     fn shape(&self) -> Shape {
-        let takes = |tariff: &Tariff| matches!(tariff.verb(), Verb::Take(_));
-        let buckets = |tariff: &Tariff| matches!(tariff.limit, Limit::Bucket(_)) && takes(tariff);
+        let takes = |script_args: &ScriptArgs| matches!(script_args.verb(), Verb::Take(_));
+        let buckets = |script_args: &ScriptArgs| matches!(script_args.limit, Limit::Bucket(_)) && takes(script_args);
         match &self.entries[..] {
-            [entry] if entry.times == 1 && takes(&self.tariffs[entry.tariff]) => Shape::Single,
-            _ if !self.meets_again && self.tariffs.iter().all(buckets) => Shape::Buckets,
+            [entry] if entry.times == 1 && takes(&self.script_args_list[entry.script_args]) => Shape::Single,
+            _ if !self.meets_again && self.script_args_list.iter().all(buckets) => Shape::Buckets,
             _ => Shape::Any,
         }
     }
@@ -186,7 +186,7 @@ impl Call {
     pub(super) fn command(&self, scripts: &Scripts, how: How) -> Cmd {
         let shape = self.shape();
         let script = match shape {
-            Shape::Single => self.tariffs[0].single(scripts),
+            Shape::Single => self.script_args_list[0].single(scripts),
             Shape::Buckets => &scripts.batch_bucket,
             Shape::Any => &scripts.batch,
         };
@@ -200,20 +200,20 @@ impl Call {
             command.arg(&entry.name);
         });
         match shape {
-            Shape::Single => self.tariffs[0].write_single(&mut command, how.repairs),
+            Shape::Single => self.script_args_list[0].write_single(&mut command, how.repairs),
             Shape::Buckets => {
                 let words = self.entries.iter().any(|entry| entry.word() > 0);
-                command.arg(self.tariffs.len()).arg(u8::from(words));
-                let tariffs = self.tariffs.iter();
-                tariffs.for_each(|tariff| tariff.write_numbers(&mut command, how.repairs));
+                command.arg(self.script_args_list.len()).arg(u8::from(words));
+                let script_args_list = self.script_args_list.iter();
+                script_args_list.for_each(|script_args| script_args.write_numbers(&mut command, how.repairs));
                 let entries = self.entries.iter().filter(|_| words);
                 entries.for_each(|entry| {
                     command.arg(entry.word());
                 });
             }
             Shape::Any => {
-                command.arg(self.tariffs.len());
-                self.tariffs.iter().for_each(|tariff| tariff.write(&mut command, how.repairs));
+                command.arg(self.script_args_list.len());
+                self.script_args_list.iter().for_each(|script_args| script_args.write(&mut command, how.repairs));
                 self.entries.iter().for_each(|entry| {
                     command.arg(entry.word());
                 });
@@ -235,7 +235,7 @@ impl Call {
         let now = reader.time()?;
         let mut answers = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
-            answers.push(reader.answer(&self.tariffs[entry.tariff])?);
+            answers.push(reader.answer(&self.script_args_list[entry.script_args])?);
         }
         let corrupt = reader.finish()?;
         let mut runs = HashMap::new();
@@ -246,17 +246,17 @@ impl Call {
         };
         for place in &self.requests {
             each.push(match *place {
-                Place::Repeated { entry, nth } => {
+                ReplySlot::Repeated { entry, nth } => {
                     let run = runs.entry(entry);
                     let run = run.or_insert_with(|| self.run(entry, &answers[entry], now));
                     alone(run, nth as usize)
                 }
-                Place::Entries { first, count: 1 } if self.entries[first].times > 1 => {
+                ReplySlot::Entries { first, count: 1 } if self.entries[first].times > 1 => {
                     let run = runs.entry(first);
                     let run = run.or_insert_with(|| self.run(first, &answers[first], now));
                     alone(run, 0)
                 }
-                Place::Entries { first, count } => self.group(first, count, &answers, now),
+                ReplySlot::Entries { first, count } => self.group(first, count, &answers, now),
             });
         }
         if let Some(Ok(Answered::Decisions(decided))) = each.first_mut() {
@@ -267,8 +267,8 @@ impl Call {
 
     /// Repeated takes: all follow from the state that the first was decided on.
     fn run(&self, entry: usize, answer: &Answer, now: Timestamp) -> Result<Run, StoreError> {
-        let Entry { tariff, times, .. } = self.entries[entry];
-        let Tariff { limit, work: Work::Operate(op) } = self.tariffs[tariff] else {
+        let KeyEntry { script_args, times, .. } = self.entries[entry];
+        let ScriptArgs { limit, work: Work::Operate(op) } = self.script_args_list[script_args] else {
             return Err(StoreError::protocol("a repeated dump"));
         };
         let mut state = answer.state.clone();
@@ -291,7 +291,7 @@ impl Call {
         let denied = count > 1 && answers.iter().any(|answer| answer.admitted != 1);
         let mut decided = Decided::new(now, count);
         for (entry, answer) in self.entries[first..first + count].iter().zip(answers) {
-            let Tariff { limit, work } = self.tariffs[entry.tariff];
+            let ScriptArgs { limit, work } = self.script_args_list[entry.script_args];
             let op = match work {
                 Work::Dump => return Ok(Answered::State(answer.state.clone(), now)),
                 Work::Operate(Op::Take(units)) if denied && answer.admitted > 0 => Op::Read(units),

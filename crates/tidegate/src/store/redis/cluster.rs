@@ -13,8 +13,8 @@ use tokio::time::{sleep, timeout};
 
 use super::config::{RedisConfig, Tls, at};
 use super::deadline::listen;
-use super::lane::Lane;
-use super::link::{Target, open};
+use super::server_queue::ServerQueue;
+use super::connection::{Target, open};
 use super::name::SLOTS;
 use super::request::Request;
 use crate::store::{Misconfigured, StoreError};
@@ -26,21 +26,21 @@ const LOOKS_ANYWAY: Duration = Duration::from_secs(5);
 /// Nodes that are asked for the map at once.
 const MOST_ASKED: usize = 5;
 
-/// A cluster: its slots, and a lane to each primary.
+/// A cluster: its slots, and a server_queue to each primary.
 #[derive(Debug)]
 pub(super) struct Cluster {
     config: RedisConfig,
     seeds: Vec<ConnectionInfo>,
     settled: Arc<AtomicBool>,
     map: ArcSwap<Map>,
-    lanes: Mutex<HashMap<String, Arc<Lane>>>,
+    server_queues: Mutex<HashMap<String, Arc<ServerQueue>>>,
     stale: Arc<Notify>,
     follows: OnceLock<JoinHandle<()>>,
 }
 
-/// The lane of every slot.
+/// The server_queue of every slot.
 #[derive(Debug)]
-struct Map(Box<[Option<Arc<Lane>>]>);
+struct Map(Box<[Option<Arc<ServerQueue>>]>);
 
 /// Slots `first..=last` are served by this primary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +90,7 @@ impl Cluster {
             seeds: seeds.to_vec(),
             settled,
             map: ArcSwap::from_pointee(Map(vec![None; usize::from(SLOTS)].into())),
-            lanes: Mutex::default(),
+            server_queues: Mutex::default(),
             stale: Arc::default(),
             follows: OnceLock::new(),
         });
@@ -121,9 +121,9 @@ impl Cluster {
 
     /// Sends requests for one slot on their way together.
     pub(super) fn submit_all(&self, slot: u16, requests: Vec<Request>) {
-        let lane = self.map.load().0[usize::from(slot)].clone();
-        match lane {
-            Some(lane) => lane.submit_all(requests),
+        let server_queue = self.map.load().0[usize::from(slot)].clone();
+        match server_queue {
+            Some(server_queue) => server_queue.submit_all(requests),
             None => {
                 self.look_again();
                 let error = StoreError::unavailable(format!("no node serves slot {slot}"));
@@ -137,7 +137,7 @@ impl Cluster {
         if !request.asking {
             self.look_again();
         }
-        self.lane(host, port).submit(request);
+        self.server_queue(host, port).submit(request);
     }
 
     /// The map may have changed.
@@ -145,46 +145,46 @@ impl Cluster {
         self.stale.notify_one();
     }
 
-    pub(super) fn lanes(&self) -> Vec<Arc<Lane>> {
-        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.values().cloned().collect()
+    pub(super) fn server_queues(&self) -> Vec<Arc<ServerQueue>> {
+        let server_queues = self.server_queues.lock().unwrap_or_else(PoisonError::into_inner);
+        server_queues.values().cloned().collect()
     }
 
     /// The number of the node that serves a slot; of the first, if none does.
     pub(super) fn number(&self, slot: u16) -> usize {
-        self.map.load().0[usize::from(slot)].as_ref().map_or(0, |lane| lane.number)
+        self.map.load().0[usize::from(slot)].as_ref().map_or(0, |server_queue| server_queue.number)
     }
 
-    /// The lane to the node that serves a slot.
-    pub(super) fn lane_of(&self, slot: u16) -> Option<Arc<Lane>> {
+    /// The server_queue to the node that serves a slot.
+    pub(super) fn lane_of(&self, slot: u16) -> Option<Arc<ServerQueue>> {
         self.map.load().0[usize::from(slot)].clone()
     }
 
     /// Of these values, each with its slot, one for each node.
     pub(super) fn one_each<T>(&self, values: impl Iterator<Item = (u16, T)>) -> Vec<T> {
         let map = self.map.load();
-        let mut met: Vec<*const Lane> = Vec::new();
+        let mut met: Vec<*const ServerQueue> = Vec::new();
         let fresh = values.filter_map(|(slot, value)| {
-            let lane = Arc::as_ptr(map.0[usize::from(slot)].as_ref()?);
-            (!met.contains(&lane)).then(|| {
-                met.push(lane);
+            let server_queue = Arc::as_ptr(map.0[usize::from(slot)].as_ref()?);
+            (!met.contains(&server_queue)).then(|| {
+                met.push(server_queue);
                 value
             })
         });
         fresh.collect()
     }
 
-    fn lane(self: &Arc<Self>, host: &str, port: u16) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+    fn server_queue(self: &Arc<Self>, host: &str, port: u16) -> Arc<ServerQueue> {
+        let mut server_queues = self.server_queues.lock().unwrap_or_else(PoisonError::into_inner);
         // The least that no other has; one that has gone leaves its own to who comes next.
-        let is_free = |number: &usize| lanes.values().all(|lane| lane.number != *number);
+        let is_free = |number: &usize| server_queues.values().all(|server_queue| server_queue.number != *number);
         let number = (0..).find(is_free).unwrap_or_default();
-        let lane = lanes.entry(format!("{host}:{port}")).or_insert_with(|| {
+        let server_queue = server_queues.entry(format!("{host}:{port}")).or_insert_with(|| {
             let target = Target::Node(at(&self.seeds[0], host, port));
             let cluster = (Arc::downgrade(self), number);
-            Arc::new(Lane::start(&self.config, target, Arc::clone(&self.settled), cluster))
+            Arc::new(ServerQueue::start(&self.config, target, Arc::clone(&self.settled), cluster))
         });
-        Arc::clone(lane)
+        Arc::clone(server_queue)
     }
 
     /// Asks several nodes for the map, and goes by what most of them say: one that was cut off from
@@ -219,7 +219,7 @@ impl Cluster {
     /// Some of the nodes that are known, others each time, and of those that were given at the start
     /// if they are too few.
     fn whom_to_ask(&self) -> Vec<ConnectionInfo> {
-        let mut known: Vec<String> = self.lanes().iter().map(|lane| lane.link.address()).collect();
+        let mut known: Vec<String> = self.server_queues().iter().map(|server_queue| server_queue.connection.address()).collect();
         fastrand::shuffle(&mut known);
         let known = known.iter().filter_map(|address| {
             let (host, port) = address.rsplit_once(':')?;
@@ -235,19 +235,19 @@ impl Cluster {
         nodes
     }
 
-    /// Puts a new map in force. Lanes that no slot needs any more end when their requests have.
+    /// Puts a new map in force. ServerQueues that no slot needs any more end when their requests have.
     fn draw(self: &Arc<Self>, ranges: Vec<Range>) {
         let mut slots = vec![None; usize::from(SLOTS)];
         let mut needed = HashMap::new();
         for Range { first, last, host, port } in ranges {
-            let lane = self.lane(&host, port);
+            let server_queue = self.server_queue(&host, port);
             for slot in first..=last.min(SLOTS - 1) {
-                slots[usize::from(slot)] = Some(Arc::clone(&lane));
+                slots[usize::from(slot)] = Some(Arc::clone(&server_queue));
             }
-            needed.insert(format!("{host}:{port}"), lane);
+            needed.insert(format!("{host}:{port}"), server_queue);
         }
         self.map.store(Arc::new(Map(slots.into())));
-        *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = needed;
+        *self.server_queues.lock().unwrap_or_else(PoisonError::into_inner) = needed;
     }
 }
 

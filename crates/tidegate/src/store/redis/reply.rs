@@ -11,7 +11,7 @@ use tidegate_core::algorithm::sliding_log::{Entry, SlidingLogState};
 use tidegate_core::algorithm::sliding_window::SlidingWindowState;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, State, Timestamp};
 
-use super::tariff::{Tariff, Verb};
+use super::script_args::{ScriptArgs, Verb};
 use crate::store::{Misconfigured, StoreError};
 
 /// What a script said of one charge.
@@ -104,18 +104,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(super) fn answer(&mut self, tariff: &Tariff) -> Result<Answer, StoreError> {
-        let listed = matches!(tariff.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
-        match tariff.verb() {
+    pub(super) fn answer(&mut self, script_args: &ScriptArgs) -> Result<Answer, StoreError> {
+        let listed = matches!(script_args.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
+        match script_args.verb() {
             Verb::Take(_) | Verb::Read(_) => {
                 let admitted = self.number()?;
-                let admitted = if never_denied(tariff) { 1 } else { admitted };
-                Ok(Answer { admitted, state: self.state(&tariff.limit)?, after: None })
+                let admitted = if never_denied(script_args) { 1 } else { admitted };
+                Ok(Answer { admitted, state: self.state(&script_args.limit)?, after: None })
             }
             Verb::Dump => {
-                let state = match tariff.limit {
+                let state = match script_args.limit {
                     Limit::InFlight(_) => self.all_leases()?,
-                    _ => self.state(&tariff.limit)?,
+                    _ => self.state(&script_args.limit)?,
                 };
                 Ok(Answer { admitted: 1, state, after: None })
             }
@@ -126,10 +126,10 @@ impl<'a> Reader<'a> {
                 } else {
                     0
                 };
-                let state = self.state(&tariff.limit)?;
+                let state = self.state(&script_args.limit)?;
                 Ok(Answer { admitted: 1, state, after: Some(After { booked, lease }) })
             }
-            _ => Ok(Answer { admitted: 1, state: self.state(&tariff.limit)?, after: None }),
+            _ => Ok(Answer { admitted: 1, state: self.state(&script_args.limit)?, after: None }),
         }
     }
 
@@ -180,9 +180,9 @@ impl<'a> Reader<'a> {
 }
 
 /// Operations that a script only reads for, but that the library never denies.
-fn never_denied(tariff: &Tariff) -> bool {
-    use super::tariff::Work;
-    match tariff.work {
+fn never_denied(script_args: &ScriptArgs) -> bool {
+    use super::script_args::Work;
+    match script_args.work {
         Work::Operate(Op::Take(_) | Op::Read(_)) | Work::Dump => false,
         Work::Operate(_) | Work::Undo { .. } => true,
     }

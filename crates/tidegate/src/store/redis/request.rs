@@ -7,7 +7,7 @@ use tidegate_core::{Op, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::call::{Answered, Item};
-use super::tariff::Work;
+use super::script_args::Work;
 use crate::store::StoreError;
 
 /// Charges that one script call decides, and who waits for them.
@@ -40,14 +40,14 @@ impl Request {
         // A place that is not given back stays taken until its lease ends, and by its number it can
         // be given back at any time. Units could not: their window may be over.
         let unasked = items.iter().all(|item| {
-            matches!(item.tariff.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
+            matches!(item.script_args.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
         });
         Self { items, slot, now, hops, asking, unasked, permit, queued, answer: Some(answer) }
     }
 
     /// Whether others wait for what it does: it frees places or units, or keeps a place.
     pub(super) fn gives_back(&self) -> bool {
-        self.items.iter().all(|item| match item.tariff.work {
+        self.items.iter().all(|item| match item.script_args.work {
             Work::Operate(op) => {
                 matches!(op, Op::Release(_) | Op::Renew(_) | Op::Return(_) | Op::Reset)
             }
@@ -100,12 +100,12 @@ impl Waiting {
 mod tests {
     use tidegate_core::{LeaseId, Limit, Rate};
 
-    use super::super::tariff::Tariff;
+    use super::super::script_args::ScriptArgs;
     use super::*;
 
     fn request(op: Op, queued: u64) -> (Request, oneshot::Receiver<Result<Answered, StoreError>>) {
         let limit = Limit::token_bucket(Rate::per_second(1)).build().unwrap();
-        let item = Item { name: Vec::new(), tariff: Tariff { limit, work: Work::Operate(op) } };
+        let item = Item { name: Vec::new(), script_args: ScriptArgs { limit, work: Work::Operate(op) } };
         let (answer, answered) = oneshot::channel();
         let mut request = Request::new(vec![item], 0, Timestamp::EPOCH, answer);
         request.queued = Duration::from_secs(queued);

@@ -12,7 +12,7 @@ use tidegate_core::{Decision, Op, Timestamp};
 
 use super::call::{Answered, Decided, Item};
 use super::route::Route;
-use super::tariff::{Tariff, Work};
+use super::script_args::{ScriptArgs, Work};
 use super::{RedisStore, StoreError};
 use crate::store::{Charge, Misconfigured};
 
@@ -27,13 +27,13 @@ impl Reserved<'_> {
     /// Remembers how to take back what these charges took.
     fn add(&mut self, route: Route, items: &[Item], decisions: &[Decision], taken_at: Timestamp) {
         for (item, decision) in items.iter().zip(decisions) {
-            let work = match (item.tariff.work, decision.lease) {
+            let work = match (item.script_args.work, decision.lease) {
                 (_, Some(lease)) => Work::Operate(Op::Release(lease)),
                 (Work::Operate(Op::Take(units @ 1..)), None) => Work::Undo { units, taken_at },
                 _ => continue,
             };
-            let tariff = Tariff { work, ..item.tariff };
-            self.taken.push((route, Item { name: item.name.clone(), tariff }));
+            let script_args = ScriptArgs { work, ..item.script_args };
+            self.taken.push((route, Item { name: item.name.clone(), script_args }));
         }
     }
 }
@@ -58,8 +58,8 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let Op::Take(units) = charge.op else { return Ok(()) };
         let item = self.item(charge);
-        let tariff = Tariff { work: Work::Undo { units, taken_at }, ..item.tariff };
-        let item = Item { tariff, ..item };
+        let script_args = ScriptArgs { work: Work::Undo { units, taken_at }, ..item.script_args };
+        let item = Item { script_args, ..item };
         self.ask_decisions(now, self.routes.of(&item), vec![item]).await.map(drop)
     }
 
@@ -70,7 +70,7 @@ impl RedisStore {
         charges: &[Charge<'_>],
     ) -> Result<Vec<Decision>, StoreError> {
         let items: Vec<Item> = charges.iter().map(|charge| self.item(charge)).collect();
-        let differs = |a: &Item, b: &Item| a.name == b.name && a.tariff.limit != b.tariff.limit;
+        let differs = |a: &Item, b: &Item| a.name == b.name && a.script_args.limit != b.script_args.limit;
         if items.iter().enumerate().any(|(i, a)| items[..i].iter().any(|b| differs(a, b))) {
             let why = "one request charges one key by two sets of numbers";
             return Err(StoreError::misconfigured(Misconfigured::Setting, why));
@@ -154,18 +154,18 @@ fn places(routes: &[Route], route: Route) -> Vec<usize> {
 
 /// The same charge, but nothing is taken.
 fn look(item: &Item) -> Item {
-    let work = match item.tariff.work {
+    let work = match item.script_args.work {
         Work::Operate(Op::Take(units)) => Work::Operate(Op::Read(units)),
         other => other,
     };
-    Item { name: item.name.clone(), tariff: Tariff { work, ..item.tariff } }
+    Item { name: item.name.clone(), script_args: ScriptArgs { work, ..item.script_args } }
 }
 
 /// All decisions; of a limit that could not be asked it is only known that nothing was taken.
 fn known(decisions: Vec<Option<Decision>>, items: &[Item]) -> Vec<Decision> {
     use tidegate_core::{Algorithm, State};
     let unknown = |item: &Item| {
-        item.tariff.limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(0))
+        item.script_args.limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(0))
     };
     let each = decisions.into_iter().zip(items);
     each.map(|(decision, item)| decision.unwrap_or_else(|| unknown(item))).collect()

@@ -11,8 +11,8 @@ use super::call::{Answered, Item};
 use super::cluster::Cluster;
 use super::config::{RedisConfig, Servers};
 use super::failure::Failure;
-use super::lane::Lane;
-use super::link::Target;
+use super::server_queue::ServerQueue;
+use super::connection::Target;
 use super::name::{Namer, slot};
 use super::request::Request;
 use crate::key::{Key, Scope};
@@ -35,7 +35,7 @@ pub(super) struct Routes {
 /// Servers that share the keys of one kind of limits.
 #[derive(Debug)]
 enum Group {
-    One(Arc<Lane>),
+    One(Arc<ServerQueue>),
     Cluster(Arc<Cluster>),
 }
 
@@ -52,7 +52,7 @@ impl Routes {
     }
 
     pub(super) fn of(&self, item: &Item) -> Route {
-        let per_second = self.per_second.is_some() && is_per_second(&item.tariff.limit);
+        let per_second = self.per_second.is_some() && is_per_second(&item.script_args.limit);
         let slot = match self.group(per_second) {
             Group::One(_) => 0,
             Group::Cluster(_) => slot(&item.name),
@@ -72,29 +72,29 @@ impl Routes {
 
     /// The address of the server of this number.
     pub(super) fn address(&self, endpoint: usize) -> Option<String> {
-        self.lane(endpoint).map(|lane| lane.link.address())
+        self.server_queue(endpoint).map(|server_queue| server_queue.connection.address())
     }
 
-    /// The lane to the server of this number.
-    pub(super) fn lane(&self, endpoint: usize) -> Option<Arc<Lane>> {
+    /// The server_queue to the server of this number.
+    pub(super) fn server_queue(&self, endpoint: usize) -> Option<Arc<ServerQueue>> {
         match self.group(endpoint % 2 == 1) {
-            Group::One(lane) => (endpoint < 2).then(|| Arc::clone(lane)),
+            Group::One(server_queue) => (endpoint < 2).then(|| Arc::clone(server_queue)),
             Group::Cluster(cluster) => {
-                cluster.lanes().into_iter().find(|lane| lane.number == endpoint / 2)
+                cluster.server_queues().into_iter().find(|server_queue| server_queue.number == endpoint / 2)
             }
         }
     }
 
     /// Sends a command about one key of no limit to the server that holds it.
     pub(super) async fn send_to_key(&self, key: &[u8], command: &Cmd) -> Result<Value, StoreError> {
-        let lane = match &self.default {
-            Group::One(lane) => Some(Arc::clone(lane)),
+        let server_queue = match &self.default {
+            Group::One(server_queue) => Some(Arc::clone(server_queue)),
             Group::Cluster(cluster) => cluster.lane_of(slot(key)),
         };
         let none = || StoreError::unavailable(format!("no node serves slot {}", slot(key)));
-        let lane = lane.ok_or_else(none)?;
-        let connected = lane.link.connected().await?;
-        let sent = lane.link.send(&connected, command).await;
+        let server_queue = server_queue.ok_or_else(none)?;
+        let connected = server_queue.connection.connected().await?;
+        let sent = server_queue.connection.send(&connected, command).await;
         if let (Err(_), Group::Cluster(cluster)) = (&sent, &self.default) {
             // The slot may have moved: the next command goes by the new map.
             cluster.look_again();
@@ -105,8 +105,8 @@ impl Routes {
     /// The address of the server that holds a key of no limit.
     pub(super) fn address_of_key(&self, key: &[u8]) -> Option<String> {
         match &self.default {
-            Group::One(lane) => Some(lane.link.address()),
-            Group::Cluster(cluster) => cluster.lane_of(slot(key)).map(|it| it.link.address()),
+            Group::One(server_queue) => Some(server_queue.connection.address()),
+            Group::Cluster(cluster) => cluster.lane_of(slot(key)).map(|it| it.connection.address()),
         }
     }
 
@@ -147,7 +147,7 @@ impl Routes {
         }
         for (route, requests) in routes {
             match self.group(route.per_second) {
-                Group::One(lane) => lane.submit_all(requests),
+                Group::One(server_queue) => server_queue.submit_all(requests),
                 Group::Cluster(cluster) => cluster.submit_all(route.slot, requests),
             }
         }
@@ -162,21 +162,21 @@ impl Routes {
 
     fn send(&self, request: Request, route: Route) {
         match self.group(route.per_second) {
-            Group::One(lane) => lane.submit(request),
+            Group::One(server_queue) => server_queue.submit(request),
             Group::Cluster(cluster) => cluster.submit(request),
         }
     }
 
-    /// Every lane, and whether it leads to a node of a cluster.
-    pub(super) fn lanes(&self) -> Vec<(Arc<Lane>, bool)> {
+    /// Every server_queue, and whether it leads to a node of a cluster.
+    pub(super) fn server_queues(&self) -> Vec<(Arc<ServerQueue>, bool)> {
         let groups = [Some(&self.default), self.per_second.as_ref()].into_iter().flatten();
-        let lanes = groups.flat_map(|group| match group {
-            Group::One(lane) => vec![(Arc::clone(lane), false)],
+        let server_queues = groups.flat_map(|group| match group {
+            Group::One(server_queue) => vec![(Arc::clone(server_queue), false)],
             Group::Cluster(cluster) => {
-                cluster.lanes().into_iter().map(|lane| (lane, true)).collect()
+                cluster.server_queues().into_iter().map(|server_queue| (server_queue, true)).collect()
             }
         });
-        lanes.collect()
+        server_queues.collect()
     }
 
     /// Texts of keys such that every node of a cluster serves one of them.
@@ -206,7 +206,7 @@ impl Group {
                 return Cluster::start(config, seeds, settled).await.map(Self::Cluster);
             }
         };
-        Ok(Self::One(Arc::new(Lane::start(config, target, settled, (Weak::new(), 0)))))
+        Ok(Self::One(Arc::new(ServerQueue::start(config, target, settled, (Weak::new(), 0)))))
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::config::{Tls, at};
 use super::deadline::listen;
 use super::failure::Failure;
-use super::link::open;
+use super::connection::open;
 use crate::store::{Misconfigured, StoreError};
 
 /// A primary that sentinels watch.

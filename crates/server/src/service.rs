@@ -1,0 +1,446 @@
+//! What every listener asks: one store, one clock and one policy for the whole process.
+
+use std::io;
+use std::pin::pin;
+use std::slice;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate::policy::{
+    Answer, CheckError, ControlError, EnforceSecret, Explained, Policy, PolicyLimiter, Request,
+    Switch,
+};
+use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::lease::LeaseStats;
+use tidegate::store::local::LocalStats;
+use tidegate::store::memory::MemoryStore;
+use tidegate::store::redis::RedisConfig;
+use tidegate::store::shards::ShardStats;
+use tidegate::store::shared::SharedOptions;
+use tidegate::store::{DecisionSource, Charge, Misconfigured, Nodes, Store, StoreError};
+use tidegate::{
+    Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
+    Timestamp,
+};
+
+use crate::hot_keys::KeyText;
+use crate::log::Log;
+use crate::status::{Counters, Status};
+use crate::store::{AnyStore, SharedStore, StoreThread};
+use crate::transport::Protocol;
+
+/// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
+const GIVEN: &str = "\0given";
+
+/// For so long after the store has last refused the daemon is not ready: reading may go well where writing
+/// is refused.
+const REFUSED_LATELY: Span = Span::from_secs(10);
+
+/// Decides for every listener. Cheap to share: clones are handles to the same service.
+#[derive(Clone, Debug)]
+pub struct RateLimitService {
+    limiter: PolicyLimiter<AnyStore>,
+    clock: Clock,
+    /// The keys of all buckets that come with requests.
+    buckets: Scope,
+    /// The bucket that takes longest to refill: any other's debt fits into it.
+    widest: Limit,
+    status: Arc<Status>,
+    /// Those of the thread that asks.
+    counters: Arc<Counters>,
+    /// The listener that it asks for.
+    listener: Protocol,
+    /// Kept as long as anybody asks.
+    _store_thread: Option<Arc<StoreThread>>,
+}
+
+/// A limit that came with a request, and what is asked of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InlineLimit<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) limit: &'a Limit,
+    pub(crate) op: Op,
+}
+
+impl RateLimitService {
+    /// A service with an empty policy, on the machine's clock and a store of the default size.
+    pub fn new() -> io::Result<Self> {
+        Self::in_memory(MemoryStore::DEFAULT_BYTES, Clock::default())
+    }
+
+    /// The same, on another clock.
+    pub fn with_clock(clock: Clock) -> io::Result<Self> {
+        Self::in_memory(MemoryStore::DEFAULT_BYTES, clock)
+    }
+
+    /// A service whose state is in this process and takes at most so many bytes.
+    pub fn in_memory(bytes: u64, clock: Clock) -> io::Result<Self> {
+        let store = MemoryStore::new(bytes, Hashing::Fast)?.with_clock(clock.clone());
+        Self::with_store(AnyStore::Memory(store), clock, None).map_err(io::Error::other)
+    }
+
+    /// A service whose state is in Redis or Valkey, by the clock of those.
+    pub fn connect(config: RedisConfig) -> Result<Self, StoreError> {
+        Self::connect_with(config, SharedOptions::default())
+    }
+
+    /// The same, answering so while those are away.
+    pub fn connect_with(config: RedisConfig, options: SharedOptions) -> Result<Self, StoreError> {
+        let clock = Clock::default();
+        let (thread, store) = StoreThread::connect(config, options, clock.clone())?;
+        Self::with_store(AnyStore::Redis(store), clock, Some(Arc::new(thread)))
+            .map_err(|wrong| StoreError::Protocol(wrong.to_string().into()))
+    }
+
+    fn with_store(
+        store: AnyStore,
+        clock: Clock,
+        store_thread: Option<Arc<StoreThread>>,
+    ) -> Result<Self, tidegate::InvalidLimit> {
+        let limiter = PolicyLimiter::new(Policy::default(), store, clock.clone());
+        if let AnyStore::Redis(store) = limiter.store() {
+            limiter.publish_revisions(&store.store().revisions());
+        }
+        // A hundred years of one unit each second.
+        let widest = Limit::token_bucket(Rate::per_second(1)).burst(100 * 365 * 86_400).build()?;
+        let buckets = Scope::new(GIVEN, &widest);
+        let status = Arc::new(Status::new(clock.now(), Log::default()));
+        let counters = status.for_thread();
+        Ok(Self {
+            limiter,
+            clock,
+            buckets,
+            widest,
+            status,
+            counters,
+            listener: Protocol::Http,
+            _store_thread: store_thread,
+        })
+    }
+
+    /// The same, saying what happens in another log. For the start: what was counted is lost.
+    #[must_use]
+    pub fn logging(mut self, log: Log) -> Self {
+        self.status = Arc::new(Status::new(self.clock.now(), log));
+        self.counters = self.status.for_thread();
+        self
+    }
+
+    /// What the daemon knows about itself.
+    pub const fn status(&self) -> &Arc<Status> {
+        &self.status
+    }
+
+    /// The same service, counting for the thread that this is called in.
+    pub(crate) fn for_thread(&self) -> Self {
+        Self { counters: self.status.for_thread(), ..self.clone() }
+    }
+
+    /// The same service, counting for a listener.
+    pub(crate) fn behind(&self, listener: Protocol) -> Self {
+        Self { listener, ..self.clone() }
+    }
+
+    /// What the thread counts.
+    pub(crate) const fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Lets limits hold nobody back; they are decided and counted all the same.
+    pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
+        self.limiter.switch_off(switch)
+    }
+
+    /// Chooses the keys of `enforce: 25%` with this secret.
+    pub fn set_enforce_secret(&self, secret: Option<EnforceSecret>) {
+        self.limiter.set_enforce_secret(secret);
+    }
+
+    /// From how many hundredths of a limit on what is taken counts as near.
+    pub fn count_near_from(&self, percent: u64) {
+        self.limiter.set_near_percent(percent);
+    }
+
+    /// The limiter, for those who run the daemon.
+    pub(crate) const fn limiter(&self) -> &PolicyLimiter<AnyStore> {
+        &self.limiter
+    }
+
+    /// Puts another policy in force; everybody's state is kept.
+    pub fn replace(&self, policy: Policy) {
+        self.limiter.replace(policy);
+    }
+
+    /// Limits whose keys would have their whole quota again under another policy, one message each.
+    pub fn fresh_starts(&self, policy: &Policy) -> Vec<String> {
+        policy.fresh_starts(&self.limiter.policy())
+    }
+
+    /// Whether the state is in this process, so that no answer keeps anybody waiting.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.limiter.store(), AnyStore::Memory(_))
+    }
+
+    /// Now. A listener asks once for all the requests that came together.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The numbers of a bucket are not part of its key: whoever asks with others goes on from the
+    /// same state.
+    fn charge_of<'a>(&self, given: &InlineLimit<'a>) -> Charge<'a> {
+        let scope = match given.limit {
+            Limit::Bucket(_) => self.buckets,
+            other => Scope::new(GIVEN, other),
+        };
+        Charge::new(Key::new(scope, given.key), given.limit, given.op)
+    }
+
+    /// Decides by a limit that came with the request.
+    pub(crate) async fn charge(
+        &self,
+        now: Timestamp,
+        given: &InlineLimit<'_>,
+    ) -> Result<(Decision, DecisionSource), StoreError> {
+        let charge = self.charge_of(given);
+        let decided = match self.limiter.store() {
+            AnyStore::Memory(store) => Ok((store.decide(now, &charge), DecisionSource::Store)),
+            AnyStore::Redis(store) => {
+                let mut decisions = Vec::with_capacity(1);
+                let before = self.clock.now();
+                let answered = store.decide(now, &[charge], &mut decisions).await;
+                self.counters.store_times.add(self.clock.now().since(before));
+                answered.and_then(|decision_source| {
+                    let decision = decisions.pop();
+                    let none = || StoreError::Protocol("no decision".into());
+                    Ok((decision.ok_or_else(none)?, decision_source))
+                })
+            }
+        };
+        self.count_basis(decided.as_ref().map_or(DecisionSource::Store, |(_, decision_source)| *decision_source));
+        if matches!(given.op, Op::Take(_)) {
+            let decided = decided.as_ref().map(|(decision, _)| slice::from_ref(decision));
+            self.count_given(slice::from_ref(given), decided);
+        }
+        decided
+    }
+
+    /// Takes note of an answer that the store did not give.
+    fn count_basis(&self, decision_source: DecisionSource) {
+        let DecisionSource::Fallback(_) = decision_source else { return };
+        if let Some((_, error)) = self.shared_store().and_then(SharedStore::failure) {
+            self.status.store_failed(&self.counters, &error);
+        }
+    }
+
+    /// Takes note of what limits that came with a request said.
+    fn count_given(&self, given: &[InlineLimit<'_>], decided: Result<&[Decision], &StoreError>) {
+        let verdict = decided.map(|all| all.iter().all(Decision::is_allowed));
+        self.counters.count(self.listener, verdict.map_err(|_| ()));
+        match decided {
+            Ok(decisions) => {
+                for (given, decision) in given.iter().zip(decisions) {
+                    let key = || KeyText::InlineLimit(given.key);
+                    self.counters.hot_keys.note(!decision.is_allowed(), key);
+                }
+            }
+            Err(error) => {
+                self.counters.count_undecided(self.listener);
+                self.status.store_failed(&self.counters, error);
+            }
+        }
+    }
+
+    /// Decides by several limits that came with one request: all are charged, or none.
+    pub(crate) async fn charge_together(
+        &self,
+        now: Timestamp,
+        given: &[InlineLimit<'_>],
+    ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
+        let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
+        let mut decisions = Vec::with_capacity(charges.len());
+        let answered = self.limiter.store().decide(now, &charges, &mut decisions).await;
+        self.count_basis(answered.as_ref().map_or(DecisionSource::Store, |decision_source| *decision_source));
+        if given.iter().any(|given| matches!(given.op, Op::Take(_))) {
+            self.count_given(given, answered.as_ref().map(|_| &*decisions));
+        }
+        answered.map(|decision_source| (decisions, decision_source))
+    }
+
+    /// How a limit stands that came with the request. Changes nothing.
+    pub(crate) async fn explain_given(
+        &self,
+        now: Timestamp,
+        given: &InlineLimit<'_>,
+    ) -> Result<Explanation, StoreError> {
+        self.limiter.store().explain(now, &self.charge_of(given)).await
+    }
+
+    /// Whom a limit is about that came with the request, as header fields want to know it.
+    pub(crate) fn whose(&self, given: &InlineLimit<'_>) -> u64 {
+        match given.limit {
+            // Nobody shares the end of a bucket's wait.
+            Limit::Bucket(_) => 0,
+            _ => self.charge_of(given).key.number(),
+        }
+    }
+
+    /// The time of the clock that decides, when it is `now` here.
+    pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
+        self.limiter.store().clock(now)
+    }
+
+    /// The policy in force.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        self.limiter.policy()
+    }
+
+    /// Forgets a key of a bucket that came with a request, and says whether there was something.
+    pub(crate) async fn forget(&self, now: Timestamp, key: &[u8]) -> Result<bool, StoreError> {
+        let limit = &self.widest;
+        let (state, _) = self.charge(now, &InlineLimit { key, limit, op: Op::Read(0) }).await?;
+        self.charge(now, &InlineLimit { key, limit, op: Op::Reset }).await?;
+        Ok(!state.reset_after.is_zero())
+    }
+
+    /// Decides by the policy, and charges.
+    pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        // That a mistake of ours costs one connection and no more is shown by making one.
+        #[cfg(feature = "fuzzing")]
+        assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
+        // Whom nobody waits for is not timed.
+        let before = (!self.is_local() || self.listener == Protocol::Grpc).then(|| self.clock.now());
+        let answer = self.limiter.check(request).await;
+        if let Some(before) = before {
+            let time = self.clock.now().since(before);
+            if self.listener == Protocol::Grpc {
+                self.counters.grpc_times.add(time);
+            }
+            if !self.is_local() {
+                self.counters.store_times.add(time);
+            }
+        }
+        match &answer {
+            Ok(answer) => {
+                let is_allowed = answer.is_allowed();
+                self.count_basis(answer.decision_source());
+                self.counters.count(self.listener, Ok(is_allowed));
+                self.counters.hot_keys.note(!is_allowed, || KeyText::Policy(request));
+            }
+            Err(error) => {
+                self.counters.count(self.listener, Err(()));
+                // Other reasons are its sender's.
+                if let CheckError::Store(error) = error {
+                    self.counters.count_undecided(self.listener);
+                    self.status.store_failed(&self.counters, error);
+                }
+            }
+        }
+        answer
+    }
+
+    /// Whether the store answers, unless it is known to be away. Changes nothing.
+    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
+        let Some(store) = self.shared_store() else { return Ok(()) };
+        if let Some(fault) = store.store().fault()
+            && !fault.is_outage()
+        {
+            return Err(fault);
+        }
+        let (now, given) =
+            (self.now(), InlineLimit { key: b"probe", limit: &self.widest, op: Op::Read(0) });
+        if let Some((at, error)) = store.failure()
+            && !error.is_outage()
+            && !matches!(error, StoreError::Misconfigured(Misconfigured::WrongType, _))
+            && now.since(at) < REFUSED_LATELY
+        {
+            return Err(error);
+        }
+        store.ask(now, &self.charge_of(&given)).await.map(drop)
+    }
+
+    /// The servers that keep the state, and what stands in for them; `None` if it is in this process.
+    pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
+        match self.limiter.store() {
+            AnyStore::Memory(_) => None,
+            AnyStore::Redis(store) => Some(store),
+        }
+    }
+
+    /// What has become of the units that were taken ahead; `None` if the state is in this process.
+    pub(crate) fn leases(&self) -> Option<LeaseStats> {
+        self.shared_store().map(|store| store.stats().leases)
+    }
+
+    /// Returns leased units to Redis; for the end, when no more requests come.
+    pub async fn give_back(&self) {
+        if let Some(store) = self.shared_store() {
+            store.return_leases().await;
+        }
+    }
+
+    /// Whether some of the servers that keep the state are not asked at the moment.
+    pub(crate) fn is_degraded(&self) -> bool {
+        let circuits = self.shared_store().map(SharedStore::circuits);
+        let is_away = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
+        circuits.is_some_and(|circuits| circuits.iter().any(is_away))
+    }
+
+    /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
+    /// the state is in this process.
+    pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
+        let stats = self.shared_store()?.stats();
+        Some((stats.deny_cache_hits, stats.deny_cache_entries))
+    }
+
+    /// What this node has decided by itself; `None` if all state is in this process.
+    pub(crate) fn local(&self) -> Option<LocalStats> {
+        self.shared_store().map(|store| store.stats().local)
+    }
+
+    /// Number of nodes that share the limits; `None` if all state is in this process.
+    pub(crate) fn nodes(&self) -> Option<&Nodes> {
+        self.shared_store().map(SharedStore::nodes)
+    }
+
+    /// What second shards of hot keys were good for; `None` if the state is in this process.
+    pub(crate) fn shards(&self) -> Option<ShardStats> {
+        self.shared_store().map(|store| store.stats().shards)
+    }
+
+    /// What the store in this process holds; `None` if the state is elsewhere.
+    pub(crate) fn memory(&self) -> Option<MemoryStats> {
+        match self.limiter.store() {
+            AnyStore::Memory(store) => Some(store.stats()),
+            AnyStore::Redis(_) => None,
+        }
+    }
+
+    /// What [`RateLimitService::check`] would say.
+    pub(crate) async fn peek(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.peek(request).await
+    }
+
+    /// Gives back what a request was charged.
+    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.refund(request).await
+    }
+
+    /// Lets whoever a request is about start afresh.
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+        self.limiter.reset(request).await
+    }
+
+    /// What every limit of the policy would say, and how it stands.
+    pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
+        self.limiter.explain(request).await
+    }
+}
+
+/// The value of a future that waits for nothing, as all are that ask a [local](RateLimitService::is_local) service.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
