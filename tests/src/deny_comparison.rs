@@ -1,7 +1,7 @@
 //! A store behind a deny cache and the model, side by side on the same requests.
 
 use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::{Charge, Store, LimitOptions};
+use tidegate::store::{Charge, LimitOptions, Store};
 use tidegate::{Key, Limit, Op, Scope, Span, Timestamp};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Algorithm, State};

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate_server::{Event, RateLimitService, Level, Server};
+use tidegate_server::{Event, Level, RateLimitService, Server};
 
 use self::notify::Notify;
 use self::signals::Signals;
@@ -58,7 +58,8 @@ fn run(args: &Serve) -> Result<(), String> {
         // Before anybody can know that it listens, and so send a signal that would end it at once.
         let mut signals =
             Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
-        let server = tidegate_server::serve(&settings, &service).map_err(|error| error.to_string())?;
+        let server =
+            tidegate_server::serve(&settings, &service).map_err(|error| error.to_string())?;
         announce(&server);
         notify.ready();
         signals.until_the_end(watch.as_ref(), &notify).await;
@@ -82,7 +83,11 @@ fn run(args: &Serve) -> Result<(), String> {
 }
 
 /// Lets connections finish, unless a second signal says that there is no time for it.
-async fn stop(server: Server, service: &RateLimitService, mut signals: Signals) -> Result<(), String> {
+async fn stop(
+    server: Server,
+    service: &RateLimitService,
+    mut signals: Signals,
+) -> Result<(), String> {
     service.status().log().say(Level::Info, Event::Stopping, "letting connections finish");
     let stopping = tokio::task::spawn_blocking(|| server.stop());
     tokio::select! {

@@ -5,10 +5,10 @@
 //!   file.rs, envoy_compat.rs ──▶ Chosen ──▶ serve.rs        print.rs: --print-config
 //! ```
 
+pub(crate) mod envoy_compat;
 mod file;
 mod print;
 pub(crate) mod table;
-pub(crate) mod envoy_compat;
 mod value;
 
 use std::collections::{BTreeMap, HashMap};

@@ -16,8 +16,8 @@ use tidegate::policy::{
 };
 use tidegate::{Clock, ManualClock, Timestamp};
 
+use crate::observability::log::Level;
 use crate::service::RateLimitService;
-use crate::log::Level;
 use crate::settings::{Answers, ProxyHeaders};
 use crate::transport::access::Caller;
 use crate::transport::{admin, grpc, http, resp, rls};
@@ -84,7 +84,8 @@ fn service() -> &'static RateLimitService {
 fn new_gate() -> RateLimitService {
     let clock = Clock::from(ManualClock::new());
     let service = RateLimitService::in_memory(1 << 20, clock).expect("a megabyte");
-    service.replace(Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse).policy.expect(POLICY));
+    service
+        .replace(Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse).policy.expect(POLICY));
     service
 }
 

@@ -15,33 +15,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod fd_limit;
-mod findings;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod observability;
+mod runtime;
 mod service;
-mod hot_keys;
-mod key_values;
-mod listener;
-mod log;
-mod metrics;
-mod server;
 mod settings;
-mod status;
 mod store;
-mod tls;
 mod transport;
-mod turns;
-mod recovery_log;
-mod worker;
 
+pub use observability::log::{Event, Format, Level, Log, printable};
+pub use observability::status::{PolicyStatus, Status};
+pub use runtime::server::{ServeError, Server, serve};
+pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
-pub use log::{Event, Format, Level, Log, printable};
-pub use server::{ServeError, Server, serve};
 pub use settings::{
     Address, Answers, Body, EnvoyHeaders, KeyValues, Listen, ProxyHeaders, Settings, TlsFiles,
 };
-pub use status::{PolicyStatus, Status};
-pub use tls::TlsError;
 pub use transport::Protocol;

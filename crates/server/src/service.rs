@@ -17,15 +17,15 @@ use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
 use tidegate::store::shared::SharedOptions;
-use tidegate::store::{DecisionSource, Charge, Misconfigured, Nodes, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Misconfigured, Nodes, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
     Timestamp,
 };
 
-use crate::hot_keys::KeyText;
-use crate::log::Log;
-use crate::status::{Counters, Status};
+use crate::observability::hot_keys::KeyText;
+use crate::observability::log::Log;
+use crate::observability::status::{Counters, Status};
 use crate::store::{AnyStore, SharedStore, StoreThread};
 use crate::transport::Protocol;
 
@@ -217,7 +217,9 @@ impl RateLimitService {
                 })
             }
         };
-        self.count_basis(decided.as_ref().map_or(DecisionSource::Store, |(_, decision_source)| *decision_source));
+        self.count_basis(
+            decided.as_ref().map_or(DecisionSource::Store, |(_, decision_source)| *decision_source),
+        );
         if matches!(given.op, Op::Take(_)) {
             let decided = decided.as_ref().map(|(decision, _)| slice::from_ref(decision));
             self.count_given(slice::from_ref(given), decided);
@@ -260,7 +262,9 @@ impl RateLimitService {
         let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
         let mut decisions = Vec::with_capacity(charges.len());
         let answered = self.limiter.store().decide(now, &charges, &mut decisions).await;
-        self.count_basis(answered.as_ref().map_or(DecisionSource::Store, |decision_source| *decision_source));
+        self.count_basis(
+            answered.as_ref().map_or(DecisionSource::Store, |decision_source| *decision_source),
+        );
         if given.iter().any(|given| matches!(given.op, Op::Take(_))) {
             self.count_given(given, answered.as_ref().map(|_| &*decisions));
         }
@@ -309,7 +313,8 @@ impl RateLimitService {
         #[cfg(feature = "fuzzing")]
         assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
         // Whom nobody waits for is not timed.
-        let before = (!self.is_local() || self.listener == Protocol::Grpc).then(|| self.clock.now());
+        let before =
+            (!self.is_local() || self.listener == Protocol::Grpc).then(|| self.clock.now());
         let answer = self.limiter.check(request).await;
         if let Some(before) = before {
             let time = self.clock.now().since(before);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::log::Level;
-use crate::server::ServeError;
+use crate::observability::log::Level;
+use crate::runtime::server::ServeError;
 
 /// What a server is told at its start.
 #[derive(Clone, Debug)]

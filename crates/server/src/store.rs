@@ -6,12 +6,12 @@ use std::thread::{self, JoinHandle};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{self, SharedOptions};
-use tidegate::store::{DecisionSource, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
-use crate::turns::in_turn;
+use crate::runtime::turns::in_turn;
 
 /// Redis, and the layers in front of it.
 pub(crate) type SharedStore = shared::SharedStore<RedisStore>;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::tls::Tls;
+use crate::runtime::tls::Tls;
 
 pub(crate) use self::stream::Stream;
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::store::background::Background;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
-use tidegate::store::{DecisionSource, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Explanation, Key, ManualClock, Scope};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::Idle;

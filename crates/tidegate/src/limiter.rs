@@ -11,7 +11,7 @@ use tidegate_core::{Decision, Explanation, Limit, Op};
 
 use crate::builder::Builder;
 use crate::clock::Clock;
-use crate::limits::{self, NamedLimit, Limits, UnknownLimit};
+use crate::limits::{self, Limits, NamedLimit, UnknownLimit};
 use crate::permit::{Admission, Held, Permit};
 use crate::store::memory::{MemoryStats, MemoryStore};
 use crate::verdict::Verdict;

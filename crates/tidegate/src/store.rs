@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod breaker;
+mod denied_state;
 pub mod deny_cache;
 mod error;
 pub mod fallback;
@@ -9,13 +10,12 @@ pub mod lease;
 pub mod local;
 pub mod memory;
 mod nodes;
+mod options;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod shards;
 pub mod shared;
-mod denied_state;
 mod tags;
-mod options;
 
 use std::future::Future;
 use std::slice;
@@ -25,10 +25,10 @@ use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestam
 
 use crate::key::Key;
 
+pub use denied_state::DeniedState;
 pub use error::{Misconfigured, StoreError};
 pub use nodes::{DomainRevision, Nodes, Revisions};
-pub use denied_state::DeniedState;
-pub use options::{DecisionSource, OnStoreFailure, LimitOptions, Tier};
+pub use options::{DecisionSource, LimitOptions, OnStoreFailure, Tier};
 
 /// One operation on one key of one limit. Everything a store does is a charge: taking, giving
 /// back, resetting and reading go the same way, so whatever sits in front of a store sees them all.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{DecisionSource, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Decision, Explanation, Timestamp};
 use tokio::time::Instant;
 

@@ -15,7 +15,7 @@ use redis::from_redis_value;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{DecisionSource, Charge, Store, StoreError, LimitOptions};
+use tidegate::store::{Charge, DecisionSource, LimitOptions, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::{DecisionSource, Charge, Store, StoreError, LimitOptions, Tier};
+use tidegate::store::{Charge, DecisionSource, LimitOptions, Store, StoreError, Tier};
 use tidegate::{Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 
 fn at(millis: u64) -> Timestamp {

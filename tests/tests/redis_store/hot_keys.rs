@@ -165,7 +165,10 @@ fn what_is_owed_is_booked_on_the_shards() {
         node.circuits()[0] == CircuitState::Open
     });
     admitted += node.passing(300, &["whale"]);
-    assert!(admitted > 300 && matches!(node.check(&["whale"]).decision_source(), DecisionSource::Fallback(_)));
+    assert!(
+        admitted > 300
+            && matches!(node.check(&["whale"]).decision_source(), DecisionSource::Fallback(_))
+    );
     redis.restart();
     wait_until("nobody owes anything", PATIENCE, || {
         let stats = node.fallback().stats();

@@ -141,13 +141,22 @@ fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     let asked = |key: &str| (0..200).filter(|_| node.check(key).is_allowed()).count() as u64;
     // 20 times 1.5 for two nodes, of which a twentieth was used.
     assert_eq!(admitted + asked("local"), 14, "this node's share, and not one more");
-    assert_eq!(node.check("local").decision_source(), DecisionSource::Fallback(OnStoreFailure::Local));
+    assert_eq!(
+        node.check("local").decision_source(),
+        DecisionSource::Fallback(OnStoreFailure::Local)
+    );
     assert!(!node.check("local").is_unavailable(), "whoever is over a limit is over a limit");
     assert_eq!(asked("allow"), 200);
-    assert_eq!(node.check("allow").decision_source(), DecisionSource::Fallback(OnStoreFailure::Allow));
+    assert_eq!(
+        node.check("allow").decision_source(),
+        DecisionSource::Fallback(OnStoreFailure::Allow)
+    );
     assert_eq!(asked("deny"), 0);
     let denied = node.check("deny");
-    assert!(denied.is_unavailable() && denied.decision_source() == DecisionSource::Fallback(OnStoreFailure::Deny));
+    assert!(
+        denied.is_unavailable()
+            && denied.decision_source() == DecisionSource::Fallback(OnStoreFailure::Deny)
+    );
     let wait = denied.retry_after().expect("it is worth trying again");
     assert!(wait <= Span::from_millis(300), "until the next probe: {wait}");
     let stats = node.limiter.store().stats();
@@ -175,7 +184,9 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
     let node = restart();
     assert_eq!(node.admitted("bob"), 5);
     redis.restart();
-    wait_until("Redis decides", PATIENCE, || node.check("allow").decision_source() == DecisionSource::Store);
+    wait_until("Redis decides", PATIENCE, || {
+        node.check("allow").decision_source() == DecisionSource::Store
+    });
     node.until_booked();
     redis.kill();
     node.until_open("allow");
@@ -254,7 +265,8 @@ fn a_store_that_is_back_is_used_again_soon() {
     redis.resume();
     let start = Instant::now();
     wait_until("all go by the store", PATIENCE, || {
-        node.check("allow").decision_source() == DecisionSource::Store && node.state() == CircuitState::Closed
+        node.check("allow").decision_source() == DecisionSource::Store
+            && node.state() == CircuitState::Closed
     });
     // Two seconds, and ten times that for a slow machine.
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
@@ -280,7 +292,8 @@ fn one_node_of_a_cluster_takes_its_own_keys_with_it() {
         users().for_each(|user| assert!(check(&user).is_allowed()));
         circuits.iter().any(|circuit| circuit.state == CircuitState::Open)
     });
-    let by_store = users().filter(|user| check(user).decision_source() == DecisionSource::Store).count();
+    let by_store =
+        users().filter(|user| check(user).decision_source() == DecisionSource::Store).count();
     let circuits = node.limiter.store().store().circuits();
     let open = circuits.iter().filter(|circuit| circuit.state != CircuitState::Closed).count();
     assert!(by_store > 0 && open == 1, "{by_store} of 40 by the store: {circuits:?}");

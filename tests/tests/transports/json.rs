@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy, Unit};
 use tidegate::{Clock, ManualClock};
-use tidegate_server::{Answers, RateLimitService, ProxyHeaders, Server, Settings, serve};
+use tidegate_server::{Answers, ProxyHeaders, RateLimitService, Server, Settings, serve};
 use tidegate_tests::conformance::{Limiting, Question, Reply, Status, Wait, door_cases, run_case};
 use tidegate_tests::http;
 

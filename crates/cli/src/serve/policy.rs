@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tidegate::Clock;
 use tidegate::policy::{Merging, Policy, Refusal, Source, Texts, Update, Watch};
-use tidegate_server::{Event, RateLimitService, Level};
+use tidegate_server::{Event, Level, RateLimitService};
 
 use crate::settings::Chosen;
 

@@ -11,8 +11,8 @@ use tidegate::store::redis::RedisConfig;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{Nodes, OnStoreFailure};
 use tidegate_server::{
-    Address, Answers, Body, EnvoyHeaders, Format, RateLimitService, KeyValues, Level, Listen, Log,
-    ProxyHeaders, Settings, TlsFiles,
+    Address, Answers, Body, EnvoyHeaders, Format, KeyValues, Level, Listen, Log, ProxyHeaders,
+    RateLimitService, Settings, TlsFiles,
 };
 
 use crate::secret;

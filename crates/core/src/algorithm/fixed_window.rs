@@ -99,7 +99,9 @@ impl FixedWindow {
         let end = self.windows.end(now);
         match self.windows.place(state.end, now) {
             WindowPosition::Current | WindowPosition::Ahead => (*state, false),
-            WindowPosition::Previous | WindowPosition::Past => (FixedWindowState { end, count: 0 }, false),
+            WindowPosition::Previous | WindowPosition::Past => {
+                (FixedWindowState { end, count: 0 }, false)
+            }
             WindowPosition::Impossible => (FixedWindowState { end, count: 0 }, true),
         }
     }

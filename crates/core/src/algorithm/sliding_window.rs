@@ -112,8 +112,12 @@ impl SlidingWindow {
             WindowPosition::Previous => {
                 (SlidingWindowState { end, previous: state.current, current: 0 }, at, false)
             }
-            WindowPosition::Past => (SlidingWindowState { end, previous: 0, current: 0 }, at, false),
-            WindowPosition::Impossible => (SlidingWindowState { end, previous: 0, current: 0 }, at, true),
+            WindowPosition::Past => {
+                (SlidingWindowState { end, previous: 0, current: 0 }, at, false)
+            }
+            WindowPosition::Impossible => {
+                (SlidingWindowState { end, previous: 0, current: 0 }, at, true)
+            }
         };
         Seen { state, at, repaired }
     }

@@ -60,7 +60,11 @@ impl Windows {
         if stored_end == current_end {
             WindowPosition::Current
         } else if stored_end < current_end {
-            if stored_end + self.length == current_end { WindowPosition::Previous } else { WindowPosition::Past }
+            if stored_end + self.length == current_end {
+                WindowPosition::Previous
+            } else {
+                WindowPosition::Past
+            }
         } else if stored_end == current_end + self.length
             && current_end - now.as_micros() <= MAX_EARLY
         {

@@ -25,10 +25,10 @@ use tokio::time::timeout;
 use super::Stream;
 use super::access::{Caller, Denied};
 use super::http::{self, Bounds};
+use crate::observability::metrics;
+use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
-use crate::metrics;
 use crate::settings::Settings;
-use crate::worker::ConnContext;
 
 pub(crate) use self::status::reason;
 
@@ -247,7 +247,11 @@ fn typed(status: StatusCode, text: &str, kind: &'static str) -> Reply {
 
 /// A change, from a fuzzer: nobody is let in without the token, and what is carried out is told.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn try_change(service: &RateLimitService, head: &hyper::http::request::Parts, body: &[u8]) {
+pub(crate) async fn try_change(
+    service: &RateLimitService,
+    head: &hyper::http::request::Parts,
+    body: &[u8],
+) {
     let settings = Settings { token: Some("s3cret".into()), ..Settings::default() };
     if (Caller { head, settings: &settings }).may_use_keys().is_ok() {
         let shown = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);

@@ -46,10 +46,10 @@ use self::call::Begun;
 use self::frames::{Counted, Frames};
 use super::Stream;
 use super::http::Patient;
+use crate::observability::log::{Event, Level};
+use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
-use crate::log::{Event, Level};
 use crate::settings::Settings;
-use crate::worker::ConnContext;
 
 pub(crate) use self::budget::Budget;
 #[cfg(feature = "fuzzing")]
@@ -110,7 +110,8 @@ struct GrpcConnection {
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let ConnContext { service, settings, mut stopped, budget } = context;
     let (asked, account) = (AtomicU64::new(0), Account::new(&budget));
-    let grpc = Arc::new(GrpcConnection { service, settings, stopped: stopped.clone(), account, asked });
+    let grpc =
+        Arc::new(GrpcConnection { service, settings, stopped: stopped.clone(), account, asked });
     let first_time = FIRST_TIME.min(grpc.settings.idle_after);
     let frames = Arc::new(Frames::default());
     let stream = Patient::new(stream, grpc.settings.stuck_after);

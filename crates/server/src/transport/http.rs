@@ -9,14 +9,14 @@
 //! both have to come within [`HEAD_TIME`] and [`BODY_TIME`]. A peer that takes no byte of its answer
 //! for as long as a connection may be idle is cut off.
 
-mod reply;
 mod batch;
+mod check_request;
+mod descriptor_input;
 mod forward;
 mod object;
-mod timeouts;
-mod check_request;
+mod reply;
 mod route;
-mod descriptor_input;
+mod timeouts;
 mod unreadable;
 mod whole_number;
 
@@ -41,10 +41,10 @@ use self::reply::{empty, json, refusal, text};
 use self::route::Route;
 use super::access::Caller;
 use super::{Stream, rls, within};
+use crate::runtime::turns::at_length;
+use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
-use crate::turns::at_length;
-use crate::worker::ConnContext;
 
 pub(crate) use self::timeouts::Patient;
 pub(crate) use self::unreadable::unreadable as unreadable_json;
@@ -85,7 +85,8 @@ struct HttpConnection {
 /// Answers until the peer has had enough or the server stops.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let ConnContext { service, settings, mut stopped, .. } = context;
-    let connection = HttpConnection { service, peer: stream.peer(), settings, stopped: stopped.clone() };
+    let connection =
+        HttpConnection { service, peer: stream.peer(), settings, stopped: stopped.clone() };
     let service = service_fn(|request| {
         let connection = &connection;
         async move { Ok::<_, Infallible>(connection.answer(request).await) }
@@ -173,7 +174,8 @@ impl HttpConnection {
         match route {
             Route::Ask(action) => match whole(body).await {
                 Ok(body) => {
-                    at_length(body.len(), check_request::answer(service, &caller, action, &body)).await
+                    at_length(body.len(), check_request::answer(service, &caller, action, &body))
+                        .await
                 }
                 Err(refused) => refused,
             },

@@ -44,8 +44,8 @@ use self::command::{After, Session, Step};
 use self::decision::{Asking, Errand};
 use self::frame::{Frame, Places, Words};
 use super::Stream;
-use crate::turns::Turn;
-use crate::worker::ConnContext;
+use crate::runtime::turns::Turn;
+use crate::runtime::worker::ConnContext;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::fuzzing::try_bytes;

@@ -14,10 +14,10 @@
 
 mod endpoint;
 mod json;
+mod limit_status;
 mod metadata;
 mod request;
 mod response;
-mod limit_status;
 mod wire;
 
 use std::fmt;
@@ -25,9 +25,9 @@ use std::fmt;
 use tidegate::policy::CheckError;
 
 pub(crate) use self::endpoint::{healthcheck, json};
+pub(crate) use self::limit_status::LimitStatus;
 pub(crate) use self::request::RateLimitRequest;
 pub(crate) use self::response::write;
-pub(crate) use self::limit_status::LimitStatus;
 pub(crate) use self::wire::{Malformed, Reader, Writer};
 
 /// The most bytes of a message.

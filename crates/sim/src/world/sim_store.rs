@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidegate::Explanation;
-use tidegate::store::{DecisionSource, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;

@@ -2,7 +2,7 @@
 
 use tidegate::Explanation;
 use tidegate::store::lease::{Lease, LeaseStats};
-use tidegate::store::{DecisionSource, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 use tidegate_sim::world::NodeStack;
 

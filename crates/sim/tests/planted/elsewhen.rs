@@ -1,7 +1,7 @@
 //! Leases that go by another clock than the node's.
 
 use tidegate::store::lease::{Lease, LeaseStats};
-use tidegate::store::{DecisionSource, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Clock, Explanation, ManualClock};
 use tidegate_core::{Decision, Span, Timestamp};
 use tidegate_sim::world::NodeStack;

@@ -4,12 +4,15 @@
 //! the tree says which type it expects, so `no` is a fine name and still a bool where one is due.
 
 mod extent;
+pub(super) mod finding;
+pub(super) mod nearest;
 mod reader;
+pub(super) mod source;
 mod syntax;
 
 use std::sync::Arc;
 
-use super::finding::{Finding, Findings, Location, quoted, shortened};
+use crate::policy::document::finding::{Finding, Findings, Location, quoted, shortened};
 
 /// One YAML document. A file may hold several, separated by `---`.
 #[derive(Clone, Debug)]

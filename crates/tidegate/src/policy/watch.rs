@@ -18,8 +18,8 @@ use std::time::Duration;
 use self::debounce::{Debounce, Wake};
 use self::fingerprint::Fingerprint;
 use self::places::Places;
-use super::Policy;
-use super::source::{Revision, Source, SourceError, Texts};
+use crate::policy::Policy;
+use crate::policy::document::source::{Revision, Source, SourceError, Texts};
 
 /// How often the files are looked at without an event.
 const POLL: Duration = Duration::from_secs(5);

@@ -23,7 +23,7 @@ use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
 use self::circuit::{Circuit, Heard, PROBES_APART, Ticket, pause};
 use super::background::Background;
-use super::{DecisionSource, Charge, Store, StoreError};
+use super::{Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
 

@@ -42,7 +42,7 @@ use std::sync::OnceLock;
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Outcome, Span, State, Timestamp};
 
 use super::tags::{Tags, WAYS};
-use super::{DecisionSource, Charge, DeniedState, Store, StoreError, Tier};
+use super::{Charge, DecisionSource, DeniedState, Store, StoreError, Tier};
 use crate::key::{Hashing, Key, Secret};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -258,7 +258,12 @@ impl<S: Store> DenyCache<S> {
 
     /// What a charge is told, if the store would deny it for certain.
     #[inline(always)]
-    fn denial(&self, now: Timestamp, charge: &Charge<'_>, place: DenialSlot<'_>) -> Option<Decision> {
+    fn denial(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        place: DenialSlot<'_>,
+    ) -> Option<Decision> {
         if place.set.front.tags.may_hold(place.print) {
             self.look(now, charge, place)
         } else {
@@ -344,7 +349,10 @@ impl<S: Store> DenyCache<S> {
     ) -> Result<DecisionSource, StoreError> {
         let places: Vec<_> = charges.iter().map(|charge| self.place(charge)).collect();
         let sights: Vec<OnceLock<DeniedState>> = charges.iter().map(|_| OnceLock::new()).collect();
-        let seen = charges.iter().zip(&sights).map(|(charge, denied_state)| charge.denied_state_in(denied_state));
+        let seen = charges
+            .iter()
+            .zip(&sights)
+            .map(|(charge, denied_state)| charge.denied_state_in(denied_state));
         let seen: Vec<Charge<'_>> = seen.collect();
         let decision_source = match together {
             true => self.store.decide(now, &seen, decisions).await?,
@@ -353,7 +361,9 @@ impl<S: Store> DenyCache<S> {
         let before = decisions.len() - charges.len();
         let each = charges.iter().zip(places).zip(sights).zip(&mut decisions[before..]);
         for (((charge, place), denied_state), decision) in each {
-            if let (DecisionSource::Store, Some(place), Some(denied_state)) = (decision_source, place, denied_state.into_inner()) {
+            if let (DecisionSource::Store, Some(place), Some(denied_state)) =
+                (decision_source, place, denied_state.into_inner())
+            {
                 self.remember(place, now, charge, (denied_state, Some(decision)));
             }
         }
@@ -431,8 +441,11 @@ impl<S: Store> Store for DenyCache<S> {
                 return Ok(DecisionSource::Store);
             }
             let denied_state = OnceLock::new();
-            let decision_source = self.store.decide(now, &[charge.denied_state_in(&denied_state)], decisions).await?;
-            if let (DecisionSource::Store, Some(denied_state)) = (decision_source, denied_state.into_inner()) {
+            let decision_source =
+                self.store.decide(now, &[charge.denied_state_in(&denied_state)], decisions).await?;
+            if let (DecisionSource::Store, Some(denied_state)) =
+                (decision_source, denied_state.into_inner())
+            {
                 self.remember(place, now, charge, (denied_state, decisions.last_mut()));
             }
             return Ok(decision_source);
@@ -445,7 +458,8 @@ impl<S: Store> Store for DenyCache<S> {
         if takes && let Some(denials) = self.denials(now, charges) {
             let at = self.store.clock(now);
             let each = charges.iter().zip(denials);
-            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| it.fresh_decision(at))));
+            decisions
+                .extend(each.map(|(it, denial)| denial.unwrap_or_else(|| it.fresh_decision(at))));
             return Ok(DecisionSource::Store);
         }
         self.ask(now, charges, decisions, true).await

@@ -40,9 +40,9 @@
 
 mod alone;
 mod answered;
+mod held_share;
 mod known;
 mod pending_debits;
-mod held_share;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,12 +51,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 
 use self::alone::is_local;
-use self::pending_debits::{Debit, PendingDebits};
 use self::held_share::HeldShare;
+use self::pending_debits::{Debit, PendingDebits};
 use super::background::Background;
 use super::breaker::USUAL_WAIT;
 use super::memory::MemoryStore;
-use super::{DecisionSource, Charge, Nodes, OnStoreFailure, Store, StoreError};
+use super::{Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::Hashing;
 
@@ -383,7 +383,8 @@ impl<S: Store + 'static> Store for Fallback<S> {
             [charge] if !is_local(charge) => Some(charge),
             _ => None,
         };
-        if let Some(decision) = whole.and_then(|charge| inner.store.try_decide_locally(now, charge)) {
+        if let Some(decision) = whole.and_then(|charge| inner.store.try_decide_locally(now, charge))
+        {
             decisions.push(decision);
             return Ok(DecisionSource::Store);
         }
@@ -443,7 +444,8 @@ impl<S: Store + 'static> Store for Fallback<S> {
                 None => all.extend(others.next()),
                 Some(error) => {
                     let charge = std::slice::from_ref(charge);
-                    decision_source = decision_source.max(inner.decide_alone(now, charge, error, &mut all)?);
+                    decision_source =
+                        decision_source.max(inner.decide_alone(now, charge, error, &mut all)?);
                 }
             }
         }

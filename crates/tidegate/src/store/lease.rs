@@ -29,9 +29,9 @@
 //! [`MAX_PURSES`] keys; what finds no room is decided in the store. A key takes up room only while it is
 //! asked for some dozens of times a second, so that keys of little demand cost little and drive out nobody.
 
-mod leasable;
 mod budget;
 mod budgets;
+mod leasable;
 
 use std::future::poll_fn;
 use std::slice;
@@ -39,15 +39,15 @@ use std::task::{Poll, Waker};
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
-use self::leasable::is_leased;
 use self::budget::{Grant, Order, Step};
-use self::budgets::{Owner, LocalBudgets};
-use super::{DecisionSource, Charge, Store, StoreError};
+use self::budgets::{LocalBudgets, Owner};
+use self::leasable::is_leased;
+use super::{Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
 use crate::sync::{AtomicU64, Ordering};
 
-pub use self::leasable::leased;
 pub use self::budgets::MAX_PURSES;
+pub use self::leasable::leased;
 
 /// How long a grant of a bucket may be spent.
 pub const LEASE: Span = Span::from_millis(100);

@@ -347,7 +347,10 @@ fn what_is_not_spent_goes_back_at_the_end() {
     fleet.warm();
     let held = fleet.stats().outstanding;
     let remaining = || {
-        fleet.decide(1, &Charge { options: LimitOptions::default(), ..fleet.charge(b"whale", Op::Read(0)) })
+        fleet.decide(
+            1,
+            &Charge { options: LimitOptions::default(), ..fleet.charge(b"whale", Op::Read(0)) },
+        )
     };
     let before = remaining().remaining;
     at_once(fleet.nodes[0].give_back());
@@ -528,14 +531,22 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
     for fleet in [&asked, &looked] {
         fleet.warm();
     }
-    let try_decide_locally =
-        |text| looked.nodes[0].try_decide_locally(looked.clock.now(), &looked.charge(text, Op::Take(1)));
+    let try_decide_locally = |text| {
+        looked.nodes[0].try_decide_locally(looked.clock.now(), &looked.charge(text, Op::Take(1)))
+    };
     let held = looked.stats().outstanding;
     for _ in 0..held {
-        assert_eq!(try_decide_locally(b"whale"), Some(asked.decide(0, &asked.charge(b"whale", Op::Take(1)))));
+        assert_eq!(
+            try_decide_locally(b"whale"),
+            Some(asked.decide(0, &asked.charge(b"whale", Op::Take(1))))
+        );
     }
     let before = (looked.stats(), looked.store.calls());
-    assert_eq!((try_decide_locally(b"whale"), try_decide_locally(b"minnow")), (None, None), "somebody has to be asked");
+    assert_eq!(
+        (try_decide_locally(b"whale"), try_decide_locally(b"minnow")),
+        (None, None),
+        "somebody has to be asked"
+    );
     assert_eq!((looked.stats(), looked.store.calls()), before);
     assert_eq!(looked.stats().spent, asked.stats().spent);
 }

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::{Decision, Explanation, Op, Timestamp};
 
 use super::memory::MemoryStore;
-use super::{DecisionSource, Charge, Store, StoreError, Tier};
+use super::{Charge, DecisionSource, Store, StoreError, Tier};
 use crate::clock::Clock;
 use crate::key::Hashing;
 
@@ -114,7 +114,8 @@ impl<S: Store> Local<S> {
         let own = self.decide_here(now, &here);
         let is_denied = own.iter().any(|decision| !decision.is_allowed());
         let takes = there.iter().any(|charge| matches!(charge.op, Op::Take(_)));
-        let (mut others, mut decision_source) = (Vec::with_capacity(there.len()), DecisionSource::Store);
+        let (mut others, mut decision_source) =
+            (Vec::with_capacity(there.len()), DecisionSource::Store);
         if is_denied && takes {
             let at = self.store.clock(now);
             others.extend(there.iter().map(|charge| charge.fresh_decision(at)));

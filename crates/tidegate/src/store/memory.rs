@@ -6,16 +6,16 @@
 //! what is forgotten is counted.
 
 mod arena;
-mod slots;
 mod budget;
 mod debt;
 mod growth;
 mod heap;
 mod locks;
+mod lookup;
 mod overflow;
 mod packing;
 mod put;
-mod lookup;
+mod slots;
 mod stats;
 mod table;
 mod time;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use tidegate_core::algorithm::bucket::{Bucket, Moment};
 use tidegate_core::{Algorithm, Decision, Explanation, LeaseId, Limit, Op, State, Timestamp};
 
-use self::slots::PRINT;
 use self::budget::Budget;
 use self::heap::Heap;
+use self::lookup::{Lookup, TakeOne};
 use self::overflow::Overflow;
 use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
-use self::lookup::{Lookup, TakeOne};
+use self::slots::PRINT;
 use self::table::{Begin, Change, End, Table};
-use super::{DecisionSource, Charge, DeniedState, Store, StoreError};
+use super::{Charge, DecisionSource, DeniedState, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};

@@ -115,6 +115,9 @@ mod tests {
         assert!(fallback.iter().all(|decision_source| *decision_source > DecisionSource::Store));
         assert_eq!(fallback.iter().max(), Some(&DecisionSource::Fallback(OnStoreFailure::Deny)));
         let let_in = DecisionSource::Fallback(OnStoreFailure::Allow);
-        assert!(let_in > DecisionSource::Fallback(OnStoreFailure::Local), "what is bounded is better");
+        assert!(
+            let_in > DecisionSource::Fallback(OnStoreFailure::Local),
+            "what is bounded is better"
+        );
     }
 }

@@ -19,28 +19,16 @@
 //! process listens is unavailable after the [deadline](RedisConfig::deadline); time in which this
 //! process did not run does not count, and neither does waiting in its own queue.
 
-mod call;
-mod cluster;
 mod config;
-mod deadline;
-mod entry;
 mod failure;
 mod inspection;
-mod server_queue;
-mod connection;
-mod name;
 mod registry;
-mod reply;
-mod request;
-mod reserve;
-mod route;
+mod routing;
 mod runtime;
-mod script;
 mod self_test;
-mod sentinel;
 mod settling;
 mod skew;
-mod script_args;
+mod wire;
 
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,23 +38,23 @@ use std::time::Duration;
 use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
 use tokio::task::JoinSet;
 
-use self::call::{Answered, Decided, Item};
 use self::inspection::Inspections;
-use self::name::Namer;
 use self::registry::Registry;
-use self::route::{Route, Routes};
+use self::routing::route::{Route, Routes};
 use self::settling::{Settling, Waits};
 use self::skew::Skew;
-use self::script_args::{ScriptArgs, Work};
-use super::{DecisionSource, Charge, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
+use self::wire::call::{Answered, Decided, Item};
+use self::wire::name::Namer;
+use self::wire::script_args::{ScriptArgs, Work};
+use super::{Charge, DecisionSource, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
-pub use self::entry::Node;
 pub use self::inspection::{Condition, Finding};
 pub use self::registry::RegistryReport;
+pub use self::wire::entry::Node;
 #[doc(hidden)]
-pub use self::script::TimeSource;
+pub use self::wire::script::TimeSource;
 
 /// State in Redis or Valkey.
 #[derive(Debug)]
@@ -191,7 +179,8 @@ impl RedisStore {
     /// Looks at the servers in the runtime that their connections are read in: only there can a silent
     /// server be told from a busy thread.
     async fn refresh(&self, stops: bool) -> Result<(), StoreError> {
-        let (inspections, server_queues) = (Arc::clone(&self.inspections), self.routes.server_queues());
+        let (inspections, server_queues) =
+            (Arc::clone(&self.inspections), self.routes.server_queues());
         let looking = async move { inspections.refresh(server_queues, stops).await };
         let looked = self.settling.runtime().spawn(looking).await;
         looked.unwrap_or_else(|_| Err(StoreError::unavailable("shutting down")))
@@ -211,7 +200,10 @@ impl RedisStore {
     /// [`Store::endpoint`] gives this number; `None` if there is none.
     pub fn timing(&self, endpoint: usize) -> Option<Timing> {
         let server_queue = self.routes.server_queue(endpoint)?;
-        Some(Timing { round_trip: server_queue.connection.round_trip(), deadline: server_queue.connection.deadline() })
+        Some(Timing {
+            round_trip: server_queue.connection.round_trip(),
+            deadline: server_queue.connection.deadline(),
+        })
     }
 
     /// Number of states that were read and that Tidegate cannot have written: a key of another type,

@@ -54,7 +54,7 @@ use tidegate_core::{Decision, Explanation, Op, Outcome, Timestamp};
 
 use self::division::{Division, Shard};
 use self::spread::spread;
-use super::{DecisionSource, Charge, Store, StoreError};
+use super::{Charge, DecisionSource, Store, StoreError};
 use crate::key::Key;
 
 /// The most shards of one key.
@@ -169,7 +169,8 @@ impl<S: Store> Shards<S> {
         let choose = |charge| Division::of(charge).map(|it| self.choose(now, charge, it));
         let mut choices: Vec<Option<Choice>> = charges.iter().map(choose).collect();
         let all = vec![true; charges.len()];
-        let (mut decisions, mut decision_source) = (Vec::with_capacity(charges.len()), DecisionSource::Store);
+        let (mut decisions, mut decision_source) =
+            (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for attempt in 0..2 {
             let again: Vec<bool> = match attempt {
                 0 => all.clone(),
@@ -364,7 +365,8 @@ impl<S: Store> Store for Shards<S> {
             decisions.append(&mut said);
             return Ok(decision_source);
         }
-        let (mut told, mut decision_source) = (Vec::with_capacity(charges.len()), DecisionSource::Store);
+        let (mut told, mut decision_source) =
+            (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for charge in charges {
             let own = match (Division::of(charge), charge.op) {
                 (None, _) => self.store.decide(now, slice::from_ref(charge), &mut told).await?,
@@ -387,7 +389,11 @@ impl<S: Store> Store for Shards<S> {
 
     #[inline]
     fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        if is_whole(slice::from_ref(charge)) { self.store.try_decide_locally(now, charge) } else { None }
+        if is_whole(slice::from_ref(charge)) {
+            self.store.try_decide_locally(now, charge)
+        } else {
+            None
+        }
     }
 
     async fn explain(

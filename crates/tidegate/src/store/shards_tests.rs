@@ -233,7 +233,11 @@ fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
     let store = Shards::new(Watched::new(memory()));
     let denied_state: OnceLock<DeniedState> = OnceLock::new();
     for _ in 0..5 {
-        decide(&store, NOW, &[charge(&limit, "whale", Op::Take(1), 2).denied_state_in(&denied_state)]);
+        decide(
+            &store,
+            NOW,
+            &[charge(&limit, "whale", Op::Take(1), 2).denied_state_in(&denied_state)],
+        );
     }
     assert!(denied_state.get().is_none() && store.store().asked().iter().all(|(.., seen)| !seen));
 }

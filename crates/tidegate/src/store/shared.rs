@@ -23,7 +23,7 @@ use super::fallback::{Fallback, FallbackConfig, FallbackStats};
 use super::lease::{Lease, LeaseStats};
 use super::local::{Local, LocalStats};
 use super::shards::{ShardStats, Shards};
-use super::{DecisionSource, Charge, Nodes, OnStoreFailure, Store, StoreError};
+use super::{Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
 use crate::clock::Clock;
 
 /// The layers below [`Fallback`].

@@ -18,7 +18,8 @@ impl Daemon {
         let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
         let nodes = Nodes::try_from(nodes).expect("at least one");
         let options = SharedOptions::default().nodes(nodes);
-        let gate = RateLimitService::connect_with(config, options).unwrap_or_else(|error| panic!("{error}"));
+        let gate = RateLimitService::connect_with(config, options)
+            .unwrap_or_else(|error| panic!("{error}"));
         gate.replace(policy());
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };

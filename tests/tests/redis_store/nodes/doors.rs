@@ -29,7 +29,8 @@ fn policy(file: &str, text: &str) -> Policy {
 impl Daemon {
     fn start(redis: &RedisServer, name: &str, options: SharedOptions) -> Self {
         let config = config(&redis.url()).node_name(name);
-        let gate = RateLimitService::connect_with(config, options).unwrap_or_else(|error| panic!("{error}"));
+        let gate = RateLimitService::connect_with(config, options)
+            .unwrap_or_else(|error| panic!("{error}"));
         gate.replace(policy(name, if name == "a" { POLICY } else { SAME }));
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };

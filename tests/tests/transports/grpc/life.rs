@@ -10,7 +10,7 @@ use std::time::Duration;
 use prost::Message;
 use tidegate::policy::{Merging, Policy};
 use tidegate::store::redis::RedisConfig;
-use tidegate_server::{Address, RateLimitService, Listen, Settings, serve};
+use tidegate_server::{Address, Listen, RateLimitService, Settings, serve};
 use tidegate_tests::grpc::{GrpcClient, SHOULD_RATE_LIMIT, framed};
 use tidegate_tests::rls::RateLimitRequest;
 use tidegate_tests::servers::{Folder, RedisServer};

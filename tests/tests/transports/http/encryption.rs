@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use tidegate_server::{RateLimitService, Listen, Server, Settings, serve};
+use tidegate_server::{Listen, RateLimitService, Server, Settings, serve};
 use tidegate_tests::grpc::GrpcClient;
 use tidegate_tests::http;
 use tidegate_tests::rls::RateLimitRequest;

@@ -23,7 +23,8 @@ fn door(url: &str, deadline: Duration) -> Door {
     let config = RedisConfig::new(url).expect("the address of a test's server");
     let config = config.deadline(deadline).connect_timeout(PATIENCE);
     let deny = SharedOptions::default().on_store_failure(OnStoreFailure::Deny);
-    let gate = RateLimitService::connect_with(config, deny).unwrap_or_else(|error| panic!("{error}"));
+    let gate =
+        RateLimitService::connect_with(config, deny).unwrap_or_else(|error| panic!("{error}"));
     gate.replace(policy(SHARED));
     let server = serve(&settings(), &gate).unwrap_or_else(|error| panic!("{error}"));
     Door { server, clock: ManualClock::new() }

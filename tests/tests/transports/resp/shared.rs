@@ -110,7 +110,8 @@ fn limits_that_come_together_are_all_charged_or_none() {
 fn a_store_that_is_away_is_answered_for_and_the_connection_goes_on() {
     let redis = RedisServer::start();
     let config = RedisConfig::new(&redis.url()).unwrap();
-    let door = door(RateLimitService::connect(config.deadline(Duration::from_millis(250))).unwrap());
+    let door =
+        door(RateLimitService::connect(config.deadline(Duration::from_millis(250))).unwrap());
     let mut client = door.client();
     assert!(numbers(&mut client, "CL.THROTTLE a 9 1 3600").is_ok());
     redis.kill();

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::policy::{
-    CheckError, ControlError, LocalOverride, Descriptor, Domain, Entry, OtherNumbers, Overruling,
+    CheckError, ControlError, Descriptor, Domain, Entry, LocalOverride, OtherNumbers, Overruling,
     Policy, PolicyLimit, Request, Rule, Switch, nearest,
 };
 use tidegate::store::StoreError;
@@ -14,8 +14,8 @@ use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
 use tidegate_core::Builder;
 
 use super::status;
+use crate::observability::log::{Event, Level};
 use crate::service::RateLimitService;
-use crate::log::{Event, Level};
 use crate::transport::http::unreadable_json;
 
 /// The longest reason that is kept.
@@ -58,7 +58,11 @@ impl From<CheckError> for Refused {
 }
 
 /// Carries out what a call asks for, and tells what has become of it.
-pub(super) async fn carry_out(service: &RateLimitService, head: &Parts, body: &[u8]) -> Result<Value, Refused> {
+pub(super) async fn carry_out(
+    service: &RateLimitService,
+    head: &Parts,
+    body: &[u8],
+) -> Result<Value, Refused> {
     let is_put = head.method == Method::PUT;
     let done = match head.uri.path() {
         "/v1/reset" => reset(service, &read(body)?).await?,
@@ -208,7 +212,8 @@ fn reason(reason: Option<String>) -> Result<Option<String>, String> {
 }
 
 fn until(service: &RateLimitService, seconds: u64) -> Timestamp {
-    let until = seconds.saturating_mul(1_000_000).saturating_add(service.time(service.now()).as_micros());
+    let until =
+        seconds.saturating_mul(1_000_000).saturating_add(service.time(service.now()).as_micros());
     Timestamp::from_micros(until)
 }
 
@@ -237,8 +242,10 @@ struct DemotionWish {
 }
 
 fn demote(service: &RateLimitService, wish: DemotionWish) -> Result<Value, String> {
-    let nodes =
-        service.nodes().cloned().ok_or("all state is in this process: there is nothing to spare")?;
+    let nodes = service
+        .nodes()
+        .cloned()
+        .ok_or("all state is in this process: there is nothing to spare")?;
     let until = wish.seconds.map(|seconds| until(service, seconds));
     let demotion = LocalOverride { nodes, until, reason: reason(wish.reason)? };
     let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor };

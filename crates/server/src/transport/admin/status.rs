@@ -9,9 +9,9 @@ use tidegate::store::DomainRevision;
 use tidegate::store::breaker::CircuitReport;
 use tidegate::store::redis::{Finding, Node, RegistryReport};
 
+use crate::observability::hot_keys::{HotKey, TOLD};
+use crate::observability::log::Utc;
 use crate::service::RateLimitService;
-use crate::hot_keys::{HotKey, TOLD};
-use crate::log::Utc;
 
 /// Why the daemon is not ready; `None` if it is. Asks the store. One that is away is no reason, for the
 /// policy says what then; one that refuses is, for somebody has to act.
@@ -87,7 +87,8 @@ pub(super) fn nodes(service: &RateLimitService) -> Value {
 
 /// How many nodes share the limits, and whether the registry counts them.
 fn node_count(service: &RateLimitService) -> Value {
-    let (count, is_auto) = service.nodes().map_or((1, false), |it| (it.count().get(), it.is_auto()));
+    let (count, is_auto) =
+        service.nodes().map_or((1, false), |it| (it.count().get(), it.is_auto()));
     json!({ "count": count, "auto": is_auto })
 }
 

@@ -8,7 +8,7 @@ use hyper::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
 use super::status::{Code, GRPC, Status};
-use super::{Reply, GrpcConnection};
+use super::{GrpcConnection, Reply};
 
 /// Messages, and how the call went.
 #[derive(Debug)]
@@ -30,7 +30,10 @@ pub(super) fn unary(answer: Result<Bytes, Status>) -> Reply {
 }
 
 /// The answer to a call that brings forth as many as the task sends that is started for it.
-pub(super) fn streaming<F>(connection: &Arc<GrpcConnection>, task: impl FnOnce(Arc<GrpcConnection>, Sender) -> F) -> Reply
+pub(super) fn streaming<F>(
+    connection: &Arc<GrpcConnection>,
+    task: impl FnOnce(Arc<GrpcConnection>, Sender) -> F,
+) -> Reply
 where
     F: Future<Output = ()> + Send + 'static,
 {

@@ -17,11 +17,11 @@ use super::body::{self, Body};
 use super::budget::Charge;
 use super::message::{self, Messages};
 use super::status::{self, Code, Status, success};
-use super::{Call, Reply, GrpcConnection, health, reflection};
+use super::{Call, GrpcConnection, Reply, health, reflection};
+use crate::runtime::turns::{SHORT, at_length};
 use crate::service::at_once;
-use crate::transport::rls::{self, RateLimitRequest, LimitStatus};
+use crate::transport::rls::{self, LimitStatus, RateLimitRequest};
 use crate::transport::within;
-use crate::turns::{SHORT, at_length};
 
 /// How long a message may take to come.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
@@ -174,7 +174,8 @@ async fn answer(connection: &GrpcConnection, message: &[u8]) -> Result<Bytes, St
     let descriptors = question.descriptors();
     let asked = question.request(&descriptors);
     let answer = connection.service.check(&asked).await.map_err(rls::Refusal::Undecided)?;
-    let told = LimitStatus { question: &question, answer: &answer, answers: &connection.settings.answers };
+    let told =
+        LimitStatus { question: &question, answer: &answer, answers: &connection.settings.answers };
     Ok(message::write(|bytes| rls::write(&told, bytes)))
 }
 
@@ -234,7 +235,11 @@ fn send_whole(stream: &mut SendStream<Bytes>, message: Bytes) -> Result<Option<B
 }
 
 /// Sends a message when the peer has room for it, and tells whether it ever had.
-async fn send_later(connection: Arc<GrpcConnection>, mut stream: SendStream<Bytes>, message: Bytes) -> bool {
+async fn send_later(
+    connection: Arc<GrpcConnection>,
+    mut stream: SendStream<Bytes>,
+    message: Bytes,
+) -> bool {
     let Some(_charge) = connection.account.answer(message.len()) else {
         stream.send_reset(Reason::ENHANCE_YOUR_CALM);
         return false;

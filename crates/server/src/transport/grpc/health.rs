@@ -8,7 +8,7 @@ use super::body::streaming;
 use super::call::only_message;
 use super::message::{self, Messages};
 use super::status::{Code, Status};
-use super::{Reply, GrpcConnection};
+use super::{GrpcConnection, Reply};
 use crate::transport::admin::reason;
 use crate::transport::rls::{Reader, Writer};
 
@@ -39,7 +39,10 @@ impl Health {
 }
 
 /// `Check`: whether now.
-pub(super) async fn check(connection: &GrpcConnection, messages: Messages) -> Result<Bytes, Status> {
+pub(super) async fn check(
+    connection: &GrpcConnection,
+    messages: Messages,
+) -> Result<Bytes, Status> {
     if !is_known(connection, messages).await? {
         return Err(Status::new(Code::NotFound, "unknown service"));
     }

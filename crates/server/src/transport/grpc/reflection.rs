@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use super::body::streaming;
 use super::message::{self, Messages};
 use super::status::Code;
-use super::{Reply, GrpcConnection};
+use super::{GrpcConnection, Reply};
 use crate::transport::rls::{Malformed, Reader, Writer};
 
 /// The files in `proto`, compiled, with all that they refer to: a `FileDescriptorSet`.

@@ -13,13 +13,13 @@ use serde::Deserialize;
 use tidegate::policy::Report;
 
 use super::Reply;
-use super::reply::{Refused, json};
+use super::check_request::{Action, CheckRequest, EXAMPLE};
 use super::object::Object;
-use super::check_request::{Action, EXAMPLE, CheckRequest};
+use super::reply::{Refused, json};
 use super::unreadable::unreadable;
+use crate::runtime::turns::in_turn;
 use crate::service::RateLimitService;
 use crate::transport::access::Caller;
-use crate::turns::in_turn;
 
 /// The most questions of one batch.
 const MAX_QUESTIONS: usize = 100;

@@ -9,12 +9,12 @@ use tidegate::{AlgorithmName, Decision, InvalidLimit, Limit, Op, Rate};
 use tidegate_core::{Builder, UnknownAlgorithm};
 
 use super::Reply;
-use super::reply::{self, Refused};
-use super::object::Object;
 use super::descriptor_input::{DescriptorInput, Text};
+use super::object::Object;
+use super::reply::{self, Refused};
 use super::unreadable::unreadable;
 use super::whole_number::WholeNumber;
-use crate::service::{RateLimitService, InlineLimit};
+use crate::service::{InlineLimit, RateLimitService};
 use crate::transport::access::Caller;
 
 /// What is to be done with what is asked about.
@@ -60,7 +60,12 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
 }
 
 /// Answers one question.
-pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, action: Action, body: &[u8]) -> Reply {
+pub(crate) async fn answer(
+    service: &RateLimitService,
+    caller: &Caller<'_>,
+    action: Action,
+    body: &[u8],
+) -> Reply {
     let answers = &caller.settings.answers;
     let read = read(body).and_then(|question| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
@@ -226,8 +231,11 @@ impl CheckRequest<'_> {
                 Descriptor { entries, hits: side.hits, limit: side.limit }
             })
             .collect();
-        let request =
-            Request { domain, descriptors: &descriptors, hits: self.cost.map(|WholeNumber(cost)| cost) };
+        let request = Request {
+            domain,
+            descriptors: &descriptors,
+            hits: self.cost.map(|WholeNumber(cost)| cost),
+        };
         let answer = match action {
             Action::Check => service.check(&request).await?,
             Action::Peek => service.peek(&request).await?,

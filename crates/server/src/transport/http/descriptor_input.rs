@@ -152,7 +152,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
             }
 
             fn visit_u64<E: Error>(self, units: u64) -> Result<Self::Value, E> {
-                WholeNumber::from_u64(units).map(|WholeNumber(units)| Member::Cost(Hits::Take(units)))
+                WholeNumber::from_u64(units)
+                    .map(|WholeNumber(units)| Member::Cost(Hits::Take(units)))
             }
 
             /// Numbers below 0 come here.
@@ -163,7 +164,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
 
             fn visit_f64<E: Error>(self, units: f64) -> Result<Self::Value, E> {
                 let hits = if units < 0.0 { Hits::Return } else { Hits::Take };
-                WholeNumber::from_f64(units.abs()).map(|WholeNumber(units)| Member::Cost(hits(units)))
+                WholeNumber::from_f64(units.abs())
+                    .map(|WholeNumber(units)| Member::Cost(hits(units)))
             }
 
             fn visit_seq<S: SeqAccess<'de>>(self, sequence: S) -> Result<Self::Value, S::Error> {

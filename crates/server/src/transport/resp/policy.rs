@@ -41,7 +41,12 @@ impl Wish {
 /// what remains, milliseconds until a retry helps (-1 if it need not, or never will) and until all is
 /// back, and what the limit is called that speaks for all. Where no limit counts, limit and remaining
 /// are -1. `AND` begins another descriptor of the same request.
-pub(crate) async fn ask(service: &RateLimitService, wish: Wish, words: &Words<'_>, replies: &mut Replies<'_>) {
+pub(crate) async fn ask(
+    service: &RateLimitService,
+    wish: Wish,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     let Some(question) = PolicyCommand::read(words) else {
         return wrong_count(wish.command(), replies);
     };

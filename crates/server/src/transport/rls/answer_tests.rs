@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy, PolicyLimiter};
 
 use super::json::{self, Asked};
+use super::limit_status::LimitStatus;
 use super::oracle_tests::{message, random_request, request};
 use super::request::RateLimitRequest;
-use super::limit_status::LimitStatus;
 use crate::settings::{Answers, EnvoyHeaders, ProxyHeaders};
 
 const POLICY: &str = r#"

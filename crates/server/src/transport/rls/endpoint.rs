@@ -22,7 +22,11 @@ pub(crate) async fn json(service: &RateLimitService, caller: &Caller<'_>, body: 
     }
 }
 
-async fn decide(service: &RateLimitService, caller: &Caller<'_>, body: &[u8]) -> Result<Reply, String> {
+async fn decide(
+    service: &RateLimitService,
+    caller: &Caller<'_>,
+    body: &[u8],
+) -> Result<Reply, String> {
     let answers = &caller.settings.answers;
     let asked = Asked::read(body)?;
     let question = asked.question().map_err(|refusal| refusal.to_string())?;

@@ -12,8 +12,10 @@ use serde_json::{Map, Value};
 use tidegate::policy::Entry;
 
 use super::Refusal;
-use super::request::{Override, RateLimitRequest, DescriptorInput, unit_by_name, unit_name, unit_number};
-use super::limit_status::{Status, LimitStatus};
+use super::limit_status::{LimitStatus, Status};
+use super::request::{
+    DescriptorInput, Override, RateLimitRequest, unit_by_name, unit_name, unit_number,
+};
 
 /// `RateLimitRequest`.
 #[derive(Debug, Deserialize)]

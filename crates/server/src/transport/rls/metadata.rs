@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Entry, Metadata};
 
-use super::request::{Override, DescriptorInput, unit_name};
 use super::limit_status::LimitStatus;
+use super::request::{DescriptorInput, Override, unit_name};
 use super::wire::Writer;
 
 impl LimitStatus<'_> {

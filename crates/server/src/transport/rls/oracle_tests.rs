@@ -8,7 +8,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use tidegate::policy::{Entry, MAX_DESCRIPTORS};
 
-use super::request::{Override, RateLimitRequest, DescriptorInput};
+use super::request::{DescriptorInput, Override, RateLimitRequest};
 use super::{MAX_ENTRIES, MAX_KEY, Refusal};
 
 static PROTOCOL: LazyLock<DescriptorPool> = LazyLock::new(|| {

@@ -122,7 +122,8 @@ impl<'a> RateLimitRequest<'a> {
     /// The descriptors, as a policy is asked about them.
     pub(crate) fn descriptors(&self) -> Vec<Descriptor<'_>> {
         let descriptor = |(side, entries)| {
-            let DescriptorInput { hits_addend, is_negative_hits, limit, .. }: &DescriptorInput = side;
+            let DescriptorInput { hits_addend, is_negative_hits, limit, .. }: &DescriptorInput =
+                side;
             let units = hits_addend.unwrap_or_else(|| self.hits_addend.max(1).into());
             let hits = match (hits_addend, is_negative_hits) {
                 (_, true) => Some(Hits::Return(units)),

@@ -1,8 +1,8 @@
 //! `RateLimitResponse`: what is answered, in protobuf.
 
+use super::limit_status::{LimitStatus, Status};
 use super::metadata;
 use super::request::unit_number;
-use super::limit_status::{Status, LimitStatus};
 use super::wire::Writer;
 
 const OK: u64 = 1;

@@ -30,7 +30,9 @@ impl Checker {
         }
         if verdict.decision_source != Ok(DecisionSource::Store) && asked >= self.calm_from {
             let decision_source = &verdict.decision_source;
-            self.blame(now, || format!("request {request} was answered by {decision_source:?} in calm"));
+            self.blame(now, || {
+                format!("request {request} was answered by {decision_source:?} in calm")
+            });
         }
         if let Err(error) = &verdict.decision_source
             && self.stack != Stack::Bare

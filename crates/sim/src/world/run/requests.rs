@@ -70,7 +70,8 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
         let is_leased = self.setup.stack == Stack::Leased && self.is_leased[revision];
         let tier = if is_leased { Tier::Leased } else { Tier::Exact };
-        let options = LimitOptions::default().on_store_failure(self.setup.on_store_failure).tier(tier);
+        let options =
+            LimitOptions::default().on_store_failure(self.setup.on_store_failure).tier(tier);
         let work = Box::pin(async move {
             let texts: Vec<String> = question.charges().map(|(key, _)| key.to_string()).collect();
             let keys = texts.iter().map(|text| Key::new(scope, text.as_bytes()));

@@ -2,7 +2,7 @@
 
 use saphyr_parser::Marker;
 
-use super::super::finding::Location;
+use crate::policy::document::finding::Location;
 
 /// Given to the parser before a root in brackets, which it then no longer takes for a possible key:
 /// it would hold all of it in memory until the bracket closes. JSON may be as long as any file.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
-use super::super::finding::{Finding, Findings, Location, quoted};
 use super::extent::{DOCUMENT_START, Extent, bracketed_root};
 use super::syntax::sentence;
 use super::{Document, Kind, Node};
+use crate::policy::document::finding::{Finding, Findings, Location, quoted};
 
 pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 pub(super) const MAX_SCALAR_BYTES: usize = 64 << 10;

@@ -8,9 +8,9 @@ use super::fields::Fields;
 use super::limits::{Defaults, Written};
 use super::numbers::Numbers;
 use crate::policy::document::Node;
-use crate::policy::finding::Findings;
+use crate::policy::document::finding::Findings;
 use crate::policy::language;
-use crate::policy::limit::{Form, Mode, PolicyLimit, Unit};
+use crate::policy::model::limit::{Form, Mode, PolicyLimit, Unit};
 
 /// Reads `rate_limit`. Beside it a descriptor may say more, such as another algorithm.
 pub(super) fn read(

@@ -11,9 +11,9 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::super::source::Source;
 use super::debounce::Debounce;
 use super::fingerprint::Identity;
+use crate::policy::document::source::Source;
 
 /// As many folders as one policy can reasonably be spread over; changes elsewhere wait for the poll.
 const MAX_FOLDERS: usize = 256;

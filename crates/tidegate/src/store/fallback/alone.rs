@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, Span, Stat
 use super::Inner;
 use crate::scaling::{first_share_of_node, share_of_node};
 use crate::store::breaker::USUAL_WAIT;
-use crate::store::{DecisionSource, Charge, OnStoreFailure, Store, StoreError};
+use crate::store::{Charge, DecisionSource, OnStoreFailure, Store, StoreError};
 
 /// Marks the numbers of leases that were given without the store. Its own are below 2^53.
 const LOCAL_LEASE: u64 = 1 << 63;
@@ -59,8 +59,10 @@ impl<S: Store> Inner<S> {
     ) -> (Timestamp, DecisionSource) {
         self.note(now, error);
         let now = self.time(now);
-        let words: Vec<FallbackAction> = charges.iter().map(|it| self.word(now, it, error)).collect();
-        let is_denied = |word: &FallbackAction| matches!(word, FallbackAction::Said(it) if !it.is_allowed());
+        let words: Vec<FallbackAction> =
+            charges.iter().map(|it| self.word(now, it, error)).collect();
+        let is_denied =
+            |word: &FallbackAction| matches!(word, FallbackAction::Said(it) if !it.is_allowed());
         let is_denied = words.iter().any(is_denied);
         let shares: Vec<Charge<'_>> = charges.iter().zip(&words).filter_map(share).collect();
         let shares: Vec<Charge<'_>> =
@@ -173,7 +175,9 @@ impl<S: Store> Inner<S> {
             // What a key never seen is denied, everybody is.
             _ if !idle.is_allowed() && charge.is_deniable() => FallbackAction::Said(idle),
             OnStoreFailure::Local => FallbackAction::Share(self.share_of(charge)),
-            OnStoreFailure::Allow => FallbackAction::Said(Decision { unbooked: 0, lease: None, ..idle }),
+            OnStoreFailure::Allow => {
+                FallbackAction::Said(Decision { unbooked: 0, lease: None, ..idle })
+            }
             OnStoreFailure::Deny => {
                 let wait = match error {
                     StoreError::Away { retry_after } => *retry_after,

@@ -6,7 +6,7 @@ use tidegate_core::{Decision, Timestamp};
 
 use super::Inner;
 use crate::store::breaker::MAX_ENDPOINTS;
-use crate::store::{DecisionSource, Charge, Store, StoreError};
+use crate::store::{Charge, DecisionSource, Store, StoreError};
 
 impl<S: Store> Inner<S> {
     /// The bit of the endpoint that decides on a charge.

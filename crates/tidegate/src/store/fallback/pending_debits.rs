@@ -15,7 +15,7 @@ use foldhash::quality::RandomState;
 use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
 
 use crate::key::{Key, Scope};
-use crate::store::{Charge, StoreError, LimitOptions};
+use crate::store::{Charge, LimitOptions, StoreError};
 
 /// The most keys.
 pub(super) const MAX_KEYS: usize = 1 << 16;

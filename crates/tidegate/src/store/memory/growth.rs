@@ -2,10 +2,10 @@
 
 use tidegate_core::Timestamp;
 
-use super::slots::{Locked, MAX_REACH};
 use super::budget::Purpose;
 use super::debt;
-use super::table::{CHUNK, Growth, Home, FreeSlot, Table};
+use super::slots::{Locked, MAX_REACH};
+use super::table::{CHUNK, FreeSlot, Growth, Home, Table};
 use crate::sync::Ordering;
 
 /// Once a shard cannot grow, new keys look for room this near only: an attacker's keys must not

@@ -3,8 +3,8 @@
 use tidegate_core::{Decision, Limit, State};
 
 use super::Lookup;
-use super::slots::Locked;
 use super::heap::{self, Copied, Heap, Tenant};
+use super::slots::Locked;
 use super::table::Table;
 use super::together::{Batch, Obstacle, Part};
 use crate::store::Charge;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::arena::Arena;
-use super::slots::{self, Locked, Words};
 use super::budget::{Budget, Purpose};
 use super::debt;
+use super::slots::{self, Locked, Words};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Buckets that a shard grows by at a time.

@@ -12,8 +12,8 @@ use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use super::MemoryStore;
 use super::locks::{HeapLocks, Locks};
-use super::packing::{Pack, is_narrow};
 use super::lookup::{Lookup, packed, up_to_date};
+use super::packing::{Pack, is_narrow};
 use super::table::Change;
 use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
@@ -175,8 +175,7 @@ impl MemoryStore {
             if bucket.is_ahead(&bucket.unpack(words), batch.now) {
                 return Ok(None);
             }
-            let question =
-                Lookup { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
+            let question = Lookup { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
             let (decision, change) = packed::<_, 1>(&question, words);
             if !decision.is_allowed() {
                 return Ok(None);

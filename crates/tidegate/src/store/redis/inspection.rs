@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{Cmd, Value};
 
-use super::StoreError;
-use super::server_queue::ServerQueue;
-use super::connection::Connected;
 use crate::store::Misconfigured;
+use crate::store::redis::StoreError;
+use crate::store::redis::routing::server_queue::ServerQueue;
+use crate::store::redis::wire::connection::Connected;
 
 /// The oldest servers that have every command the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -123,13 +123,21 @@ impl Inspections {
         }
         let mut looks = self.lock();
         looks.extend(seen);
-        looks.retain(|server, _| server_queues.iter().any(|(server_queue, _)| server_queue.connection.address() == *server));
+        looks.retain(|server, _| {
+            server_queues
+                .iter()
+                .any(|(server_queue, _)| server_queue.connection.address() == *server)
+        });
         looked
     }
 }
 
 /// Looks at a server: `look` is the last look at it, and becomes the present one.
-async fn look_at(server_queue: &ServerQueue, clustered: bool, look: &mut Option<Look>) -> Result<(), StoreError> {
+async fn look_at(
+    server_queue: &ServerQueue,
+    clustered: bool,
+    look: &mut Option<Look>,
+) -> Result<(), StoreError> {
     let connected = match server_queue.connection.connected().await {
         Err(error @ StoreError::Misconfigured(Misconfigured::ReadOnly, _)) => {
             *look = Some(Look { findings: vec![replica(server_queue)], ..Look::default() });
@@ -184,7 +192,11 @@ async fn examine(
 }
 
 /// Adds a finding if the server takes no snapshots, which is known not to append to a file.
-async fn snapshots(server_queue: &ServerQueue, connected: &Connected, look: &mut Look) -> Result<(), StoreError> {
+async fn snapshots(
+    server_queue: &ServerQueue,
+    connected: &Connected,
+    look: &mut Look,
+) -> Result<(), StoreError> {
     const UNKNOWN: &str = "cannot check persistence: appendonly is no, and";
     if !look.refuses_config {
         let command = ["CONFIG", "GET", "save"];

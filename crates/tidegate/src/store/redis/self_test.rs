@@ -3,10 +3,10 @@
 use redis::Cmd;
 use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
 
-use super::failure::Failure;
-use super::inspection::Finding;
-use super::{RedisStore, StoreError};
 use crate::key::{Key, Scope};
+use crate::store::redis::failure::Failure;
+use crate::store::redis::inspection::Finding;
+use crate::store::redis::{RedisStore, StoreError};
 use crate::store::{Charge, Store};
 
 /// Looks at every server, then has each carry out every command that a script may ever need.

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::super::finding::{Location, quoted};
 use super::super::{Kind, Node};
 use super::Reader;
+use crate::policy::document::finding::{Location, quoted};
 
 impl Reader<'_> {
     /// Keys and values, each key once, with what `<<` brings in.

@@ -1,0 +1,392 @@
+//! The limits that a request meets, each with its key and what is to be done.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
+
+use crate::key::{Key, Scope};
+use crate::policy::decide::answer::{LimitSource, Part, Standing};
+use crate::policy::decide::control::Controls;
+use crate::policy::matching::resolve::{Match, escape, whole_text};
+use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
+use crate::policy::model::limit::{Form, Mode, PolicyLimit};
+use crate::policy::model::rule::{Charging, Domain};
+use crate::scaling::share_of_node;
+use crate::store::{Charge, LimitOptions, Tier};
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Intent {
+    /// Charge it.
+    Take,
+    /// Say what charging it would say.
+    Read,
+    /// Give back what it was charged.
+    Return,
+    /// Forget whom it is about.
+    Reset,
+}
+
+/// Everything that is to be decided for one request.
+#[derive(Debug)]
+pub(in crate::policy) struct MatchedLimits {
+    /// The texts of all keys, one after the other.
+    text: Vec<u8>,
+    matched_limits: Vec<MatchedLimit>,
+}
+
+/// One limit that is to be decided.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct MatchedLimit {
+    /// Which part of the answer it is.
+    pub(in crate::policy) part: usize,
+    pub(in crate::policy) numbers: Limit,
+    pub(in crate::policy) op: Op,
+    options: LimitOptions,
+    scope: Scope,
+    text: Range<usize>,
+    tag: (usize, usize),
+    together: bool,
+    is_quota: bool,
+    /// Whether it stands before the limit whose part it is.
+    pub(in crate::policy) in_front: bool,
+}
+
+/// What is asked of a domain, and what its limits are told in.
+pub(in crate::policy) struct Asked<'r> {
+    pub(in crate::policy) domain: &'r Domain,
+    pub(in crate::policy) controls: &'r Controls,
+    pub(in crate::policy) request: &'r Request<'r>,
+    pub(in crate::policy) intent: Intent,
+    pub(in crate::policy) now: Timestamp,
+    pub(in crate::policy) parts: &'r mut Vec<Part>,
+}
+
+/// What one descriptor adds.
+struct DescriptorInput<'r> {
+    controls: &'r Controls,
+    descriptor: usize,
+    text: Range<usize>,
+    hits: Option<Hits>,
+    intent: Intent,
+    tag: (usize, usize),
+    now: Timestamp,
+    /// If this node decides alone about the descriptor, on how many nodes it comes in.
+    demoted: Option<NonZeroU32>,
+}
+
+impl DescriptorInput<'_> {
+    /// The numbers and options of a limit that this node decides alone, if it does; counted apart, for
+    /// they are others.
+    fn settle(
+        &self,
+        name: &str,
+        numbers: (Limit, Scope),
+        options: LimitOptions,
+    ) -> ((Limit, Scope), LimitOptions) {
+        let Some(nodes) = self.demoted else { return (numbers, options) };
+        let share = share_of_node(&numbers.0, nodes);
+        let scope = Scope::new(&format!("{name}#demoted"), &share);
+        ((share, scope), LimitOptions::default().tier(Tier::Local).calendar(options.is_calendar))
+    }
+
+    fn matched(
+        &self,
+        numbers: (Limit, Scope),
+        op: Op,
+        part: usize,
+        together: bool,
+    ) -> MatchedLimit {
+        let (numbers, scope) = numbers;
+        // Only what can be denied is decided together.
+        let together = together && matches!(op, Op::Take(1..));
+        let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
+        let (is_quota, in_front) = (false, false);
+        MatchedLimit { part, numbers, op, options, scope, text, tag, together, is_quota, in_front }
+    }
+}
+
+impl MatchedLimit {
+    /// Whether everybody's wait ends at the same instant.
+    const fn is_windowed(&self) -> bool {
+        matches!(self.numbers, Limit::FixedWindow(_) | Limit::SlidingWindow(_))
+    }
+}
+
+impl MatchedLimits {
+    /// With room for one limit under each descriptor, which is how most requests are.
+    pub(in crate::policy) fn with_room(descriptors: usize) -> Self {
+        Self {
+            text: Vec::with_capacity(64 * descriptors),
+            matched_limits: Vec::with_capacity(descriptors),
+        }
+    }
+
+    /// Finds every limit that the request meets; tells them in `parts`.
+    pub(in crate::policy) fn resolve(&mut self, asked: Asked<'_>) {
+        let Asked { domain, controls, request, intent, now, parts } = asked;
+        for (number, descriptor) in request.descriptors.iter().enumerate() {
+            let hits = descriptor.hits.or(request.hits.map(Hits::Take));
+            let start = self.text.len();
+            let mut side = DescriptorInput {
+                controls,
+                descriptor: number,
+                text: start..start,
+                hits,
+                intent,
+                tag: (start, start),
+                now,
+                demoted: controls.demotions().nodes(domain.name(), descriptor.entries, now),
+            };
+            if let Some(limit) = descriptor.limit {
+                whole_text(&[Entry { key: "domain", value: domain.name() }], &mut self.text);
+                whole_text(descriptor.entries, &mut self.text);
+                side.text.end = self.text.len();
+                if let Some(first) = descriptor.entries.first() {
+                    escape(first.value, &mut self.text);
+                }
+                side.tag = (side.text.end, self.text.len());
+                self.request_limit(domain, limit, &side, parts);
+                continue;
+            }
+            let found = domain.resolve(descriptor.entries, &mut self.text);
+            side.text.end = self.text.len();
+            if let Some(found) = found {
+                side.tag = found.tag;
+                self.rule_limits(domain, &found, &side, parts);
+            }
+        }
+        self.drop_replaced(domain, parts);
+        for matched in self.matched_limits.iter().filter(|matched| matched.is_windowed()) {
+            parts[matched.part].whose = self.key(matched).number();
+        }
+    }
+
+    /// Puts what is decided together first, then quotas.
+    pub(in crate::policy) fn order(&mut self, parts: &[Part]) {
+        for matched in &mut self.matched_limits {
+            matched.is_quota = parts[matched.part].standing == Standing::Quota;
+        }
+        self.matched_limits.sort_by_key(|matched| (!matched.together, !matched.is_quota));
+    }
+
+    /// What is decided together; quotas; and what else is decided alone.
+    pub(in crate::policy) fn split(&self) -> (&[MatchedLimit], &[MatchedLimit], &[MatchedLimit]) {
+        let (together, alone) = self
+            .matched_limits
+            .split_at(self.matched_limits.partition_point(|matched| matched.together));
+        let (quotas, others) = alone.split_at(alone.partition_point(|matched| matched.is_quota));
+        (together, quotas, others)
+    }
+
+    pub(in crate::policy) fn iter(&self) -> std::slice::Iter<'_, MatchedLimit> {
+        self.matched_limits.iter()
+    }
+
+    pub(in crate::policy) fn len(&self) -> usize {
+        self.matched_limits.len()
+    }
+
+    pub(in crate::policy) fn key(&self, matched: &MatchedLimit) -> Key<'_> {
+        let (text, tag) =
+            (&self.text[matched.text.clone()], &self.text[matched.tag.0..matched.tag.1]);
+        Key::new(matched.scope, text).tagged(tag)
+    }
+
+    /// Whether two limits decide on one state.
+    pub(in crate::policy) fn share_a_state(
+        &self,
+        one: &MatchedLimit,
+        other: &MatchedLimit,
+    ) -> bool {
+        let text = |matched: &MatchedLimit| &self.text[matched.text.clone()];
+        one.scope == other.scope && text(one) == text(other)
+    }
+
+    pub(in crate::policy) fn charge<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
+        Charge::new(self.key(matched), &matched.numbers, matched.op).on(matched.options)
+    }
+
+    /// The same without taking anything.
+    pub(in crate::policy) fn read<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
+        let charge = self.charge(matched);
+        match charge.op {
+            Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
+            _ => charge,
+        }
+    }
+
+    /// A limit that came with the request goes before those of the policy, and is never a shadow
+    /// unless the whole domain is.
+    fn request_limit(
+        &mut self,
+        domain: &Domain,
+        limit: RequestLimit,
+        side: &DescriptorInput<'_>,
+        parts: &mut Vec<Part>,
+    ) {
+        let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
+        let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
+        let scope = Scope::new("request", &numbers);
+        let ((numbers, scope), options) =
+            side.settle("request", (numbers, scope), LimitOptions::default());
+        let source = LimitSource::Request(limit);
+        let standing = match domain.mode() {
+            Some(Mode::Off) => Standing::Off,
+            Some(Mode::Shadow) => Standing::Shadow,
+            Some(Mode::Enforce) | None if side.controls.spares(domain) => Standing::Shadow,
+            Some(Mode::Enforce) | None => Standing::Live,
+        };
+        let together = domain.charging() == Charging::Together && standing == Standing::Live;
+        parts.push(Part {
+            descriptor: side.descriptor,
+            source,
+            standing,
+            numbers: Some(numbers),
+            decision: None,
+            left: None,
+            whose: 0,
+        });
+        if standing == Standing::Off {
+            return;
+        }
+        let op = op(side.hits, 1, side.intent);
+        let part = parts.len() - 1;
+        let matched = side.matched((numbers, scope), op, part, together);
+        let options = match standing {
+            Standing::Shadow => options.refund_staleness(Span::ZERO),
+            _ => options,
+        };
+        self.matched_limits.push(MatchedLimit { options, ..matched });
+    }
+
+    fn rule_limits(
+        &mut self,
+        domain: &Domain,
+        found: &Match<'_, '_>,
+        side: &DescriptorInput<'_>,
+        parts: &mut Vec<Part>,
+    ) {
+        let spares_all = side.controls.spares(domain);
+        for (number, limit) in found.rule.limits().iter().enumerate() {
+            let source = LimitSource::Policy { rule: found.id, limit: number };
+            let allowance = limit.allowance_for(found.value, found.plan, side.now);
+            let plain = allowance.at(side.now);
+            let numbers = side.controls.numbers(limit, plain, side.now);
+            // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
+            let scope = |numbers: Option<(Limit, Scope)>| numbers.map(|(_, scope)| scope);
+            let options = match scope(plain) == scope(numbers) {
+                true => limit.options().calendar(allowance.is_calendar()),
+                false => limit.options().tier(Tier::Exact),
+            };
+            let settled = numbers.map(|it| side.settle(limit.id(), it, options));
+            let (numbers, own_terms) = settled.unzip();
+            let is_spared = spares_all || side.controls.spares_limit(limit);
+            // A domain's mode only loosens.
+            let mode = domain.mode().unwrap_or_default().max(limit.mode());
+            let standing = match (mode, numbers) {
+                (Mode::Off, _) => Standing::Off,
+                (_, None) => Standing::Unlimited,
+                (Mode::Shadow, _) => Standing::Shadow,
+                (Mode::Enforce, _) if is_spared || !self.is_enforced(limit, side) => {
+                    Standing::Shadow
+                }
+                (Mode::Enforce, _) if found.rule.is_quota() => Standing::Quota,
+                (Mode::Enforce, _) => Standing::Live,
+            };
+            let part = Part {
+                descriptor: side.descriptor,
+                source,
+                standing,
+                numbers: numbers.map(|(numbers, _)| numbers),
+                decision: None,
+                left: None,
+                whose: 0,
+            };
+            parts.push(part);
+            let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
+            let op = op(side.hits, limit.cost(), side.intent);
+            let together = match domain.charging() {
+                Charging::Together => true,
+                Charging::Each => false,
+                Charging::AsWritten => limit.form() == Form::Native,
+            };
+            // A quota that is over may deny nobody, so it must not keep others from being charged.
+            let together = together && standing == Standing::Live;
+            // What holds nobody back is counted in the store, each time.
+            let own_terms = own_terms.unwrap_or_default();
+            let unrepeated = own_terms.refund_staleness(Span::ZERO);
+            let options = if standing == Standing::Shadow { unrepeated } else { own_terms };
+            self.matched_limits.push(MatchedLimit {
+                options,
+                ..side.matched(numbers, op, parts.len() - 1, together)
+            });
+            // Whoever is not held back by the limit is not held back by what stands before it.
+            if let Some(local) = limit.local.filter(|_| together) {
+                let options = LimitOptions::default().tier(Tier::Local);
+                let matched = side.matched(local, op, parts.len() - 1, together);
+                self.matched_limits.push(MatchedLimit { options, in_front: true, ..matched });
+            }
+            // Whoever has other numbers would be compared with what was not meant for them.
+            let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
+            let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
+            if let Some(numbers) = beside {
+                let name = format!("{}~shadow", limit.id());
+                let is_calendar = shadow.is_some_and(|it| it.allowance().is_calendar());
+                let options = unrepeated.calendar(is_calendar);
+                let (numbers, options) = side.settle(&name, numbers, options);
+                parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
+                self.matched_limits.push(MatchedLimit {
+                    options,
+                    ..side.matched(numbers, op, parts.len() - 1, false)
+                });
+            }
+        }
+    }
+
+    fn is_enforced(&self, limit: &PolicyLimit, side: &DescriptorInput<'_>) -> bool {
+        let (secret, text) = (side.controls.enforce_secret.as_ref(), &self.text[side.text.clone()]);
+        limit.enforce().holds(secret, limit.id(), text)
+    }
+
+    /// Takes out the limits that others replace, wherever in the request they stand.
+    fn drop_replaced(&mut self, domain: &Domain, parts: &mut [Part]) {
+        let limit_of = |part: &Part| match part.source {
+            LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
+            LimitSource::Request(_) => None,
+        };
+        let is_replaced = |part: &Part, parts: &[Part]| {
+            let name = limit_of(part).and_then(PolicyLimit::name).filter(|name| !name.is_empty());
+            name.is_some_and(|name| {
+                let mut others = parts.iter().filter(|other| other.standing != Standing::Off);
+                others.any(|other| {
+                    limit_of(other).is_some_and(|other| other.replaces().any(|it| it == name))
+                })
+            })
+        };
+        if !parts.iter().any(|part| limit_of(part).is_some_and(|it| it.replaces().len() > 0)) {
+            return;
+        }
+        let replaced: Vec<bool> = parts.iter().map(|part| is_replaced(part, parts)).collect();
+        for (part, replaced) in parts.iter_mut().zip(&replaced) {
+            // Whatever is unlimited is so even if it is replaced.
+            if *replaced && part.standing != Standing::Unlimited {
+                part.standing = Standing::Replaced;
+            }
+        }
+        self.matched_limits.retain(|matched| !replaced[matched.part]);
+    }
+}
+
+fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
+    match (intent, hits) {
+        // What is only read is read as what would be charged.
+        (Intent::Take | Intent::Read, Some(Hits::Return(units))) => Op::Return(units),
+        (Intent::Take | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
+        (Intent::Take | Intent::Read, None) => Op::Take(cost),
+        (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
+        (Intent::Return, None) => Op::Return(cost),
+        (Intent::Reset, _) => Op::Reset,
+    }
+}
