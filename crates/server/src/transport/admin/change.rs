@@ -171,7 +171,7 @@ async fn reset(service: &RateLimitService, whose: &Whose) -> Result<Value, Refus
                 entries.iter().map(|entries| Descriptor::new(entries)).collect();
             let request = Request { domain, descriptors: &descriptors, hits: None };
             let answer = service.reset(&request).await?;
-            let met = answer.parts().iter().filter(|part| part.decision.is_some()).count();
+            let met = answer.parts().filter(|part| part.decision.is_some()).count();
             Ok(json!({ "limits_reset": met }))
         }
         _ => Err("say key, or domain and descriptors as lists of [key, value] pairs".into()),

@@ -13,12 +13,12 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use foldhash::quality::RandomState;
 use tidegate_core::{Decision, Op};
 
-use crate::policy::decide::answer::{Answer, LimitSource, Part, Standing};
 use crate::policy::decide::limiter::PolicyLimiter;
 use crate::policy::matching::matched_limits::MatchedLimits;
 use crate::policy::model::descriptor::{Entry, Request};
 use crate::policy::model::rule::{Domain, MetricDetail, Rule};
 use crate::store::Store;
+use crate::verdict::{Details, LimitSource, Record, Standing};
 
 /// The most names that hold values of requests.
 pub const MAX_NAMES: usize = 10_000;
@@ -183,14 +183,14 @@ impl StatsRegistry {
     /// Counts what every limit said to a request that was charged.
     pub(in crate::policy) fn count(
         &self,
-        answer: &Answer,
+        domain: &Domain,
+        details: &Details,
         matched_limits: &MatchedLimits,
         request: &Request<'_>,
     ) {
-        let Some(domain) = &answer.domain else { return };
         let near_percent = self.near_percent.load(Ordering::Relaxed);
         for matched in matched_limits.iter() {
-            let part = &answer.parts[matched.part];
+            let part = &details.records[matched.record];
             // It is counted with the limit that it is tried beside, or stands before.
             if part.standing == Standing::Beside || matched.in_front {
                 continue;
@@ -210,7 +210,7 @@ impl StatsRegistry {
                         Some(name) => self.names.get(&sanitized(&name)).add(counted),
                     }
                 }
-                LimitSource::Request(_) => {
+                _ => {
                     let name = whole_name(domain.name(), entries);
                     self.names.get(&sanitized(&name)).add(counted);
                 }
@@ -267,7 +267,7 @@ impl<S: Store> PolicyLimiter<S> {
 }
 
 /// What one decision adds.
-fn tally_of(op: Op, decision: &Decision, part: &Part, near_percent: u64) -> LimitStats {
+fn tally_of(op: Op, decision: &Decision, part: &Record, near_percent: u64) -> LimitStats {
     let cost = match op {
         Op::Take(cost) => cost,
         Op::Return(units) => {
