@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use tidegate::policy::Entry;
 
 use crate::settings::KeyValues;
 
@@ -35,6 +36,12 @@ impl KeyValues {
     /// The same for a value that is text.
     pub(crate) fn show_text(self, value: &str) -> String {
         String::from_utf8_lossy(&self.show(value.as_bytes())).into_owned()
+    }
+
+    /// A descriptor as `key=value,key=value`.
+    pub(crate) fn show_entries(self, entries: &[Entry<'_>]) -> String {
+        let show = |entry: &Entry<'_>| format!("{}={}", entry.key, self.show_text(entry.value));
+        entries.iter().map(show).collect::<Vec<_>>().join(",")
     }
 }
 

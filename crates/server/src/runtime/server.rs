@@ -13,9 +13,11 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::{error, info, warn};
 
-use crate::observability::log::{Event, Level, Log};
-use crate::observability::recovery_log;
+use crate::observability::log::{Level, Log};
+use crate::observability::outages;
+use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::fd_limit::Descriptors;
 use crate::runtime::listener::{Bound, Listener};
 use crate::runtime::tls::{Tls, TlsError};
@@ -101,7 +103,10 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     settings.check()?;
     service.status().show_keys(settings.key_values);
     for (level, text) in settings.exposures() {
-        service.status().log().say(level, Event::Settings, text);
+        match level {
+            Level::Warn => warn!(event = "exposure", "{text}"),
+            _ => info!(event = "exposure", "{text}"),
+        }
     }
     let wanted = [
         (Protocol::Resp, &settings.resp),
@@ -145,13 +150,13 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     let welcome = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
-            accepting.spawn(recovery_log::keep(service, stopped.clone()));
+            accepting.spawn(outages::watch(service, stopped.clone()));
             for (Listening { bound, listener, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
                 let places = Arc::new(Semaphore::new(max_connections));
                 if listener.tls.is_some() {
-                    accepting.spawn(renew(Arc::clone(&listener), log.clone(), stopped.clone()));
+                    accepting.spawn(renew(Arc::clone(&listener), stopped.clone()));
                 }
                 let (workers, log) = (workers.clone(), log.clone());
                 let reception = Reception { listener, places, descriptors, workers, log };
@@ -196,20 +201,19 @@ fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Takes over certificates that have been renewed.
-async fn renew(listener: Arc<Transport>, log: Log, mut stopped: watch::Receiver<bool>) {
+async fn renew(listener: Arc<Transport>, mut stopped: watch::Receiver<bool>) {
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let mut stopping = pin!(stopping);
     while tokio::time::timeout(CERTIFICATES, stopping.as_mut()).await.is_err() {
         let name = listener.protocol.name();
         match listener.tls.as_ref().map(Tls::reload) {
             Some(Ok(true)) => {
-                let told = format!("the certificate of {name} was renewed");
-                log.say(Level::Info, Event::Settings, told);
+                info!(event = "certificate_renewed", listener = name, "certificate renewed");
             }
-            // It may be half written: the old one stays, and it is tried again.
+            // The file may be half written: the old certificate stays, and the next look tries again.
             Some(Err(error)) => {
-                let told = format!("the certificate of {name} stays as it is: {error}");
-                log.say(Level::Warn, Event::Settings, told);
+                let event = "certificate_refused";
+                warn!(event, listener = name, "certificate not renewed: {error}");
             }
             Some(Ok(false)) | None => {}
         }
@@ -239,9 +243,7 @@ impl Reception {
             match accepted {
                 Ok(socket) => {
                     let Some(place) = self.place() else {
-                        let name = self.listener.protocol.name();
-                        let why = format!("no room for another connection to {name}");
-                        self.log.say(Level::Warn, Event::Full, why);
+                        self.log_refused();
                         continue;
                     };
                     turn += 1;
@@ -250,8 +252,7 @@ impl Reception {
                 }
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(error) => {
-                    let why = format!("cannot take connections: {error}");
-                    self.log.say(Level::Error, Event::Full, why);
+                    self.log_failed(&error);
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -275,6 +276,20 @@ impl Reception {
                 }
                 _ => quiet += 1,
             }
+        }
+    }
+
+    fn log_refused(&self) {
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::ConnectionRefused) {
+            let (event, listener) = ("connection_refused", self.listener.protocol.name());
+            warn!(event, listener, suppressed, "connection refused: too many connections");
+        }
+    }
+
+    fn log_failed(&self, error: &io::Error) {
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::AcceptFailed) {
+            let (event, listener) = ("accept_failed", self.listener.protocol.name());
+            error!(event, listener, suppressed, "cannot accept connections: {error}");
         }
     }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::warn;
 
-use crate::observability::log::{Event, Level};
 use crate::observability::status::Counters;
+use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::listener::Socket;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
@@ -88,14 +89,13 @@ async fn receive(visitor: Visitor, context: ConnContext) {
         match tls.accept(stream).await {
             Ok(encrypted) => stream = encrypted,
             Err(why) => {
-                let peer = peer.map_or_else(|| "a Unix socket".into(), |peer| peer.to_string());
-                let name = listener.protocol.name();
                 let log = context.service.status().log();
-                return log.say(
-                    Level::Warn,
-                    Event::ClientRefused,
-                    format!("{name}, {peer}: {why}"),
-                );
+                if let Some(Admitted { suppressed }) = log.admit(Frequent::ClientRefused) {
+                    let client = peer.map(|peer| peer.to_string());
+                    let (event, listener) = ("client_refused", listener.protocol.name());
+                    warn!(event, listener, client, suppressed, "TLS handshake failed: {why}");
+                }
+                return;
             }
         }
     }
