@@ -11,8 +11,8 @@ use crate::settings::KeyValues;
 /// The most characters that [`KeyValues::Short`] shows of a value.
 const SHOWN: usize = 4;
 
-/// Bytes of a hash that are shown: in place of a value, and behind the first characters of one, where
-/// it only has to tell values apart.
+/// Bytes of a hash that are shown: instead of a value, and after the first characters of one, to distinguish
+/// values.
 const HASH: usize = 8;
 const SUFFIX: usize = 4;
 
@@ -74,7 +74,7 @@ mod tests {
         }
         let short = |value: &str| KeyValues::Short.show_text(value);
         assert_eq!(short("s3cret-key"), "s3cr…817b8239");
-        assert_ne!(short("s3cret-key"), short("s3cret-kez"), "told apart by their hashes");
+        assert_ne!(short("s3cret-key"), short("s3cret-kez"), "different hashes");
         assert_eq!(KeyValues::Plain.show(b"s3\xff"), &b"s3\xff"[..]);
     }
 }

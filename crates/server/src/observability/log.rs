@@ -219,6 +219,8 @@ pub fn printable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -226,6 +228,33 @@ mod tests {
         let line = one_line("a\nb\r\x1b[31mc\u{9b}2Jd\u{2028}\u{202e}e\té\n");
         assert_eq!(line, "a\\nb\\r\\u{1b}[31mc\\u{9b}2Jd\\u{2028}\\u{202e}e\\té\n");
         assert!(one_line(&"é".repeat(MAX_LINE)).len() < MAX_LINE + 10);
+    }
+
+    /// Run by the next test in a process of its own, which has one log.
+    #[test]
+    #[ignore = "panics"]
+    fn panics_in_a_thread() {
+        Log::install(Level::Error, Format::Json);
+        let ended = thread::Builder::new().name("w\n1".into()).spawn(|| panic!("a\n\"b\""));
+        assert!(ended.unwrap().join().is_err());
+    }
+
+    #[test]
+    fn a_panic_is_one_line_of_the_log() {
+        let name = "observability::log::tests::panics_in_a_thread";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        let [line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["event"], &line["level"]), (&"panic".into(), &"ERROR".into()));
+        assert_eq!(
+            (&line["message"], &line["thread"]),
+            (&"panic: a\n\"b\"".into(), &"w\n1".into())
+        );
+        assert!(line["location"].as_str().unwrap().contains("log.rs:"), "{line}");
     }
 
     /// Without a subscriber of its own, a log still knows its level.

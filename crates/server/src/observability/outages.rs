@@ -27,6 +27,9 @@ use crate::store::SharedStore;
 const INTERVAL: Duration = Duration::from_millis(500);
 /// The servers are inspected again after so many intervals: once a minute.
 const INSPECTION: u32 = 120;
+/// Failures of one kind are logged if they go on for so long: until then, a circuit may open, whose outage
+/// they are.
+const GRACE: Span = Span::from_secs(2);
 /// Failures of one kind have ended once none was counted for so long.
 const QUIET: Span = Span::from_secs(5);
 
@@ -107,8 +110,8 @@ impl Observation {
     }
 }
 
-/// Outages that were logged as begun and have not ended. There is one entry per server that the breaker
-/// tells apart.
+/// Outages that were logged as begun and have not ended. There is one entry per server of the
+/// breaker, at most 64.
 #[derive(Debug, Default)]
 struct Outages {
     servers: BTreeMap<usize, ServerOutage>,
@@ -136,6 +139,7 @@ struct Episode {
     since: Timestamp,
     last: Timestamp,
     failed: u64,
+    is_logged: bool,
 }
 
 /// An outage that has begun or ended.
@@ -195,16 +199,22 @@ impl Failures {
             (Some(episode), Some(more)) => {
                 episode.last = now;
                 episode.failed += more;
-                None
+                let is_late = !episode.is_logged && now.since(episode.since) >= GRACE;
+                episode.is_logged |= is_late;
+                is_late.then_some(Change::FailuresBegan(kind))
             }
             (Some(episode), None) if now.since(episode.last) >= QUIET => {
                 let (after, failed) = (episode.last.since(episode.since), episode.failed);
+                let ended = Change::FailuresEnded { kind, after, failed };
+                let ended = episode.is_logged.then_some(ended);
                 self.under_way = None;
-                Some(Change::FailuresEnded { kind, after, failed })
+                ended
             }
             (None, Some(failed)) => {
-                self.under_way = Some(Episode { since: now, last: now, failed });
-                Some(Change::FailuresBegan(kind))
+                // An operator has to act on a refusal: it does not open a circuit.
+                let is_logged = kind == StoreFailure::Refused;
+                self.under_way = Some(Episode { since: now, last: now, failed, is_logged });
+                is_logged.then_some(Change::FailuresBegan(kind))
             }
             _ => None,
         }
@@ -295,12 +305,17 @@ mod tests {
         let mut outages = Outages::default();
         let closed = [circuit(0, CLOSED, 0)];
         let mut observe = |secs, failed| outages.observe(&seen(secs, &closed, failed));
-        assert_eq!(observe(0, [0, 7, 0, 0]), [Change::FailuresBegan(Slow)]);
-        assert_eq!(observe(1, [0, 9, 0, 0]), []);
-        assert_eq!(observe(5, [0, 9, 0, 0]), [], "a pause is no end");
-        let ended = Change::FailuresEnded { kind: Slow, after: Span::from_secs(1), failed: 9 };
-        assert_eq!(observe(6, [0, 9, 0, 0]), [ended]);
-        assert_eq!(observe(7, [0, 9, 0, 1]), [Change::FailuresBegan(Refused)]);
+        assert_eq!(observe(0, [0, 7, 0, 0]), [], "a circuit may open");
+        assert_eq!(observe(1, [0, 8, 0, 0]), []);
+        assert_eq!(observe(2, [0, 9, 0, 0]), [Change::FailuresBegan(Slow)]);
+        assert_eq!(observe(3, [0, 10, 0, 0]), []);
+        assert_eq!(observe(7, [0, 10, 0, 0]), [], "a pause is no end");
+        let ended = Change::FailuresEnded { kind: Slow, after: Span::from_secs(3), failed: 10 };
+        assert_eq!(observe(8, [0, 10, 0, 0]), [ended]);
+        assert_eq!(observe(9, [0, 11, 0, 1]), [Change::FailuresBegan(Refused)]);
+        // One failure alone is counted, and not logged.
+        assert_eq!(observe(13, [0, 11, 0, 2]), []);
+        assert_eq!(observe(15, [0, 11, 0, 2]), []);
     }
 
     /// While a circuit is open, the requests that fail are a part of its outage.
@@ -308,12 +323,13 @@ mod tests {
     fn failures_of_an_outage_are_not_logged_beside_it() {
         let mut outages = Outages::default();
         let (open, closed) = ([circuit(0, OPEN, 1)], [circuit(0, CLOSED, 1)]);
-        let begun = outages.observe(&seen(0, &open, [5, 1, 0, 0]));
+        assert_eq!(outages.observe(&seen(0, &[circuit(0, CLOSED, 0)], [3, 0, 0, 0])), []);
+        let begun = outages.observe(&seen(1, &open, [5, 1, 0, 0]));
         assert_eq!(begun, [Change::ServerUnavailable(0)]);
-        assert_eq!(outages.observe(&seen(1, &open, [50, 1, 0, 0])), []);
-        let ended = outages.observe(&seen(2, &closed, [60, 1, 0, 0]));
-        assert_eq!(ended, [Change::ServerRecovered(0, Span::from_secs(2))]);
-        let refused = Observation { is_refused: true, ..seen(3, &open, [60, 1, 0, 0]) };
+        assert_eq!(outages.observe(&seen(4, &open, [50, 1, 0, 0])), []);
+        let ended = outages.observe(&seen(5, &closed, [60, 1, 0, 0]));
+        assert_eq!(ended, [Change::ServerRecovered(0, Span::from_secs(4))]);
+        let refused = Observation { is_refused: true, ..seen(6, &closed, [60, 1, 0, 0]) };
         let begun = outages.observe(&refused);
         assert_eq!(begun, [Change::FailuresBegan(StoreFailure::Refused)]);
     }

@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::page::Page;
 
-/// What `/proc/self/stat` says.
+/// Fields of `/proc/self/stat`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Stat {
     cpu_seconds: f64,
