@@ -3,9 +3,9 @@
 use tidegate::store::{Basis, StoreError};
 use tidegate_core::AlgorithmName;
 
-use super::evidence::{Broken, Verdict};
-use super::fault::Fault;
-use super::network::Event;
+use super::faults::Fault;
+use super::machine::network::Event;
+use super::request::{Broken, Outcome};
 use super::setup::WorldSetup;
 
 /// Figures of a world.
@@ -45,9 +45,9 @@ impl WorldReport {
         self.offered += cost;
     }
 
-    pub(crate) fn answered(&mut self, verdict: &Verdict, admitted: u64) {
-        let is_allowed = verdict.is_allowed.contains(&true);
-        let outcome = match (&verdict.basis, is_allowed) {
+    pub(crate) fn answered(&mut self, outcome: &Outcome, admitted: u64) {
+        let is_allowed = outcome.is_allowed.contains(&true);
+        let outcome = match (&outcome.source, is_allowed) {
             (Ok(Basis::Store), true) => 0,
             (Ok(_), true) => 1,
             (Ok(Basis::Store), false) => 2,

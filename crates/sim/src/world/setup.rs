@@ -8,9 +8,8 @@ use tidegate::store::OnStoreFailure;
 use tidegate::store::lease::{LEASE, TURN, leased};
 use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span};
 
-use super::chance::Chance;
-use super::fault::{Fault, Incident};
-use super::numbers::Revision;
+use super::faults::{Fault, Incident};
+use super::machine::chance::Chance;
 use crate::seed::Seed;
 use crate::setup::{InvalidSetup, Setup};
 
@@ -30,20 +29,20 @@ pub enum Stack {
     /// Nothing.
     Bare,
     /// What repeats denials, does not ask a store that is away, and answers in its place.
-    Guarded,
+    Exact,
     /// The same, with units taken ahead.
     Leased,
 }
 
 impl Stack {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bare, Self::Guarded, Self::Leased];
+    pub const ALL: [Self; 3] = [Self::Bare, Self::Exact, Self::Leased];
 
     /// As commands spell it: the tier, or that there is none.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bare => "bare",
-            Self::Guarded => "exact",
+            Self::Exact => "exact",
             Self::Leased => "leased",
         }
     }
@@ -76,6 +75,13 @@ impl fmt::Display for UnknownStack {
 
 impl Error for UnknownStack {}
 
+/// Count and burst of the limit in one revision of the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Revision {
+    pub(crate) count: u64,
+    pub(crate) burst: u64,
+}
+
 /// How many nodes share which limit, for how long, and what goes wrong meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorldSetup {
@@ -107,6 +113,10 @@ pub struct WorldSetup {
     pub pairs: u64,
     /// Limits what is under way at once, to `burst` places, and not how often.
     pub in_flight: bool,
+    /// Parts that each key is divided into.
+    pub shards: u16,
+    /// A bucket on each node in front of the limit (`local:` in a policy): units per second, and burst.
+    pub pre_limit: Option<(u64, u64)>,
 }
 
 impl WorldSetup {
@@ -148,11 +158,13 @@ impl WorldSetup {
             burst: chance.between(1, 60),
             load: chance.between(50, 400),
             faults: Fault::ALL.into_iter().filter(|_| chance.permille(500)).collect(),
-            stack: Stack::Guarded,
+            stack: Stack::Exact,
             on_store_failure: OnStoreFailure::ALL[chance.index(OnStoreFailure::ALL.len())],
             refunds: if chance.permille(300) { 50 } else { 0 },
             pairs: 0,
             in_flight: false,
+            shards: 1,
+            pre_limit: None,
         };
         match chance.below(10) {
             0 => setup.stack = Stack::Bare,
@@ -163,6 +175,14 @@ impl WorldSetup {
         setup.pairs = if chance.permille(400) { 200 } else { 0 };
         if is_in_flight {
             setup.make_in_flight();
+        }
+        if setup.stack != Stack::Bare && chance.permille(200) {
+            setup.shards = 2 + chance.index(3) as u16;
+        }
+        if setup.stack != Stack::Bare && chance.permille(150) {
+            // Up to twice what each node would get of the limit.
+            let most = 1 + 2 * setup.rate.count / setup.nodes as u64;
+            setup.pre_limit = Some((chance.between(1, most), chance.between(1, most)));
         }
         setup
     }
@@ -226,7 +246,7 @@ impl WorldSetup {
             let count = part(self.rate.count, incident.size % 1_000);
             let least = match self.stack {
                 Stack::Leased => Self::least_burst(count, self.rate),
-                Stack::Bare | Stack::Guarded => 1,
+                Stack::Bare | Stack::Exact => 1,
             };
             Revision { count, burst: part(self.burst, incident.size / 1_000).max(least) }
         });

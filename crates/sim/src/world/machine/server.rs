@@ -4,39 +4,10 @@ use std::collections::{HashMap, VecDeque};
 
 use tidegate::Scope;
 use tidegate::store::Sight;
-use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, State, Timestamp};
+use tidegate_core::{Algorithm, Decision, LeaseId, Op, State};
 
+use super::clock::DriftingClock;
 use super::network::{Answer, Sent};
-
-/// A clock that runs a little fast or slow, and may be set.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DriftingClock {
-    /// Parts of a million, give or take.
-    pub(crate) drift: i64,
-    offset: i64,
-}
-
-impl DriftingClock {
-    /// The start of a window of any usual length, late enough that no step leads before the epoch.
-    const START: i64 = 1_577_836_800_000_000;
-
-    pub(crate) const fn new(drift: i64) -> Self {
-        Self { drift, offset: 0 }
-    }
-
-    /// What it says so many microseconds after the world began.
-    pub(crate) const fn at(&self, now: u64) -> Timestamp {
-        let now = now.cast_signed();
-        let micros = Self::START + now + now * self.drift / 1_000_000 + self.offset;
-        Timestamp::from_micros(micros.cast_unsigned())
-    }
-
-    /// Sets it back or forth.
-    pub(crate) const fn step(&mut self, micros: u64, is_back: bool) {
-        let micros = micros.cast_signed();
-        self.offset += if is_back { -micros } else { micros };
-    }
-}
 
 /// How far behind a server that takes over may be, in microseconds.
 const MAX_LAG: u64 = 1_000_000;
@@ -57,7 +28,6 @@ struct Write {
     place: usize,
     before: State,
     units: u64,
-    limit: Limit,
     lease: Option<LeaseId>,
 }
 
@@ -67,9 +37,15 @@ pub(crate) struct Lost {
     pub(crate) text: Box<[u8]>,
     /// Units that were taken.
     pub(crate) units: u64,
-    /// By which numbers, and which place it was.
-    pub(crate) limit: Limit,
+    /// The place in flight that was taken, if one was.
     pub(crate) lease: Option<LeaseId>,
+}
+
+impl Lost {
+    /// The number of the key.
+    pub(crate) fn number(&self) -> Option<usize> {
+        std::str::from_utf8(&self.text).ok()?.parse().ok()
+    }
 }
 
 impl Server {
@@ -126,8 +102,8 @@ impl Server {
                 Op::Take(cost) if is_allowed => cost,
                 _ => 0,
             };
-            let (at, place, limit, lease) = (now, *place, charge.limit, decision.lease);
-            self.journal.push_back(Write { at, place, before, units, limit, lease });
+            let (at, place, lease) = (now, *place, decision.lease);
+            self.journal.push_back(Write { at, place, before, units, lease });
             decisions.push(decision);
         }
         while self.journal.front().is_some_and(|write| write.at + MAX_LAG < now) {
@@ -152,8 +128,8 @@ impl Server {
             let (text, state) = &mut self.states[write.place];
             *state = write.before;
             if write.units > 0 {
-                let Write { units, limit, lease, .. } = write;
-                lost.push(Lost { text: text.clone(), units, limit, lease });
+                let Write { units, lease, .. } = write;
+                lost.push(Lost { text: text.clone(), units, lease });
             }
         }
         lost

@@ -1,11 +1,8 @@
-//! What goes wrong in a world, and when.
+//! The kinds of faults.
 
 use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
-
-use super::chance::Chance;
-use super::setup::WorldSetup;
 
 /// A kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +77,7 @@ impl Fault {
     }
 
     /// How long it lasts, in microseconds, from and to; what happens at once lasts no time.
-    const fn lasts(self) -> (u64, u64) {
+    pub(super) const fn lasts(self) -> (u64, u64) {
         match self {
             Self::Delay | Self::Loss | Self::Duplication | Self::GiveUp => (200_000, 2_000_000),
             Self::Partition | Self::Pause | Self::Crash => (1_000, 1_500_000),
@@ -117,57 +114,3 @@ impl fmt::Display for UnknownFault {
 }
 
 impl Error for UnknownFault {}
-
-/// One case of trouble. Times are microseconds since the world began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Incident {
-    pub(crate) fault: Fault,
-    pub(crate) from: u64,
-    pub(crate) until: u64,
-    /// Whom it strikes, if it strikes one.
-    pub(crate) node: usize,
-    /// How hard: messages of a thousand, or microseconds.
-    pub(crate) size: u64,
-    /// Whether a clock is set back.
-    pub(crate) is_back: bool,
-}
-
-/// The most cases of one kind in one world.
-const MAX_CASES: u64 = 3;
-
-/// Everything that will go wrong in a world.
-pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
-    let last = setup.faults_end();
-    let mut plan = Vec::new();
-    for fault in &setup.faults {
-        for _ in 0..chance.between(1, MAX_CASES) {
-            let (shortest, longest) = fault.lasts();
-            let from = chance.below(last);
-            let until = (from + chance.between(shortest, longest)).min(last);
-            let size = match fault {
-                Fault::Loss | Fault::Delay | Fault::Duplication | Fault::GiveUp => {
-                    chance.between(10, 400)
-                }
-                Fault::NodeClock | Fault::StoreClock => step(chance),
-                Fault::Failover => chance.between(0, 500_000),
-                // Hundredths of the burst, and of the rate.
-                Fault::PolicyPush => chance.between(40, 250) * 1_000 + chance.between(40, 250),
-                _ => 0,
-            };
-            let (node, is_back) = (chance.index(setup.nodes), chance.permille(500));
-            plan.push(Incident { fault: *fault, from, until, node, size, is_back });
-        }
-    }
-    plan.sort_by_key(|incident| incident.from);
-    plan
-}
-
-/// How far a clock is set: mostly little, sometimes an hour.
-fn step(chance: &mut Chance) -> u64 {
-    match chance.below(4) {
-        0 => chance.between(1, 1_000),
-        1 => chance.between(1, 1_000_000),
-        2 => chance.between(1, 10_000_000),
-        _ => 3_600_000_000,
-    }
-}

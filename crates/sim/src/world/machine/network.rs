@@ -13,8 +13,7 @@ use tidegate::store::{Charge, Sight, StoreError};
 use tidegate_core::{Decision, Limit, Op, Timestamp};
 
 use super::chance::Chance;
-use super::fault::{Fault, Incident};
-use super::lease_watch::Term;
+use crate::world::faults::{Fault, Incident};
 
 /// How long a node waits for an answer, in microseconds.
 pub(crate) const DEADLINE: u64 = 5_000;
@@ -82,7 +81,6 @@ pub(crate) struct Answer {
 /// A command, from when it is sent to the end of the world.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) number: usize,
     pub(crate) node: usize,
     pub(crate) life: u32,
     /// The request that it was sent for; none if nobody waits for it but the node itself.
@@ -91,10 +89,8 @@ pub(crate) struct Call {
     /// Decided each alone, or all or nothing.
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
-    /// For each charge that was carried out, how long its units may be spent.
-    pub(crate) terms: Vec<Term>,
-    /// In which times of the node's circuit it was sent.
-    pub(crate) times: u64,
+    /// When it was sent.
+    pub(crate) sent: u64,
     /// On its way back.
     pub(crate) reply: Option<Reply>,
     heard: Heard,
@@ -126,28 +122,6 @@ impl Call {
         };
         let each = self.charges.iter().zip(&answer.decisions).filter(|_| is_taken);
         each.map(units).sum()
-    }
-
-    /// Units that one of its charges takes.
-    pub(crate) fn units(&self, charge: usize) -> u64 {
-        match self.charges[charge].op {
-            Op::Take(units) => units,
-            _ => 0,
-        }
-    }
-
-    /// The units that it asks for in one piece, if it takes of a key in no more than one.
-    pub(crate) fn piece(&self, key: usize) -> Option<u64> {
-        let mut pieces = self.charges.iter().filter(|it| it.number() == Some(key));
-        match (pieces.next()?.op, pieces.next()) {
-            (Op::Take(units), None) => Some(units),
-            _ => None,
-        }
-    }
-
-    /// Whether it changes nothing and nobody waits for it: a look at whether the store is there.
-    pub(crate) fn is_probe(&self) -> bool {
-        self.request.is_none() && self.charges.iter().all(|it| matches!(it.op, Op::Read(_)))
     }
 }
 
@@ -232,15 +206,13 @@ impl Network {
         };
         let number = self.calls.len();
         self.calls.push(Call {
-            number,
             node,
             life,
             request: self.asking,
             charges: charges.iter().map(sent).collect(),
             is_each,
             is_carried_out: false,
-            terms: Vec::new(),
-            times: 0,
+            sent: self.now,
             reply: None,
             heard: Heard::Nothing,
         });

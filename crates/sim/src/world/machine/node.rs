@@ -10,10 +10,9 @@ use tidegate::{Clock, ManualClock};
 use tidegate_core::Timestamp;
 
 use super::chance::Chance;
-use super::evidence::When;
+use super::clock::DriftingClock;
 use super::network::Network;
 use super::runtime::{NodeRuntime, Spawned};
-use super::server::DriftingClock;
 use super::sim_store::SimStore;
 use super::stack::NodeParts;
 
@@ -49,7 +48,6 @@ pub(crate) struct Node<S> {
 #[derive(Debug)]
 pub(crate) struct Body<S> {
     pub(crate) store: Arc<S>,
-    wire: SimStore,
     /// The wall clock as it was at the start, and monotonic since.
     clock: DriftingClock,
     hand: ManualClock,
@@ -79,30 +77,27 @@ impl<S: Store> Node<S> {
     ) -> io::Result<()> {
         let (clock, life) = (self.wall, self.life);
         let (hand, wall_hand) = (ManualClock::at(clock.at(now)), ManualClock::at(clock.at(now)));
-        let wire = SimStore::new(Arc::clone(&ground.network), number, life);
         let Ground { network, spawned, chance } = ground.clone();
         let runtime =
             NodeRuntime { network, spawned, chance, node: number, life, drift: clock.drift };
         let parts = NodeParts {
-            store: wire.clone(),
+            store: SimStore::new(Arc::clone(&ground.network), number, life),
             clock: Clock::from(hand.clone()),
             wall: Clock::from(wall_hand.clone()),
             background: Background::new(runtime),
         };
         let store = Arc::new(stack(parts)?);
-        self.body = Some(Body { store, wire, clock, hand, wall_hand });
+        self.body = Some(Body { store, clock, hand, wall_hand });
         Ok(())
     }
 
-    /// The present, by the node's clock, which is set to it.
-    pub(crate) fn when(&self, now: u64, at_store: Timestamp) -> When {
-        let Some(body) = &self.body else {
-            return When { now, at_store, at_node: at_store, supposed: at_store };
-        };
-        let at_node = body.clock.at(now);
-        body.hand.set(at_node);
+    /// Sets the node's clocks to the present; returns its monotonic time. A node that is down has none.
+    pub(crate) fn tick(&self, now: u64) -> Option<Timestamp> {
+        let body = self.body.as_ref()?;
+        let time = body.clock.at(now);
+        body.hand.set(time);
         body.wall_hand.set(self.wall.at(now));
-        When { now, at_store, at_node, supposed: body.wire.clock(at_node) }
+        Some(time)
     }
 
     /// It crashes. What it was about to do is never done.
