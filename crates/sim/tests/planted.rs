@@ -309,9 +309,9 @@ fn old_numbers_stay_in_force() {
 }
 
 #[test]
-fn a_leased_bucket_is_not_reduced_after_a_change() {
-    found("smaller bucket not reduced", "more than its limit", pushed, |setup, parts| {
-        in_front(setup, parts, Bug::IgnoresLeases)
+fn a_leased_bucket_is_enlarged_after_a_change() {
+    found("smaller bucket enlarged", "more than its limit", pushed, |setup, parts| {
+        in_front(setup, parts, Bug::EnlargesForLeases)
     });
 }
 

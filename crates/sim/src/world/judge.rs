@@ -95,10 +95,15 @@ impl Judge {
         let is_harmless = |it: &Fault| {
             matches!(
                 it,
-                Fault::PolicyPush | Fault::NodeClock | Fault::Duplication | Fault::Pause | Fault::Crash
+                Fault::PolicyPush
+                    | Fault::NodeClock
+                    | Fault::Duplication
+                    | Fault::Pause
+                    | Fault::Crash
             )
         };
-        let at_once = if is_leased { revisions.iter().map(|it| setup.taken_ahead(it)).max() } else { None };
+        let at_once =
+            if is_leased { revisions.iter().map(|it| setup.taken_ahead(it)).max() } else { None };
         let calls = if is_leased { MOST_CALLS } else { 1 };
         let calls = if setup.shards > 1 { 2 * calls } else { calls };
         let pre_limit = setup.pre_limit.map(|(count, burst)| {
@@ -199,8 +204,8 @@ impl Judge {
         let Asked { request, at } = self.requests[number];
         let charges: Vec<(usize, Op)> = request.charges().collect();
         let times = (at.now, self.present.now);
-        let answer =
-            self.answers.answered(number, times, charges.len(), &outcome.source, may_be_late);
+        let keys = (!may_be_late).then_some(charges.len());
+        let answer = self.answers.answered(number, times, keys, &outcome.source);
         self.note(answer);
         let is_admitted = |it: usize| outcome.is_allowed.get(it).copied().unwrap_or(false);
         for (charge, (key, op)) in charges.iter().enumerate() {
@@ -274,10 +279,11 @@ impl Judge {
             return;
         }
         let each = request.charges().zip(&outcome.is_allowed);
-        let mut denied = each.filter(|(_, is_allowed)| !**is_allowed).map(|((key, op), _)| match op {
-            Op::Take(units) => (key, self.denials.had_room(key, units, at.now)),
-            _ => (key, false),
-        });
+        let mut denied =
+            each.filter(|(_, is_allowed)| !**is_allowed).map(|((key, op), _)| match op {
+                Op::Take(units) => (key, self.denials.had_room(key, units, at.now)),
+                _ => (key, false),
+            });
         let wrong = match request.is_each {
             true => denied.find(|(_, had_room)| *had_room),
             false => {
@@ -314,7 +320,7 @@ impl Judge {
             self.denials.carried_out(now, key, charge.scope, decision.remaining);
             if let Op::Return(units) = charge.op {
                 self.denials.disturbed(now, key);
-                if self.is_owed(call, key) {
+                if self.may_return(call, key) {
                     self.bound.returned(self.present, key, units);
                 }
             }
@@ -329,8 +335,8 @@ impl Judge {
         }
     }
 
-    /// Whether units come back that somebody may give back: a caller its refund, a node its leases.
-    fn is_owed(&self, call: &Call, key: usize) -> bool {
+    /// Whether a command may return units: a caller's refund, or a node's leases.
+    fn may_return(&self, call: &Call, key: usize) -> bool {
         match call.request.and_then(|it| self.requests.get(it)) {
             None => self.stack == Stack::Leased,
             Some(it) => it.request.key == key && matches!(it.request.op, Op::Return(_)),
@@ -339,14 +345,17 @@ impl Judge {
 
     /// A node hears what the store answered to a command.
     pub(crate) fn heard(&mut self, call: &Call, answer: &Answer) {
-        for (charge, place) in call.charges.iter().filter_map(|it| Some((it, (call.node, it.number()?)))) {
+        for (charge, place) in
+            call.charges.iter().filter_map(|it| Some((it, (call.node, it.number()?))))
+        {
             if let Op::Force(units) = charge.op {
                 let debited = self.debits.debited(place, units);
                 self.note(debited.filter(|_| self.judges_debits));
             }
         }
         let Some(number) = call.request else { return };
-        let keys: Vec<usize> = self.requests[number].request.charges().map(|(key, _)| key).collect();
+        let keys: Vec<usize> =
+            self.requests[number].request.charges().map(|(key, _)| key).collect();
         for key in keys {
             let units = call.granted(answer, key);
             self.grants.granted((call.node, key), units, call.sent);
@@ -383,7 +392,8 @@ impl Judge {
         let have_all = self.revisions.iter().all(|it| *it == self.revision);
         if have_all && self.unsettled_until == u64::MAX {
             let until = self.present.now + SETTLES;
-            self.unsettled_until = if self.settles_fast { until } else { until.max(self.calm_from) };
+            self.unsettled_until =
+                if self.settles_fast { until } else { until.max(self.calm_from) };
         }
     }
 

@@ -8,8 +8,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use tidegate::Scope;
-use tidegate::store::deny_cache::DRIFT_PPM;
 use tidegate::store::StoreError;
+use tidegate::store::deny_cache::DRIFT_PPM;
 use tidegate_core::{LeaseId, Limit};
 
 use super::faults::{Fault, Incident, plan};

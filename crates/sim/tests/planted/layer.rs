@@ -37,8 +37,8 @@ pub(crate) enum Bug {
     Uses(Limit),
     /// Decides by the first limit that it sees.
     KeepsFirstLimit,
-    /// Decides by the whole burst of a leased bucket, once that has become smaller.
-    IgnoresLeases,
+    /// Adds to a leased bucket what it should take off, once the bucket has become smaller.
+    EnlargesForLeases,
     /// Releases a place as soon as it is taken.
     ReleasesAtOnce,
     /// Returns leased units twice.
@@ -72,7 +72,7 @@ impl<S> Layer<S> {
         match self.bug {
             Bug::Uses(other) => Some(other),
             Bug::KeepsFirstLimit => Some(*first),
-            Bug::IgnoresLeases if capacity(limit) < capacity(first) => unreduced(limit),
+            Bug::EnlargesForLeases if capacity(limit) < capacity(first) => enlarged(limit),
             _ => None,
         }
     }
@@ -82,14 +82,14 @@ impl<S> Layer<S> {
     }
 }
 
-/// A leased bucket with its whole burst.
-fn unreduced(limit: &Limit) -> Option<Limit> {
+/// A leased bucket with its whole burst, and what nodes may hold on top of it.
+fn enlarged(limit: &Limit) -> Option<Limit> {
     let Limit::Bucket(bucket) = limit else { return None };
     let (one, parts) = (bucket.time_of(1)?, bucket.denominator());
     let time = one.ticks * parts + one.part;
     let held = (LEASE.as_micros() * parts).div_ceil(time);
     let rate = Rate::new(parts, Span::from_micros(time));
-    Limit::token_bucket(rate).burst(bucket.capacity() + held).build().ok()
+    Limit::token_bucket(rate).burst(bucket.capacity() + 2 * held).build().ok()
 }
 
 impl<S: NodeStack> NodeStack for Layer<S> {

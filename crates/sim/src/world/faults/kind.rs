@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// A kind of trouble.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// Some messages take up to 50 ms.
@@ -13,27 +13,27 @@ pub enum Fault {
     Loss,
     /// Some messages arrive twice, as after a retransmission.
     Duplication,
-    /// A node and the store do not reach each other; what was sent then arrives afterwards, or never.
+    /// A node and the store cannot reach each other; messages arrive after the partition, or never.
     Partition,
-    /// A node is gone with all it knew, and starts again.
+    /// A node crashes, loses its state, and starts again.
     Crash,
-    /// A node stops in good order, and starts again.
+    /// A node shuts down gracefully, and starts again.
     Restart,
-    /// A node stands still, its clock goes on.
+    /// A node is paused; its clock goes on.
     Pause,
-    /// A node's wall clock is set, back or forth; it goes by it when it starts again.
+    /// A node's wall clock is set back or forward; the node reads it when it starts.
     NodeClock,
-    /// The store takes what it is sent and does nothing for a while.
+    /// The store accepts commands and does nothing for a while.
     StoreHang,
-    /// The store refuses connections for a while; it forgets nothing.
+    /// The store refuses connections for a while; it keeps its state.
     StoreDown,
-    /// The store's clock is set, back or forth.
+    /// The store's clock is set back or forward.
     StoreClock,
-    /// Another server takes over from the store, without its last writes.
+    /// A replica takes over that lacks the store's last writes.
     Failover,
-    /// Some callers give up before they are answered.
+    /// Some callers give up before the answer.
     GiveUp,
-    /// The limit gets other numbers, which nodes learn of one after the other.
+    /// The limit gets new numbers; nodes learn of them one after the other.
     PolicyPush,
 }
 
@@ -76,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// How long it lasts, in microseconds, from and to; what happens at once lasts no time.
+    /// The shortest and longest duration in microseconds; 0 for a fault that happens at once.
     pub(super) const fn lasts(self) -> (u64, u64) {
         match self {
             Self::Delay | Self::Loss | Self::Duplication | Self::GiveUp => (200_000, 2_000_000),

@@ -4,24 +4,24 @@ use super::Fault;
 use crate::world::machine::chance::Chance;
 use crate::world::setup::WorldSetup;
 
-/// One case of trouble. Times are microseconds since the world began.
+/// One fault of a world. Times are microseconds since the world began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Incident {
     pub(crate) fault: Fault,
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// Whom it strikes, if it strikes one.
+    /// The node that it strikes, if it strikes one.
     pub(crate) node: usize,
-    /// How hard: messages of a thousand, or microseconds.
+    /// Its size: messages in a thousand, or microseconds.
     pub(crate) size: u64,
-    /// Whether a clock is set back.
+    /// A clock is set back, and not forward.
     pub(crate) is_back: bool,
 }
 
-/// The most cases of one kind in one world.
+/// The most faults of one kind in one world.
 const MAX_CASES: u64 = 3;
 
-/// Everything that will go wrong in a world.
+/// Draws all faults of a world.
 pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
     let last = setup.faults_end();
     let mut plan = Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
                 }
                 Fault::NodeClock | Fault::StoreClock => step(chance),
                 Fault::Failover => chance.between(0, 500_000),
-                // Hundredths of the burst, and of the rate.
+                // Percent of the burst, and of the rate.
                 Fault::PolicyPush => chance.between(40, 250) * 1_000 + chance.between(40, 250),
                 _ => 0,
             };
@@ -48,7 +48,7 @@ pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
     plan
 }
 
-/// How far a clock is set: mostly little, sometimes an hour.
+/// How far a clock is set: mostly a little, sometimes an hour.
 fn step(chance: &mut Chance) -> u64 {
     match chance.below(4) {
         0 => chance.between(1, 1_000),

@@ -32,18 +32,17 @@ impl Answers {
         self.open.first().copied()
     }
 
-    /// A request is answered. `may_be_late` if its node has been paused.
+    /// A request for so many keys is answered; `None` if its node was paused, and may be late.
     pub(crate) fn answered(
         &mut self,
         request: usize,
         (asked, now): (u64, u64),
-        keys: usize,
+        keys: Option<usize>,
         source: &Result<Basis, StoreError>,
-        may_be_late: bool,
     ) -> Option<String> {
         self.open.remove(&request);
         let wait = now - asked;
-        if wait > self.calls * keys as u64 * DEADLINE && !may_be_late {
+        if keys.is_some_and(|keys| wait > self.calls * keys as u64 * DEADLINE) {
             return Some(format!("request {request} waited {wait} us"));
         }
         match source {

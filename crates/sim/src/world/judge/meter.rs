@@ -62,11 +62,18 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 enum Count {
     Bucket(Vec<Interval>),
-    Window { index: u64, used: i64, previous: i64 },
+    Window {
+        index: u64,
+        used: i64,
+        previous: i64,
+    },
     /// Arrivals and units; extra units are negative.
     Log(VecDeque<(u64, i64)>),
     /// Places and until when they are held, by the store's clock; and places that were lost or released.
-    Places { held: Vec<(LeaseId, u64)>, gone: BTreeSet<LeaseId> },
+    Places {
+        held: Vec<(LeaseId, u64)>,
+        gone: BTreeSet<LeaseId>,
+    },
 }
 
 /// An interval that has begun and ends with the next admission.
@@ -235,3 +242,7 @@ fn keep_fullest(intervals: &mut Vec<Interval>, (rate, per): (u64, u64), oldest: 
         intervals.splice(..closed, [fullest]);
     }
 }
+
+#[cfg(test)]
+#[path = "meter_tests.rs"]
+mod tests;

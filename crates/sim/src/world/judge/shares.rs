@@ -2,8 +2,9 @@
 //!
 //! While the store is unavailable, a node admits what `on_store_failure` says:
 //! - `local`: at most its share in any interval, 1.5 x limit / nodes, from its start on. A node that crashes
-//!   forgets what it admitted. Each step of the store's clock adds one share, because a node learns of the step
-//!   with the store's next answer; so do units that callers return, and a policy change restarts the count.
+//!   forgets what it admitted. Each step of the store's clock adds two shares: a node learns of the step with the
+//!   store's next answer, and its windows are not the store's until then. Units that callers return are added. A
+//!   policy change restarts the count.
 //! - `deny`: nothing.
 //! - `allow`: everything.
 //!
@@ -52,7 +53,9 @@ impl Shares {
     ) -> Option<String> {
         match self.mode {
             OnStoreFailure::Allow => None,
-            OnStoreFailure::Deny => Some(format!("node {node} admitted key {key} without the store")),
+            OnStoreFailure::Deny => {
+                Some(format!("node {node} admitted key {key} without the store"))
+            }
             OnStoreFailure::Local => {
                 let (it, oldest) = (it.widened(CLOCK_ERROR), oldest - CLOCK_ERROR);
                 let excess = self.shares[node][key].admit(&it, oldest);
@@ -90,7 +93,7 @@ impl Shares {
     pub(crate) fn clock_set(&mut self, at: Moment) {
         for meter in self.shares.iter_mut().flatten() {
             meter.clock_set();
-            meter.add(at, u64::MAX, self.share.units);
+            meter.add(at, u64::MAX, 2 * self.share.units);
         }
     }
 

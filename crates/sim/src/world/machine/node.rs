@@ -1,4 +1,4 @@
-//! Nodes, and the lives they have.
+//! Nodes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,7 @@ use super::runtime::{NodeRuntime, Spawned};
 use super::sim_store::SimStore;
 use super::stack::NodeParts;
 
-/// What nodes of a world have in common.
+/// What the nodes of a world share.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) network: Arc<Mutex<Network>>,
@@ -24,31 +24,31 @@ pub(crate) struct Ground {
     pub(crate) chance: Arc<Mutex<Chance>>,
 }
 
-/// A node, in one of its lives.
+/// A node. It has a new life after each crash or restart.
 #[derive(Debug)]
 pub(crate) struct Node<S> {
     /// None while it is down.
     pub(crate) body: Option<Body<S>>,
     pub(crate) life: u32,
-    /// What people set.
+    /// Its wall clock, which can be set.
     pub(crate) wall: DriftingClock,
-    /// When it last stood still, until then.
+    /// The end of its last pause.
     pub(crate) still_until: u64,
-    /// It stops in good order, and takes no more requests.
+    /// It shuts down, and accepts no more requests.
     pub(crate) is_closing: bool,
-    /// Which numbers it knows.
+    /// The revision of the policy that it has.
     pub(crate) revision: usize,
     /// Its tasks that have not ended.
     pub(crate) tasks: BTreeSet<usize>,
-    /// What it has let in and may give back: keys and units.
+    /// Admitted keys and units that callers may return.
     pub(crate) served: Vec<(usize, u64)>,
 }
 
-/// What of a node goes with a crash.
+/// What a node loses in a crash.
 #[derive(Debug)]
 pub(crate) struct Body<S> {
     pub(crate) store: Arc<S>,
-    /// The wall clock as it was at the start, and monotonic since.
+    /// Its monotonic clock: the wall clock as it was at the start.
     clock: DriftingClock,
     hand: ManualClock,
     wall_hand: ManualClock,
@@ -68,7 +68,7 @@ impl<S: Store> Node<S> {
         }
     }
 
-    /// Starts it, or starts it again.
+    /// Starts or restarts the node.
     pub(crate) fn start(
         &mut self,
         (number, now): (usize, u64),
@@ -100,7 +100,7 @@ impl<S: Store> Node<S> {
         Some(time)
     }
 
-    /// It crashes. What it was about to do is never done.
+    /// The node crashes. Returns its tasks, which never end.
     pub(crate) fn die(&mut self) -> BTreeSet<usize> {
         self.body = None;
         self.life += 1;

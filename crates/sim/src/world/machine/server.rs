@@ -1,4 +1,4 @@
-//! The store itself: states, its own clock, and what a server that takes over does not know.
+//! The store's server: states, a clock, and a journal for failovers.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,16 +9,16 @@ use tidegate_core::{Algorithm, Decision, LeaseId, Op, State};
 use super::clock::DriftingClock;
 use super::network::{Answer, Sent};
 
-/// How far behind a server that takes over may be, in microseconds.
+/// How far behind a replica may be, in microseconds.
 const MAX_LAG: u64 = 1_000_000;
 
-/// Decides by the pure functions. Keys are looked up and never listed, so no order of theirs shows.
+/// The server. It looks keys up and never lists them, so the order of the map does not matter.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) clock: DriftingClock,
     places: HashMap<(Scope, Box<[u8]>), usize>,
     states: Vec<(Box<[u8]>, State)>,
-    /// What the last writes replaced.
+    /// What the last writes replaced, for a failover.
     journal: VecDeque<Write>,
 }
 
@@ -31,11 +31,11 @@ struct Write {
     lease: Option<LeaseId>,
 }
 
-/// What a server that took over does not know of one key.
+/// A write that was lost in a failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub(crate) text: Box<[u8]>,
-    /// Units that were taken.
+    /// Units that were granted.
     pub(crate) units: u64,
     /// The place in flight that was taken, if one was.
     pub(crate) lease: Option<LeaseId>,
@@ -57,7 +57,7 @@ impl Server {
     pub(crate) fn carry_out(&mut self, now: u64, charges: &[Sent], is_each: bool) -> Answer {
         let places: Vec<usize> = charges.iter().map(|charge| self.place(charge)).collect();
         if !is_each && charges.len() > 1 {
-            // All or nothing: tried on copies first.
+            // All or nothing: try first, and restore the states if one charge is denied.
             let copies: Vec<State> = places.iter().map(|it| self.states[*it].1.clone()).collect();
             let tried = self.apply(now, charges, &places, |_, op| op);
             if tried.decisions.iter().all(Decision::is_allowed) {
@@ -67,7 +67,7 @@ impl Server {
                 self.states[*place].1 = state;
                 self.journal.pop_back();
             }
-            // Who denies leaves what a denial leaves.
+            // A denial may change its own state; the other charges only read.
             let denies = |number: usize| !tried.decisions[number].is_allowed();
             return self.apply(now, charges, &places, |number, op| match op {
                 Op::Take(cost) if !denies(number) => Op::Read(cost),
@@ -97,7 +97,7 @@ impl Server {
             }
             let is_seen = charge.is_watched && !is_allowed;
             sights.push(is_seen.then(|| Sight { state: before.clone(), at: time }));
-            // What was booked was let in by others: nobody is let in by the store on it.
+            // The store admits requests on what is taken, and not on what is debited.
             let units = match op {
                 Op::Take(cost) if is_allowed => cost,
                 _ => 0,
@@ -121,7 +121,7 @@ impl Server {
         })
     }
 
-    /// Another server takes over, which knows nothing written after `since`. Tells what is lost.
+    /// A replica takes over that lacks everything written after `since`. Returns the writes that granted units.
     pub(crate) fn fail_over(&mut self, since: u64) -> Vec<Lost> {
         let mut lost = Vec::new();
         while let Some(write) = self.journal.pop_back_if(|write| write.at > since) {

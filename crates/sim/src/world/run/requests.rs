@@ -47,8 +47,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
             && self.setup.stack != Stack::Bare
             && refund.is_none()
             && !is_each;
-        let request =
-            Request { node: number, key, revision, op, also, is_each, is_pre_limited };
+        let request = Request { node: number, key, revision, op, also, is_each, is_pre_limited };
         self.requests.push(request);
         self.judge.asked(request);
         let also = also.map_or(0, |(_, units)| units);
