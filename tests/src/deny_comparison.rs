@@ -1,7 +1,7 @@
 //! A store behind a deny cache and the model, side by side on the same requests.
 
 use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::{Charge, Store, Terms};
+use tidegate::store::{Charge, LimitOptions, Store};
 use tidegate::{Key, Limit, Op, Scope, Span, Timestamp};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Algorithm, State};
@@ -38,9 +38,9 @@ async fn run_trace<S: Store>(cache: &DenyCache<S>, subject: Subject, seed: u64) 
     let mut trace = Trace::new(subject, seed);
     let (mut numbers, mut state, mut history) = (None, State::default(), Vec::new());
     let text = format!("{subject}:{seed}");
-    let terms = match seed % 2 {
-        0 => Terms::default(),
-        _ => Terms::default().refund_staleness(FOR_EVER),
+    let options = match seed % 2 {
+        0 => LimitOptions::default(),
+        _ => LimitOptions::default().refund_staleness(FOR_EVER),
     };
     let (mut decided, mut uncounted, mut renumbered) = (0, false, false);
     while decided < TRACE_LENGTH {
@@ -67,7 +67,7 @@ async fn run_trace<S: Store>(cache: &DenyCache<S>, subject: Subject, seed: u64) 
         let key = Key::new(Scope::new("deny", limit), text.as_bytes());
         let mut expected = limit.decide(&mut state, now, op);
         let (mut found, hits) = (Vec::new(), cache.hits());
-        let charge = Charge::new(key, limit, op).on(terms);
+        let charge = Charge::new(key, limit, op).on(options);
         let answered = cache.decide(now, &[charge], &mut found).await;
         let is_repeated = cache.hits() > hits;
         if is_repeated && matches!(limit, Limit::SlidingLog(_)) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::tidegate::store::lease::leased;
-use ::tidegate::store::{Charge, Store, Terms, Tier};
+use ::tidegate::store::{Charge, Store, LimitOptions, Tier};
 use ::tidegate::{Clock, Decision, Limit, Op};
 use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};
@@ -125,7 +125,7 @@ struct Asked<S> {
     clock: Clock,
     scope: Scope,
     limit: Limit,
-    terms: Terms,
+    options: LimitOptions,
 }
 
 impl<S> Clone for Asked<S> {
@@ -136,11 +136,11 @@ impl<S> Clone for Asked<S> {
 
 impl<S: Store> Asked<S> {
     fn new(store: S, clock: Clock, cell: Cell) -> Result<Self, Trouble> {
-        let limit = bucket(candidate::Terms::of(Path::Allow, cell.keys));
+        let limit = bucket(candidate::LimitOptions::of(Path::Allow, cell.keys));
         let limit = leased(&limit).ok_or_else(|| Trouble("cannot be leased".into()))?;
         let tier = if cell.way == Way::Leased { Tier::Leased } else { Tier::Exact };
-        let (scope, terms) = (Scope::new("bench", &limit), Terms::default().tier(tier));
-        Ok(Self { store: Arc::new(store), clock, scope, limit, terms })
+        let (scope, options) = (Scope::new("bench", &limit), LimitOptions::default().tier(tier));
+        Ok(Self { store: Arc::new(store), clock, scope, limit, options })
     }
 }
 
@@ -149,7 +149,7 @@ impl<S: Store + 'static> Contender for Asked<S> {
 
     async fn decide(&mut self, key: &str) -> Result<bool, Trouble> {
         let key = Key::new(self.scope, key.as_bytes());
-        let charge = Charge::new(key, &self.limit, Op::Take(1)).on(self.terms);
+        let charge = Charge::new(key, &self.limit, Op::Take(1)).on(self.options);
         let mut decisions = Vec::with_capacity(1);
         let asked = self.store.decide(self.clock.now(), slice::from_ref(&charge), &mut decisions);
         asked.await.map_err(Trouble::of)?;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ::tidegate::store::lease::{LEASE, leased};
 use ::tidegate::store::memory::MemoryStore;
-use ::tidegate::store::{Charge, Store, Terms, Tier};
+use ::tidegate::store::{Charge, Store, LimitOptions, Tier};
 use ::tidegate::{Clock, Decision, Limit, ManualClock, Op, Rate, Span};
 use ::tidegate::{Hashing, Key, Scope};
 use serde::{Deserialize, Serialize};
@@ -123,7 +123,7 @@ struct Bench<S> {
     answer: Answer,
     scope: Scope,
     limit: Limit,
-    terms: Terms,
+    options: LimitOptions,
     /// In the order that they are asked for.
     keys: Vec<String>,
     held: u64,
@@ -141,10 +141,10 @@ impl<S: Store> Bench<S> {
             Tier::Exact | Tier::Local => limit,
         };
         let scope = Scope::new("bench", &limit);
-        let terms = Terms::default().tier(tier);
+        let options = LimitOptions::default().tier(tier);
         let held = if cell.keys == 1 { HELD_BY_ONE } else { HELD_BY_EACH };
         let (keys, answer) = (shuffled(cell.keys), cell.answer);
-        Ok(Self { store, time, answer, scope, limit, terms, keys, held })
+        Ok(Self { store, time, answer, scope, limit, options, keys, held })
     }
 
     /// Thread time of a decision.
@@ -240,7 +240,7 @@ impl<S: Store> Bench<S> {
     #[inline(always)]
     fn charge<'a>(&'a self, key: &'a str, cost: u64) -> Charge<'a> {
         let key = Key::new(self.scope, key.as_bytes());
-        Charge::new(key, &self.limit, Op::Take(cost)).on(self.terms)
+        Charge::new(key, &self.limit, Op::Take(cost)).on(self.options)
     }
 }
 

@@ -8,7 +8,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use ::tidegate::store::lease::leased;
-use ::tidegate::store::{Charge, Store, Terms, Tier};
+use ::tidegate::store::{Charge, Store, LimitOptions, Tier};
 use ::tidegate::{Clock, Decision, Limit, Op, Rate, Span, Timestamp};
 use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ struct Traffic {
     clock: Clock,
     scope: Scope,
     limit: Limit,
-    terms: Terms,
+    options: LimitOptions,
     log: RefCell<Log>,
 }
 
@@ -144,8 +144,8 @@ impl Traffic {
             Kind::Leased => (leased(&limit), Tier::Leased),
         };
         let limit = limit.ok_or_else(|| Trouble("cannot be leased".into()))?;
-        let (scope, terms) = (Scope::new("bench", &limit), Terms::default().tier(tier));
-        Ok(Self { clock, scope, limit, terms, log: RefCell::default() })
+        let (scope, options) = (Scope::new("bench", &limit), LimitOptions::default().tier(tier));
+        Ok(Self { clock, scope, limit, options, log: RefCell::default() })
     }
 
     /// So many requests a second, by turns to each node; how many that were. Nobody waits for answers.
@@ -170,7 +170,7 @@ impl Traffic {
     async fn ask(self: Rc<Self>, node: Rc<Stack>) {
         let now = self.clock.now();
         let charge = Charge::new(Key::new(self.scope, b"hot"), &self.limit, Op::Take(1));
-        let charge = charge.on(self.terms);
+        let charge = charge.on(self.options);
         let mut decisions = Vec::with_capacity(1);
         let asked = node.decide(now, slice::from_ref(&charge), &mut decisions).await;
         let (mut log, answered) = (self.log.borrow_mut(), self.clock.now());

@@ -46,7 +46,7 @@ pub(crate) enum Command {
 #[command(after_help = CHECKS)]
 pub(crate) struct Check {
     #[command(flatten)]
-    pub(crate) question: Question,
+    pub(crate) question: DecisionArgs,
 }
 
 /// Tell which limits a request meets, why, how they stand and which one binds
@@ -61,7 +61,7 @@ pub(crate) struct Check {
 #[command(after_help = EXPLANATIONS)]
 pub(crate) struct Explain {
     #[command(flatten)]
-    pub(crate) question: Question,
+    pub(crate) question: DecisionArgs,
 }
 
 /// A request, and by which policy and with whose state it is decided.
@@ -70,7 +70,7 @@ pub(crate) struct Explain {
     group(ArgGroup::new("policy").args(["config", "url"]).required(true).multiple(true)),
     group(ArgGroup::new("asked").args(["descriptor", "request"]).required(true).multiple(true)),
 )]
-pub(crate) struct Question {
+pub(crate) struct DecisionArgs {
     /// Policy files, or folders of which every .yaml and .yml file is read
     #[arg(long, short, value_name = "FILE|DIR")]
     pub(crate) config: Vec<PathBuf>,

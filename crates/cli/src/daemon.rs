@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tidegate::Span;
 use tidegate::policy::length_in_words;
 
-use crate::args::Question;
-use crate::question::descriptor;
+use crate::args::DecisionArgs;
+use crate::decision_args::descriptor;
 
 /// Longer than a daemon that is there ever takes.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_ANSWER: u64 = 1 << 20;
 
 /// What the daemon at `url` answers to the question, which is sent to `path`.
-pub(crate) fn ask(url: &str, path: &str, question: &Question) -> Result<Value, String> {
+pub(crate) fn ask(url: &str, path: &str, question: &DecisionArgs) -> Result<Value, String> {
     let wrong = || format!("expected a daemon such as http://127.0.0.1:8080, found {url:?}");
     let host = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
     let domain = question.domain.as_deref().ok_or("say --domain: the daemon may have several")?;

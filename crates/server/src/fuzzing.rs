@@ -16,8 +16,8 @@ use tidegate::policy::{
 };
 use tidegate::{Clock, ManualClock, Timestamp};
 
-use crate::gate::Gate;
-use crate::log::Level;
+use crate::observability::log::Level;
+use crate::service::RateLimitService;
 use crate::settings::{Answers, ProxyHeaders};
 use crate::transport::access::Caller;
 use crate::transport::{admin, grpc, http, resp, rls};
@@ -76,16 +76,17 @@ descriptors:
 ";
 
 /// One for all calls, in whose memory little fits: what is forgotten is part of what is tried.
-fn gate() -> &'static Gate {
-    static GATE: OnceLock<Gate> = OnceLock::new();
+fn service() -> &'static RateLimitService {
+    static GATE: OnceLock<RateLimitService> = OnceLock::new();
     GATE.get_or_init(new_gate)
 }
 
-fn new_gate() -> Gate {
+fn new_gate() -> RateLimitService {
     let clock = Clock::from(ManualClock::new());
-    let gate = Gate::in_memory(1 << 20, clock).expect("a megabyte");
-    gate.replace(Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse).policy.expect(POLICY));
-    gate
+    let service = RateLimitService::in_memory(1 << 20, clock).expect("a megabyte");
+    service
+        .replace(Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse).policy.expect(POLICY));
+    service
 }
 
 /// Polls a future until it is ready. Nothing wakes it: it may yield to others, but waits for nothing.
@@ -102,19 +103,19 @@ fn finished<T>(future: impl Future<Output = T>) -> T {
 /// Bytes that a client of Redis sends: the first says where they are torn apart.
 pub fn redis(bytes: &[u8]) {
     let Some((split, bytes)) = bytes.split_first() else { return };
-    resp::try_bytes(gate(), bytes, usize::from(*split));
+    resp::try_bytes(service(), bytes, usize::from(*split));
 }
 
 /// The body of a question in JSON.
 pub fn question(bytes: &[u8]) {
-    finished(http::try_body(gate(), bytes));
+    finished(http::try_body(service(), bytes));
 }
 
 /// A message to the rate limit service. What is read is answered, in both spellings.
 pub fn rate_limit(bytes: &[u8]) {
     for proxy_headers in [ProxyHeaders::Standard, ProxyHeaders::Envoy(Default::default())] {
         let answers = Answers { proxy_headers, dynamic_metadata: true, ..Answers::default() };
-        finished(rls::try_message(gate(), bytes, &answers));
+        finished(rls::try_message(service(), bytes, &answers));
     }
 }
 
@@ -123,7 +124,7 @@ pub fn json(bytes: &[u8]) {
     let (head, mut settings) = http::local();
     settings.answers.dynamic_metadata = true;
     let caller = Caller { head: &head, settings: &settings };
-    finished(rls::json(gate(), &caller, bytes));
+    finished(rls::json(service(), &caller, bytes));
 }
 
 /// Frames, heads and messages of gRPC that are not about limits.
@@ -134,27 +135,27 @@ pub fn call(bytes: &[u8]) {
 /// A request that a proxy holds: its method and target in the first line, then its headers.
 pub fn forward(bytes: &[u8]) {
     let Some((head, _)) = head(bytes) else { return };
-    let status = finished(http::try_forward(gate(), &head));
+    let status = finished(http::try_forward(service(), &head));
     assert!([200, 400, 404, 422, 429].contains(&status), "{status}");
 }
 
 /// The body of a batch.
 pub fn batch(bytes: &[u8]) {
-    let status = finished(http::try_batch(gate(), bytes));
+    let status = finished(http::try_batch(service(), bytes));
     assert!([200, 400, 422].contains(&status), "{status}");
 }
 
 /// A change on the admin port: a head, an empty line and a body. Whatever has become of it, whoever
-/// asks next is decided on. On a gate of its own, because what it changes stays.
+/// asks next is decided on. On a service of its own, because what it changes stays.
 pub fn change(bytes: &[u8]) {
-    static GATE: OnceLock<Gate> = OnceLock::new();
-    let gate = GATE.get_or_init(new_gate);
+    static GATE: OnceLock<RateLimitService> = OnceLock::new();
+    let service = GATE.get_or_init(new_gate);
     let Some((head, body)) = head(bytes) else { return };
     // Each is told in the log, which is for one at a time.
-    gate.status().log().set_level(Level::Error);
-    finished(admin::try_change(gate, &head, body));
-    ask(gate, "api", &[("user", "u1")]);
-    ask(gate, "api", &[("legacy", "l1")]);
+    service.status().log().set_level(Level::Error);
+    finished(admin::try_change(service, &head, body));
+    ask(service, "api", &[("user", "u1")]);
+    ask(service, "api", &[("legacy", "l1")]);
 }
 
 /// A policy file. It is read, or it is told what is wrong and where; and what was read decides.
@@ -168,12 +169,12 @@ pub fn policy(bytes: &[u8]) {
     // Settings are written in the same language.
     let _ = leaves("settings.yaml", text);
     let Some(policy) = policy else { return };
-    static GATE: OnceLock<Gate> = OnceLock::new();
-    let gate = GATE.get_or_init(new_gate);
-    gate.replace(policy);
-    for domain in gate.policy().domains() {
+    static GATE: OnceLock<RateLimitService> = OnceLock::new();
+    let service = GATE.get_or_init(new_gate);
+    service.replace(policy);
+    for domain in service.policy().domains() {
         for pairs in [&[("user", "u1")][..], &[("tenant", "t1"), ("user", "u1")]] {
-            ask(gate, domain.name(), pairs);
+            ask(service, domain.name(), pairs);
         }
         let headers = [("x-api-key", "k1"), ("cookie", "session=s1")];
         let (path, peer) = ("/items/1?user=u1", Some([192, 0, 2, 1].into()));
@@ -185,11 +186,11 @@ pub fn policy(bytes: &[u8]) {
 }
 
 /// Decides on one descriptor by the policy.
-fn ask(gate: &Gate, domain: &str, pairs: &[(&str, &str)]) {
+fn ask(service: &RateLimitService, domain: &str, pairs: &[(&str, &str)]) {
     let entries: Vec<Entry<'_>> = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     let descriptors = [Descriptor::new(&entries)];
     let request = Asked { domain, descriptors: &descriptors, hits: None };
-    let answer = finished(gate.check(&request));
+    let answer = finished(service.check(&request));
     assert!(!matches!(answer, Err(CheckError::Store(_))), "memory decides");
 }
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::log::Level;
-use crate::server::ServeError;
+use crate::observability::log::Level;
+use crate::runtime::server::ServeError;
 
 /// What a server is told at its start.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct Settings {
     pub answers: Answers,
     /// How many threads answer.
     pub threads: NonZeroUsize,
-    /// How many connections each door holds, as far as there are file descriptors. One more is
+    /// How many connections each listener holds, as far as there are file descriptors. One more is
     /// closed as soon as it is opened.
     pub max_connections: usize,
     /// A connection that has asked nothing for this long is closed, at the latest after twice the
@@ -249,7 +249,7 @@ pub enum Body {
 /// Headers that a proxy adds to the answers of its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProxyHeaders {
-    /// Those that the HTTP door answers with.
+    /// Those that the HTTP listener answers with.
     #[default]
     Standard,
     /// The three of envoyproxy/ratelimit.

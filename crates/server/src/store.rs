@@ -6,12 +6,12 @@ use std::thread::{self, JoinHandle};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{self, SharedOptions};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
-use crate::turns::in_turn;
+use crate::runtime::turns::in_turn;
 
 /// Redis, and the layers in front of it.
 pub(crate) type SharedStore = shared::SharedStore<RedisStore>;
@@ -31,10 +31,18 @@ impl Store for AnyStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         match self {
             Self::Memory(store) => Store::decide(store, now, charges, decisions).await,
             Self::Redis(store) => store.decide(now, charges, decisions).await,
+        }
+    }
+
+    /// Memory decides without waiting, and without a list of decisions.
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        match self {
+            Self::Memory(store) => Some(store.decide(now, charge)),
+            Self::Redis(_) => None,
         }
     }
 
@@ -43,7 +51,7 @@ impl Store for AnyStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         match self {
             Self::Memory(store) => Store::decide_each(store, now, charges, decisions).await,
             Self::Redis(store) => store.decide_each(now, charges, decisions).await,

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::tls::Tls;
+use crate::runtime::tls::Tls;
 
 pub(crate) use self::stream::Stream;
 
@@ -59,9 +59,9 @@ impl Protocol {
     }
 }
 
-/// A door: what is spoken behind it, and how it is locked.
+/// A listener: what is spoken behind it, and how it is locked.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Transport {
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<Tls>,
 }

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::store::background::Background;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Explanation, Key, ManualClock, Scope};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::Idle;
@@ -28,14 +28,14 @@ impl Store for Halves {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         assert!(charges.iter().all(|charge| charge.key.text == UP));
         poll_fn(|_| match &mut *self.0.lock().unwrap() {
             None => Poll::Pending,
             Some(state) => {
                 let decide = |it: &Charge<'_>| it.limit.decide(state, now, it.op);
                 decisions.extend(charges.iter().map(decide));
-                Poll::Ready(Ok(Basis::Store))
+                Poll::Ready(Ok(DecisionSource::Store))
             }
         })
         .await
@@ -64,7 +64,7 @@ fn both(limit: &Limit) -> [Charge<'_>; 2] {
 }
 
 /// Has the store answer a request from this state.
-fn answers<F: Future<Output = Result<Basis, StoreError>>>(
+fn answers<F: Future<Output = Result<DecisionSource, StoreError>>>(
     store: &Fallback<Halves>,
     request: Pin<&mut F>,
     known: &State,

@@ -9,7 +9,7 @@ use tidegate_core::{Limit, Span};
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::limiter::Limiter;
-use crate::limits::{Entry, UnknownLimit};
+use crate::limits::{NamedLimit, UnknownLimit};
 #[cfg(feature = "redis")]
 use crate::shared::SharedLimiter;
 use crate::store::MAX_TOGETHER;
@@ -85,7 +85,7 @@ impl Builder {
         Ok(SharedLimiter::from_parts(entries, store, self.clock))
     }
 
-    fn entries(&self) -> Result<Vec<Entry>, BuildError> {
+    fn entries(&self) -> Result<Vec<NamedLimit>, BuildError> {
         if self.limits.is_empty() {
             return Err(BuildError::NoLimit);
         }
@@ -97,7 +97,7 @@ impl Builder {
                 return Err(BuildError::SameName(name.clone()));
             }
         }
-        Ok(self.limits.iter().map(|(name, limit)| Entry::new(name, *limit)).collect())
+        Ok(self.limits.iter().map(|(name, limit)| NamedLimit::new(name, *limit)).collect())
     }
 }
 

@@ -13,17 +13,17 @@ use crate::key::{Key, Scope};
 use crate::quick::Quick;
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER};
-use crate::verdict::Verdict;
+use crate::verdict::{Details, LimitSource, Origin, Record, Verdict};
 
 /// A limit and what it is called.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct NamedLimit {
     pub(crate) name: Arc<str>,
     pub(crate) scope: Scope,
     pub(crate) limit: Limit,
 }
 
-impl Entry {
+impl NamedLimit {
     pub(crate) fn new(name: &str, limit: Limit) -> Self {
         Self { name: name.into(), scope: Scope::new(name, &limit), limit }
     }
@@ -37,21 +37,21 @@ impl Entry {
 /// Limits, and the quick way to ask them if there is one.
 #[derive(Debug)]
 pub(crate) struct LimitSet {
-    entries: Box<[Entry]>,
+    pub(crate) entries: Arc<[NamedLimit]>,
     pub(crate) quick: Option<Quick>,
 }
 
 impl LimitSet {
-    fn new(entries: Vec<Entry>, store: &MemoryStore, clock: &Clock) -> Self {
+    fn new(entries: Vec<NamedLimit>, store: &MemoryStore, clock: &Clock) -> Self {
         entries.iter().for_each(|entry| store.expect(&entry.limit));
         Self { quick: Quick::new(&entries, store, clock), entries: entries.into() }
     }
 }
 
 impl std::ops::Deref for LimitSet {
-    type Target = [Entry];
+    type Target = [NamedLimit];
 
-    fn deref(&self) -> &[Entry] {
+    fn deref(&self) -> &[NamedLimit] {
         &self.entries
     }
 }
@@ -69,7 +69,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(entries: Vec<Entry>, store: &MemoryStore, clock: &Clock) -> Self {
+    pub(crate) fn new(entries: Vec<NamedLimit>, store: &MemoryStore, clock: &Clock) -> Self {
         Self {
             first: LimitSet::new(entries, store, clock),
             changed: AtomicBool::new(false),
@@ -106,7 +106,7 @@ impl Limits {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut entries = self.with(|limits| limits.to_vec());
         let entry = entries.iter_mut().find(|entry| &*entry.name == name);
-        *entry.ok_or_else(|| UnknownLimit(name.into()))? = Entry::new(name, limit);
+        *entry.ok_or_else(|| UnknownLimit(name.into()))? = NamedLimit::new(name, limit);
         self.current.store(Some(Arc::new(LimitSet::new(entries, store, clock))));
         self.changed.store(true, Ordering::Release);
         Ok(())
@@ -132,32 +132,47 @@ impl fmt::Display for UnknownLimit {
 
 impl std::error::Error for UnknownLimit {}
 
+impl Details {
+    /// What limits of a limiter decided for one key.
+    pub(crate) fn of_limiter(
+        limits: &Arc<[NamedLimit]>,
+        key: &[u8],
+        decisions: impl Iterator<Item = Decision>,
+    ) -> Box<Self> {
+        let record = |(number, decision): (usize, Decision)| {
+            let charge = limits[number].charge(key, Op::Read(0));
+            let (decision, key_number) = (Some(decision), charge.key_number());
+            let live = Record::live(0, LimitSource::Limiter(number), Some(*charge.limit));
+            Record { decision, key_number, ..live }
+        };
+        let records = decisions.enumerate().map(record).collect();
+        Box::new(Self { origin: Origin::Limiter(Arc::clone(limits)), records, ..Self::default() })
+    }
+}
+
 /// Decides `op` on every limit and folds the answers. Taking is all or nothing; whatever else is
 /// never denied and each limit does it alone.
 pub(crate) fn fold<'a>(
-    limits: &[Entry],
+    limits: &[NamedLimit],
     now: Timestamp,
     store: &MemoryStore,
     charges: impl Fn(usize) -> (&'a [u8], Op),
     mut each: impl FnMut(usize, &Decision),
 ) -> Verdict {
-    let mut verdict: Option<Verdict> = None;
+    let mut verdict = Verdict::unlimited(now);
     let mut number = 0;
     let take = |decision: Decision| {
         each(number, &decision);
-        verdict = Some(match verdict {
-            None => Verdict::of_one(decision),
-            Some(verdict) => verdict.fold(number, decision),
-        });
+        verdict.fold(number, decision);
         number += 1;
     };
     decide(limits, now, store, charges, take);
-    verdict.expect("a limiter has at least one limit")
+    verdict
 }
 
 #[inline]
 fn decide<'a>(
-    limits: &[Entry],
+    limits: &[NamedLimit],
     now: Timestamp,
     store: &MemoryStore,
     charges: impl Fn(usize) -> (&'a [u8], Op),
@@ -184,7 +199,7 @@ fn decide<'a>(
 
 /// Takes one unit from every limit for each of `keys`, key by key.
 pub(crate) fn each<K: AsRef<[u8]>>(
-    limits: &[Entry],
+    limits: &[NamedLimit],
     now: Timestamp,
     store: &MemoryStore,
     keys: &[K],
@@ -202,7 +217,7 @@ pub(crate) fn each<K: AsRef<[u8]>>(
             limit.charge(keys[i.min(keys.len() - 1)].as_ref(), Op::Take(1))
         });
         store.decide_each(now, &charges[..keys.len()], |decision| {
-            verdicts.push(Verdict::of_one(decision));
+            verdicts.push(Verdict::of_one(now, decision));
         });
     }
 }

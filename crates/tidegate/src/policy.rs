@@ -1,36 +1,12 @@
 //! Policies: one file that describes every limit.
 
-mod allowance;
-mod answer;
-mod automaton;
-mod calendar;
-mod control;
-mod demotion;
-mod descriptor;
+mod decide;
 mod document;
-mod finding;
-mod foresight;
-mod fresh_start;
+mod http;
 pub mod language;
-mod leaf;
-mod level;
-mod limit;
-mod limiter;
 mod load;
-mod nearest;
-mod network;
-mod pattern;
-mod picks;
-mod reason;
-mod report;
-mod request;
-mod resolve;
-mod revision;
-mod rule;
-mod shadow;
-mod share;
-mod source;
-mod tally;
+mod matching;
+mod model;
 #[cfg(feature = "watch")]
 mod watch;
 
@@ -41,32 +17,36 @@ use foldhash::quality::RandomState;
 use tidegate_core::Timestamp;
 
 use self::document::Document;
-use self::finding::{Finding, Findings, Place};
+use self::document::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
-pub use self::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
-pub use self::answer::{Answer, Part, Standing};
-pub use self::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
-pub use self::control::{
+pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
-pub use self::demotion::{Demoted, Demotion, Demotions};
-pub use self::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit};
-pub use self::leaf::{Leaf, LeafValue, Step, leaves};
-pub use self::limit::{Form, Mode, Override, PolicyLimit, Unit};
-pub use self::limiter::{CheckError, Explained, PolicyLimiter};
-pub use self::nearest::nearest;
-pub use self::report::{LimitReport, Report};
-pub use self::request::{
+pub use self::decide::inline::InlineLimit;
+pub use self::decide::limiter::{CheckError, PolicyLimiter};
+pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
+pub use self::decide::shadow::{Agreement, Variant};
+pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
+pub use self::document::nearest::nearest;
+pub use self::document::source::{Revision, Source, SourceError, Texts};
+#[cfg(feature = "http")]
+pub use self::http::HeaderTexts;
+pub use self::http::{
     Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
     normal_host,
 };
-pub use self::resolve::Match;
-pub use self::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
-pub use self::shadow::{Agreement, Variant};
-pub use self::share::{EnforceSecret, Share};
-pub use self::source::{Revision, Source, SourceError, Texts};
-pub use self::tally::{MAX_DOMAINS, MAX_NAMES, OVERFLOW, Tally};
+pub(crate) use self::matching::level::RuleId;
+pub use self::matching::resolve::Match;
+pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
+pub use self::model::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
+pub use self::model::descriptor::{
+    Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit,
+};
+pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
+pub use self::model::limit::{Form, Mode, Override, PolicyLimit, Unit};
+pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
+pub use self::model::share::{EnforceSecret, Share};
 #[cfg(feature = "watch")]
 pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
 pub use crate::store::{OnStoreFailure, Tier};
@@ -103,7 +83,7 @@ impl Policy {
             documents.extend(Document::parse(file, text, &mut findings));
             if documents.len() == known && findings.errors() == errors {
                 let why = "expected a `domain`, found nothing";
-                findings.push(Finding::error(&Arc::from(*file), Place::START, why));
+                findings.push(Finding::error(&Arc::from(*file), Location::START, why));
             }
         }
         let policy = load::load(&documents, merging, now, &mut findings);

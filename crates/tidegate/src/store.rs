@@ -2,6 +2,7 @@
 
 pub mod background;
 pub mod breaker;
+mod denied_state;
 pub mod deny_cache;
 mod error;
 pub mod fallback;
@@ -9,13 +10,12 @@ pub mod lease;
 pub mod local;
 pub mod memory;
 mod nodes;
+mod options;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod shards;
 pub mod shared;
-mod sight;
 mod tags;
-mod terms;
 
 use std::future::Future;
 use std::slice;
@@ -25,10 +25,10 @@ use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestam
 
 use crate::key::Key;
 
+pub use denied_state::DeniedState;
 pub use error::{Misconfigured, StoreError};
 pub use nodes::{DomainRevision, Nodes, Revisions};
-pub use sight::Sight;
-pub use terms::{Basis, OnStoreFailure, Terms, Tier};
+pub use options::{DecisionSource, LimitOptions, OnStoreFailure, Tier};
 
 /// One operation on one key of one limit. Everything a store does is a charge: taking, giving
 /// back, resetting and reading go the same way, so whatever sits in front of a store sees them all.
@@ -40,45 +40,54 @@ pub struct Charge<'a> {
     pub limit: &'a Limit,
     /// To do what.
     pub op: Op,
-    /// On what terms.
-    pub terms: Terms,
+    /// On what options.
+    pub options: LimitOptions,
     /// Where a store leaves what it denied this on, if somebody wants to know. Layers pass it on.
-    pub sight: Option<&'a OnceLock<Sight>>,
+    pub denied_state: Option<&'a OnceLock<DeniedState>>,
 }
 
 impl<'a> Charge<'a> {
-    /// A charge on terms that nobody has named.
+    /// A charge on options that nobody has named.
     #[inline(always)]
     pub const fn new(key: Key<'a>, limit: &'a Limit, op: Op) -> Self {
-        let terms = Terms {
+        let options = LimitOptions {
             on_store_failure: None,
             refund_staleness: None,
             tier: Tier::Exact,
             shards: None,
             is_calendar: false,
         };
-        Self { key, limit, op, terms, sight: None }
+        Self { key, limit, op, options, denied_state: None }
     }
 
-    /// The same on these terms.
+    /// The same on these options.
     #[must_use]
-    pub const fn on(self, terms: Terms) -> Self {
-        Self { terms, ..self }
+    pub const fn on(self, options: LimitOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// The same, and what it is denied on is left here.
     #[must_use]
-    pub const fn seen_in(self, sight: &'a OnceLock<Sight>) -> Self {
-        Self { sight: Some(sight), ..self }
+    pub const fn denied_state_in(self, denied_state: &'a OnceLock<DeniedState>) -> Self {
+        Self { denied_state: Some(denied_state), ..self }
     }
 
     /// How its key stands if it was never seen.
-    pub(crate) fn untouched(&self, now: Timestamp) -> Decision {
+    pub(crate) fn fresh_decision(&self, now: Timestamp) -> Decision {
         self.limit.decide(&mut State::default(), now, Op::Read(0))
     }
 
+    /// A number of the key that spreads the retries of a window's keys; 0 for limits whose keys do not all
+    /// become free at once.
+    pub(crate) fn key_number(&self) -> u64 {
+        match self.limit {
+            Limit::FixedWindow(_) | Limit::SlidingWindow(_) => self.key.number(),
+            _ => 0,
+        }
+    }
+
     /// Whether this is an operation that can be denied, and so is decided together with others.
-    pub(crate) const fn asks(&self) -> bool {
+    pub(crate) const fn is_deniable(&self) -> bool {
         matches!(self.op, Op::Take(_) | Op::Read(_))
     }
 }
@@ -106,7 +115,7 @@ pub trait Store: Send + Sync {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<Basis, StoreError>> + Send;
+    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send;
 
     /// Decides a charge of one request, if that takes neither waiting nor asking anybody: it has all the
     /// units that it wants here, or is denied for certain. `None` if somebody has to be asked; then
@@ -114,7 +123,7 @@ pub trait Store: Send + Sync {
     ///
     /// [`Store::decide`] says the same. This is for who stands before, so that what is answered here does
     /// not pass through every layer's wait.
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
         let _ = (now, charge);
         None
     }
@@ -128,19 +137,19 @@ pub trait Store: Send + Sync {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<Basis, StoreError>> + Send {
+    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send {
         async move {
-            let (before, mut basis) = (decisions.len(), Basis::Store);
+            let (before, mut decision_source) = (decisions.len(), DecisionSource::Store);
             for charge in charges {
                 match self.decide(now, slice::from_ref(charge), decisions).await {
-                    Ok(own) => basis = basis.max(own),
+                    Ok(own) => decision_source = decision_source.max(own),
                     Err(error) => {
                         decisions.truncate(before);
                         return Err(error);
                     }
                 }
             }
-            Ok(basis)
+            Ok(decision_source)
         }
     }
 

@@ -10,8 +10,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
-use tidegate_core::{Op, Span};
+use tidegate_core::Op;
 use tokio::sync::Notify;
 
 use crate::limiter::Limiter;
@@ -51,7 +52,7 @@ impl Queues {
     }
 
     /// A place in the queue of `key`; `None` if too many wait already.
-    fn join<'a>(&'a self, key: &'a [u8]) -> Option<Place<'a>> {
+    fn join<'a>(&'a self, key: &'a [u8]) -> Option<QueueEntry<'a>> {
         let mut waiting = self.lock();
         if waiting.count >= MAX_WAITING {
             return None;
@@ -59,11 +60,11 @@ impl Queues {
         waiting.count += 1;
         if let Some((queue, length)) = waiting.queues.get_mut(key) {
             *length += 1;
-            return Some(Place { queues: self, key, queue: Arc::clone(queue) });
+            return Some(QueueEntry { queues: self, key, queue: Arc::clone(queue) });
         }
         let queue = Arc::<Queue>::default();
         waiting.queues.insert(key.into(), (Arc::clone(&queue), 1));
-        Some(Place { queues: self, key, queue })
+        Some(QueueEntry { queues: self, key, queue })
     }
 
     /// Lets the first in the queue of `key` ask again now.
@@ -84,13 +85,13 @@ impl Queues {
 }
 
 /// Standing in a queue. Dropping it leaves the queue, and the last to leave takes it away.
-struct Place<'a> {
+struct QueueEntry<'a> {
     queues: &'a Queues,
     key: &'a [u8],
     queue: Arc<Queue>,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         let mut waiting = self.queues.lock();
         waiting.count -= 1;
@@ -129,7 +130,7 @@ impl Limiter {
         let key = key.as_ref();
         let ask = || {
             let verdict = self.charge(key, Op::Take(cost));
-            (verdict, verdict)
+            (verdict.clone(), verdict)
         };
         let verdict = self.wait_for(key, cost, ask).await;
         self.hold_back(verdict.delay()).await;
@@ -142,17 +143,17 @@ impl Limiter {
         let key = key.as_ref();
         let ask = || {
             let admission = self.acquire(key);
-            (*admission.verdict(), admission)
+            (admission.verdict().clone(), admission)
         };
         let admission = self.wait_for(key, 1, ask).await;
         self.hold_back(admission.verdict().delay()).await;
         admission
     }
 
-    async fn hold_back(&self, delay: Span) {
-        if delay > Span::ZERO {
+    async fn hold_back(&self, delay: Duration) {
+        if !delay.is_zero() {
             let clock = &self.shared().clock;
-            clock.sleep_until(clock.now() + delay).await;
+            clock.sleep_until(clock.now() + delay.into()).await;
         }
     }
 
@@ -175,7 +176,7 @@ impl Limiter {
             let asked_at = shared.clock.now();
             let (verdict, answer) = ask();
             let Some(wait) = verdict.retry_after() else { return answer };
-            let mut time = pin!(shared.clock.sleep_until(asked_at + wait));
+            let mut time = pin!(shared.clock.sleep_until(asked_at + wait.into()));
             std::future::poll_fn(|context| {
                 let woken = freed.as_mut().poll(context).is_ready()
                     || time.as_mut().poll(context).is_ready();

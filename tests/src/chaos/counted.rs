@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Decision, Explanation, Timestamp};
 use tokio::time::Instant;
 
@@ -72,7 +72,7 @@ impl Store for Counted {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.sent.add(charges.len());
         self.store.decide(now, charges, decisions).await
     }
@@ -82,7 +82,7 @@ impl Store for Counted {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.sent.add(charges.len());
         self.store.decide_each(now, charges, decisions).await
     }

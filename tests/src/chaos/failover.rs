@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::store::Basis;
+use tidegate::store::DecisionSource;
 use tokio::time::Instant;
 
 use super::figure::Figure;
@@ -50,7 +50,7 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     sentinels.wait_for_promotion(PATIENCE);
     let promoted = Instant::now();
     wait_until("the new primary decides", PATIENCE, || {
-        node.check("wide", "all").basis() == Basis::Store
+        node.check("wide", "all").source() == DecisionSource::Store
     });
     let back = promoted.elapsed();
     node.until_closed();

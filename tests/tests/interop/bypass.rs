@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use tidegate_server::{Answers, Gate};
+use tidegate_server::{Answers, RateLimitService};
 use tidegate_tests::http::connect;
 use tidegate_tests::servers::{Envoy, Proxy, by_debian, by_variable, envoy_program, wait_until};
 
@@ -257,7 +257,7 @@ descriptors:
         example.contains("match: {glob: \"*,*\"}"),
         "the example has the rule for several keys"
     );
-    let daemon = grpc_daemon(&Gate::new().expect("memory"), policy, Answers::default());
+    let daemon = grpc_daemon(&RateLimitService::new().expect("memory"), policy, Answers::default());
     let grpc = daemon.grpc().expect("asked for");
     let envoy = Envoy::start(&program, &patient(CONFIG), tidegate_tests::servers::service(), grpc);
     let address = envoy.address();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::policy::{Merging, Policy};
 use tidegate::store::redis::RedisConfig;
-use tidegate_server::{Answers, Body, Gate, Server, Settings, serve};
+use tidegate_server::{Answers, Body, RateLimitService, Server, Settings, serve};
 use tidegate_tests::servers::{Envoy, HttpAnswer, RedisServer, envoy_program, service, wait_until};
 
 pub(crate) const CONFIG: &str = include_str!("../../../examples/envoy/envoy.yaml");
@@ -24,12 +24,12 @@ fn program() -> Option<PathBuf> {
 }
 
 /// A daemon with the policy of the example.
-fn daemon(gate: &Gate, answers: Answers) -> Server {
+fn daemon(gate: &RateLimitService, answers: Answers) -> Server {
     daemon_with(gate, POLICY, answers)
 }
 
 /// A daemon that listens for gRPC.
-pub(crate) fn daemon_with(gate: &Gate, policy: &str, answers: Answers) -> Server {
+pub(crate) fn daemon_with(gate: &RateLimitService, policy: &str, answers: Answers) -> Server {
     let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
     gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings {
@@ -61,7 +61,7 @@ fn asked(envoy: &Envoy, key: &str) -> HttpAnswer {
 
 #[test]
 fn envoy_enforces_the_example_policy() {
-    let gate = Gate::new().expect("memory");
+    let gate = RateLimitService::new().expect("memory");
     let daemon = daemon(&gate, Answers { body: Body::Problem, ..Answers::default() });
     let Some(envoy) = start(&patient(CONFIG), &daemon) else { return };
     for remaining in (0..5).rev() {
@@ -103,7 +103,7 @@ fn envoy_enforces_the_example_policy() {
 #[test]
 fn without_a_daemon_the_failure_mode_decides() {
     for (mode, status) in [("false", 200), ("true", 500)] {
-        let daemon = daemon(&Gate::new().expect("memory"), Answers::default());
+        let daemon = daemon(&RateLimitService::new().expect("memory"), Answers::default());
         assert!(CONFIG.contains("failure_mode_deny: false"));
         let config = CONFIG.replace("failure_mode_deny: false", "failure_mode_deny: true");
         let config = if mode == "true" { config } else { CONFIG.to_owned() };
@@ -125,7 +125,7 @@ fn two_daemons_on_one_redis_enforce_one_limit() {
     let gate = || {
         let config = RedisConfig::new(&redis.url()).expect("a valid address");
         let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
-        Gate::connect(config).expect("a fresh server")
+        RateLimitService::connect(config).expect("a fresh server")
     };
     let daemons = [gate(), gate()].map(|gate| daemon(&gate, Answers::default()));
     let envoys =

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tidegate::policy::{Merging, Policy};
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http::get;
 use tidegate_tests::servers::by_variable;
 
@@ -38,7 +38,7 @@ expected-statuses = [400, 404, 405, 406, 413, 415, 422, 429]
 
 fn daemon() -> Server {
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
-    let gate = Gate::new().expect("memory");
+    let gate = RateLimitService::new().expect("memory");
     gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
     serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate::policy::{Merging, Policy};
 use tidegate::{Clock, ManualClock};
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http::{Answer, get};
 use tidegate_tests::servers::{Proxy, by_debian, by_variable, wait_until};
 
@@ -30,7 +30,7 @@ fn daemon() -> Server {
 /// A daemon whose time stands still.
 pub(crate) fn daemon_with(policy: &str) -> Server {
     let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
-    let gate = Gate::with_clock(Clock::from(ManualClock::new())).expect("memory");
+    let gate = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
     gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
     serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"))
@@ -135,7 +135,7 @@ fn nginx_in_front_of_a_service_limits_by_key() {
 #[test]
 fn nginx_that_asks_for_no_domain_serves_nobody() {
     // A daemon that knows no policy.
-    let gate = Gate::new().expect("memory");
+    let gate = RateLimitService::new().expect("memory");
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
     let empty = serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"));
     let addresses = [("127.0.0.1:8080", http(&empty))];

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy};
 use tidegate::store::redis::RedisConfig;
 use tidegate::{Clock, ManualClock};
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::servers::{RedisServer, by_variable};
 
 const PASSWORD: &str = "open sesame";
@@ -25,7 +25,7 @@ descriptors:
 /// A daemon whose time stands still, behind a password or not.
 fn daemon(password: Option<&str>) -> Server {
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
-    let gate = Gate::with_clock(Clock::from(ManualClock::new())).expect("memory");
+    let gate = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
     gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let resp = Some(([127, 0, 0, 1], 0).into());
     let password = password.map(Into::into);
@@ -82,7 +82,7 @@ fn redis_py_pipelines_charge_once() {
     let Some(python) = by_variable("TIDEGATE_REDIS_PY") else { return };
     let redis = RedisServer::start();
     let config = RedisConfig::new(&redis.url()).expect("a valid address");
-    let shared = Gate::connect(config).unwrap_or_else(|error| panic!("{error}"));
+    let shared = RateLimitService::connect(config).unwrap_or_else(|error| panic!("{error}"));
     let resp = Some(([127, 0, 0, 1], 0).into());
     let settings = Settings { resp, password: Some(PASSWORD.into()), ..Settings::default() };
     let shared = serve(&settings, &shared).unwrap_or_else(|error| panic!("{error}"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope, SharedLimiter, Span,
     SystemClock, Timestamp,
@@ -41,7 +41,7 @@ impl Store for SameStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.0.decide(now, charges, decisions).await
     }
 
@@ -106,8 +106,8 @@ async fn clocks_of_nodes_change_no_decision() {
             let cost = fastrand::u64(0..=3);
             let asked = nodes.iter().enumerate().map(|(number, node)| async move {
                 let key = format!("node:{number}");
-                let report = node.limiter.check_report(key, cost).await.expect("a server");
-                let decision = report.decisions[0].1;
+                let verdict = node.limiter.report(key, cost).await.expect("a server");
+                let decision = *verdict.decision();
                 // Ids of leases are the store's time; they are its only trace in a decision.
                 (decision.outcome, decision.remaining, decision.reset_after, decision.lease)
             });

@@ -15,7 +15,7 @@ use redis::from_redis_value;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Basis, Charge, Store, StoreError, Terms};
+use tidegate::store::{Charge, DecisionSource, LimitOptions, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp,
 };
@@ -140,14 +140,14 @@ fn a_refund_on_another_node_is_noticed_in_time() {
     assert!(wrongly_denied > 10, "{wrongly_denied}: nothing was tried");
 }
 
-/// A limit that says nought is asked about each time; so is a shadow, whose terms say the same.
+/// A limit that says nought is asked about each time; so is a shadow, whose options say the same.
 #[test]
 fn nought_means_that_the_store_is_asked() {
     let cache = DenyCache::new(memory());
     let caller = Caller { cache: &cache, limit: bucket(1), text: "a" };
     caller.ask_now(at(0), Op::Take(1));
-    let terms = Terms::default().refund_staleness(Span::ZERO);
-    let charge = caller.charge(Op::Take(1)).on(terms);
+    let options = LimitOptions::default().refund_staleness(Span::ZERO);
+    let charge = caller.charge(Op::Take(1)).on(options);
     for _ in 0..3 {
         let mut decisions = Vec::new();
         let asked = cache.decide(at(1), &[charge], &mut decisions).now_or_never();
@@ -240,15 +240,15 @@ impl Store for Late {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
-        let basis = Store::decide(&self.0, now, charges, decisions).await;
+    ) -> Result<DecisionSource, StoreError> {
+        let decision_source = Store::decide(&self.0, now, charges, decisions).await;
         let mut is_asked_again = false;
         poll_fn(|_| match std::mem::replace(&mut is_asked_again, true) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })
         .await;
-        basis
+        decision_source
     }
 
     async fn explain(

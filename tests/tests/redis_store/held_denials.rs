@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt;
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::{Basis, Charge, Store, StoreError, Terms, Tier};
+use tidegate::store::{Charge, DecisionSource, LimitOptions, Store, StoreError, Tier};
 use tidegate::{Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 
 fn at(millis: u64) -> Timestamp {
@@ -41,7 +41,7 @@ impl Store for Counted {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.0.1.fetch_add(1, Ordering::Relaxed);
         Store::decide(&self.0.0, now, charges, decisions).await
     }
@@ -65,7 +65,7 @@ struct Caller {
 impl Caller {
     fn ask(&self, now: Timestamp, op: Op) -> Decision {
         let key = Key::new(Scope::new("test", &self.limit), b"hot");
-        let charge = Charge::new(key, &self.limit, op).on(Terms::default().tier(self.tier));
+        let charge = Charge::new(key, &self.limit, op).on(LimitOptions::default().tier(self.tier));
         let mut decisions = Vec::new();
         let asked = self.cache.decide(now, slice::from_ref(&charge), &mut decisions);
         asked.now_or_never().expect("memory does not wait").expect("a decision");

@@ -1,4 +1,4 @@
-//! From settings to a gate and a server.
+//! From settings to a service and a server.
 
 use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -11,31 +11,35 @@ use tidegate::store::redis::RedisConfig;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{Nodes, OnStoreFailure};
 use tidegate_server::{
-    Address, Answers, Body, EnvoyHeaders, Format, Gate, KeyValues, Level, Listen, Log,
-    ProxyHeaders, Settings, TlsFiles,
+    Address, Answers, Body, EnvoyHeaders, Format, KeyValues, Level, Listen, Log, ProxyHeaders,
+    RateLimitService, Settings, TlsFiles,
 };
 
 use crate::secret;
 use crate::settings::{Chosen, Listener};
 
-/// Where the daemon says what happens.
+/// The format of the log.
+pub(super) fn log_format(chosen: &Chosen) -> Format {
+    let is_json = chosen.text("log.format").is_some_and(|format| format == "json");
+    if is_json { Format::Json } else { Format::Text }
+}
+
+/// The log of the daemon.
 pub(super) fn log(chosen: &Chosen) -> Log {
     let level = chosen.text("log.level").and_then(|name| Level::named(&name));
-    let is_json = chosen.text("log.format").is_some_and(|format| format == "json");
-    let format = if is_json { Format::Json } else { Format::Text };
-    Log::new(level.unwrap_or(Level::Info), format, Clock::default())
+    Log::install(level.unwrap_or(Level::Info), log_format(chosen))
 }
 
 /// What decides: a store in this process, or the one that is named.
-pub(super) fn gate(chosen: &Chosen) -> Result<Gate, String> {
+pub(super) fn service(chosen: &Chosen) -> Result<RateLimitService, String> {
     let url = chosen.text("store.url").unwrap_or_default();
     if url == "memory" {
         if chosen.text("store.per_second_url").is_some() {
             return Err("store.per_second_url: there is no second store beside memory".into());
         }
         let bytes = chosen.number("store.memory").unwrap_or(MemoryStore::DEFAULT_BYTES);
-        let gate = Gate::in_memory(bytes, Clock::default());
-        return gate.map_err(|error| format!("cannot reserve memory: {error}"));
+        let service = RateLimitService::in_memory(bytes, Clock::default());
+        return service.map_err(|error| format!("cannot reserve memory: {error}"));
     }
     let wrong = |error: tidegate::store::StoreError| format!("store.url: {error}");
     let mut config = RedisConfig::new(&url).map_err(wrong)?;
@@ -79,7 +83,7 @@ pub(super) fn gate(chosen: &Chosen) -> Result<Gate, String> {
         let certificate = contents("store.tls.certificate", &certificate)?;
         config = config.tls_certificate(certificate, contents("store.tls.key", &key)?);
     }
-    Gate::connect_with(config, options(chosen)).map_err(wrong)
+    RateLimitService::connect_with(config, options(chosen)).map_err(wrong)
 }
 
 /// The name of this machine, as far as the system tells.
@@ -99,12 +103,12 @@ fn options(chosen: &Chosen) -> SharedOptions {
 }
 
 /// What overrules the policy from the start.
-pub(super) fn govern(chosen: &Chosen, gate: &Gate) -> Result<(), String> {
+pub(super) fn govern(chosen: &Chosen, service: &RateLimitService) -> Result<(), String> {
     let secret = chosen.text("policy.enforce_secret_file");
-    gate.set_enforce_secret(secret::enforce_secret(secret.as_deref().map(Path::new))?);
-    gate.count_near_from(chosen.number("policy.near_limit_percent").unwrap_or(80));
+    service.set_enforce_secret(secret::enforce_secret(secret.as_deref().map(Path::new))?);
+    service.count_near_from(chosen.number("policy.near_limit_percent").unwrap_or(80));
     if chosen.flag("policy.shadow") {
-        gate.switch_off(&Switch::All).map_err(|error| format!("policy.shadow: {error}"))?;
+        service.switch_off(&Switch::All).map_err(|error| format!("policy.shadow: {error}"))?;
     }
     Ok(())
 }

@@ -20,7 +20,7 @@
 //! denied ([`Denied::Counted`]).
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::window::{Place, Windows};
+use crate::algorithm::window::{WindowPosition, Windows};
 use crate::decision::{Decision, MAX_COST, Op, Outcome};
 use crate::explain::{Detail, Explanation};
 use crate::invalid::InvalidLimit;
@@ -98,9 +98,11 @@ impl FixedWindow {
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
         let end = self.windows.end(now);
         match self.windows.place(state.end, now) {
-            Place::Current | Place::Ahead => (*state, false),
-            Place::Previous | Place::Past => (FixedWindowState { end, count: 0 }, false),
-            Place::Impossible => (FixedWindowState { end, count: 0 }, true),
+            WindowPosition::Current | WindowPosition::Ahead => (*state, false),
+            WindowPosition::Previous | WindowPosition::Past => {
+                (FixedWindowState { end, count: 0 }, false)
+            }
+            WindowPosition::Impossible => (FixedWindowState { end, count: 0 }, true),
         }
     }
 

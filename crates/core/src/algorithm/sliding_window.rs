@@ -30,7 +30,7 @@
 //! The counter Cloudflare published in 2017 for its edge rate limiting.
 
 use crate::algorithm::Algorithm;
-use crate::algorithm::window::{Place, Windows};
+use crate::algorithm::window::{WindowPosition, Windows};
 use crate::decision::{Decision, MAX_COST, Op, Outcome};
 use crate::explain::{Detail, Explanation};
 use crate::invalid::InvalidLimit;
@@ -107,13 +107,17 @@ impl SlidingWindow {
         let end = self.windows.end(now);
         let at = now.as_micros();
         let (state, at, repaired) = match self.windows.place(state.end, now) {
-            Place::Current => (*state, at, false),
-            Place::Ahead => (*state, state.end - self.windows.length, false),
-            Place::Previous => {
+            WindowPosition::Current => (*state, at, false),
+            WindowPosition::Ahead => (*state, state.end - self.windows.length, false),
+            WindowPosition::Previous => {
                 (SlidingWindowState { end, previous: state.current, current: 0 }, at, false)
             }
-            Place::Past => (SlidingWindowState { end, previous: 0, current: 0 }, at, false),
-            Place::Impossible => (SlidingWindowState { end, previous: 0, current: 0 }, at, true),
+            WindowPosition::Past => {
+                (SlidingWindowState { end, previous: 0, current: 0 }, at, false)
+            }
+            WindowPosition::Impossible => {
+                (SlidingWindowState { end, previous: 0, current: 0 }, at, true)
+            }
         };
         Seen { state, at, repaired }
     }

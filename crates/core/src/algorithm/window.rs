@@ -18,7 +18,7 @@ pub(crate) struct Windows {
 
 /// How a stored window relates to the one an instant lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WindowPosition {
     /// The same window.
     Current,
     /// The stored window starts next, within [`MAX_EARLY`]: the clock went back a little. The stored
@@ -55,18 +55,22 @@ impl Windows {
     }
 
     #[inline]
-    pub(crate) fn place(&self, stored_end: u64, now: Timestamp) -> Place {
+    pub(crate) fn place(&self, stored_end: u64, now: Timestamp) -> WindowPosition {
         let current_end = self.end(now);
         if stored_end == current_end {
-            Place::Current
+            WindowPosition::Current
         } else if stored_end < current_end {
-            if stored_end + self.length == current_end { Place::Previous } else { Place::Past }
+            if stored_end + self.length == current_end {
+                WindowPosition::Previous
+            } else {
+                WindowPosition::Past
+            }
         } else if stored_end == current_end + self.length
             && current_end - now.as_micros() <= MAX_EARLY
         {
-            Place::Ahead
+            WindowPosition::Ahead
         } else {
-            Place::Impossible
+            WindowPosition::Impossible
         }
     }
 }
@@ -101,13 +105,13 @@ mod tests {
     fn a_stored_window_is_placed_relative_to_now() {
         let windows = Windows::new(Span::from_micros(10), Span::ZERO).unwrap();
         for (stored, place) in [
-            (0, Place::Past),
-            (30, Place::Past),
-            (40, Place::Previous),
-            (50, Place::Current),
-            (60, Place::Ahead),
-            (70, Place::Impossible),
-            (55, Place::Impossible),
+            (0, WindowPosition::Past),
+            (30, WindowPosition::Past),
+            (40, WindowPosition::Previous),
+            (50, WindowPosition::Current),
+            (60, WindowPosition::Ahead),
+            (70, WindowPosition::Impossible),
+            (55, WindowPosition::Impossible),
         ] {
             assert_eq!(windows.place(stored, at(40)), place, "{stored}");
         }
@@ -118,8 +122,8 @@ mod tests {
         let day = 86_400_000_000;
         let windows = Windows::new(Span::from_micros(day), Span::ZERO).unwrap();
         let (tomorrow, start) = (2 * day, day);
-        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY)), Place::Ahead);
-        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY - 1)), Place::Impossible);
-        assert_eq!(windows.place(tomorrow, at(0)), Place::Impossible);
+        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY)), WindowPosition::Ahead);
+        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY - 1)), WindowPosition::Impossible);
+        assert_eq!(windows.place(tomorrow, at(0)), WindowPosition::Impossible);
     }
 }

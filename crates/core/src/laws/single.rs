@@ -107,16 +107,16 @@ pub(super) fn additivity<A: Algorithm>(visit: &Visit<'_, A>) -> Verdict {
 }
 
 pub(super) fn peek<A: Algorithm>(visit: &Visit<'_, A>) -> Verdict {
-    let untouched = |op: Op| {
+    let fresh_decision = |op: Op| {
         let (state, decision) = visit.after(op);
         ensure(state == *visit.state, || {
             format!("{op:?} turned {:?} into {state:?}", visit.state)
         })?;
         Ok::<Decision, String>(decision)
     };
-    let view = untouched(Op::Take(0))?;
+    let view = fresh_decision(Op::Take(0))?;
     for cost in [0].into_iter().chain(costs(visit.op, view.limit)) {
-        let read = untouched(Op::Read(cost))?;
+        let read = fresh_decision(Op::Read(cost))?;
         let take = visit.after(Op::Take(cost)).1;
         ensure(read.outcome == take.outcome, || {
             format!("Read({cost}) said {:?}, Take({cost}) {:?}", read.outcome, take.outcome)

@@ -1,14 +1,15 @@
 //! For those who run the daemon: what it has counted, whether it is well, and changes in a hurry.
 //!
 //! ```text
-//!   reading: told.rs, metrics.rs      changing: change.rs      which calls are answered: access.rs
+//!   reading: status.rs, metrics.rs      changing: change.rs      which calls are answered: access.rs
 //! ```
 //!
 //! # Bounds
 //! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`]; both have to come in time.
 
+mod audit;
 mod change;
-mod told;
+mod status;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use tokio::time::timeout;
 use super::Stream;
 use super::access::{Caller, Denied};
 use super::http::{self, Bounds};
-use crate::gate::Gate;
-use crate::metrics;
+use crate::observability::metrics;
+use crate::runtime::worker::ConnContext;
+use crate::service::RateLimitService;
 use crate::settings::Settings;
-use crate::worker::House;
 
-pub(crate) use self::told::hindrance;
+pub(crate) use self::status::reason;
 
 /// The most bytes of a body.
 const MAX_BODY: usize = 16 << 10;
@@ -51,22 +52,25 @@ type Reply = Response<Full<Bytes>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Everything.
-    Whole,
+    WholeNumber,
     /// `/metrics` and nothing else.
     Metrics,
 }
 
 /// What an answer is made from.
 struct Office {
-    gate: Gate,
+    service: RateLimitService,
     settings: Arc<Settings>,
     access: Access,
+    /// The address of the client, for the audit log.
+    client: String,
 }
 
 /// Answers until the peer has had enough or the server stops.
-pub(crate) async fn converse(stream: Stream, house: House, access: Access) {
-    let House { gate, settings, mut stopped, .. } = house;
-    let office = Office { gate, settings, access };
+pub(crate) async fn converse(stream: Stream, context: ConnContext, access: Access) {
+    let ConnContext { service, settings, mut stopped, .. } = context;
+    let client = stream.peer().map_or_else(|| "unix socket".into(), |peer| peer.to_string());
+    let office = Office { service, settings, access, client };
     let service = service_fn(|request| {
         let office = &office;
         async move { Ok::<_, Infallible>(office.answer(request).await) }
@@ -131,34 +135,34 @@ impl Office {
     }
 
     async fn tell(&self, path: &str) -> Reply {
-        let gate = &self.gate;
+        let service = &self.service;
         match path {
             "/" => plain(StatusCode::OK, &paths()),
             "/metrics" => {
-                let text = metrics::text(gate, self.settings.envoy_metrics);
+                let text = metrics::text(service, self.settings.envoy_metrics);
                 let mut reply = plain(StatusCode::OK, &text);
                 let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
                 reply.headers_mut().insert(header::CONTENT_TYPE, kind);
                 reply
             }
-            "/stats" => plain(StatusCode::OK, &metrics::stats(gate)),
-            "/rlconfig" => plain(StatusCode::OK, &metrics::rules(gate)),
+            "/stats" => plain(StatusCode::OK, &metrics::stats(service)),
+            "/rlconfig" => plain(StatusCode::OK, &metrics::rules(service)),
             "/healthz" => plain(StatusCode::OK, "ok\n"),
-            "/readyz" => match told::hindrance(gate).await {
-                None if gate.is_degraded() => {
+            "/readyz" => match status::reason(service).await {
+                None if service.is_degraded() => {
                     plain(StatusCode::OK, "ready, but the store is unavailable: see /v1/status\n")
                 }
                 None => plain(StatusCode::OK, "ready\n"),
                 Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
             },
-            "/v1/status" => document(&told::status(gate).await),
-            "/v1/nodes" => document(&told::nodes(gate)),
-            "/v1/policy" => document(&told::policy(gate)),
-            "/v1/hot-keys" => document(&told::hot_keys(gate)),
-            "/v1/overrides" => document(&told::overrides(gate)),
-            "/v1/kill-switch" => document(&told::switches(gate)),
-            "/v1/demotions" => document(&told::demotions(gate)),
-            "/v1/log-level" => document(&json!({ "level": gate.status().log().level().name() })),
+            "/v1/status" => document(&status::status(service).await),
+            "/v1/nodes" => document(&status::nodes(service)),
+            "/v1/policy" => document(&status::policy(service)),
+            "/v1/hot-keys" => document(&status::hot_keys(service)),
+            "/v1/overrides" => document(&status::overrides(service)),
+            "/v1/kill-switch" => document(&status::switches(service)),
+            "/v1/demotions" => document(&status::demotions(service)),
+            "/v1/log-level" => document(&json!({ "level": service.status().log().level().name() })),
             "/v1/reset" => other_method("POST"),
             _ if path.starts_with("/debug/pprof") => {
                 let why = "there are no pprof endpoints: this is no Go program; use perf or a \
@@ -190,7 +194,7 @@ impl Office {
             let why = format!("a body has at most {MAX_BODY} bytes and comes within 30 s");
             return refusal(StatusCode::BAD_REQUEST, &why);
         };
-        match change::carry_out(&self.gate, head, &body.to_bytes()).await {
+        match change::carry_out(&self.service, &self.client, head, &body.to_bytes()).await {
             Ok(told) => document(&told),
             Err(change::Refused::Wrong(why)) => refusal(StatusCode::BAD_REQUEST, &why),
             Err(change::Refused::Store(error)) => {
@@ -247,20 +251,24 @@ fn typed(status: StatusCode, text: &str, kind: &'static str) -> Reply {
 
 /// A change, from a fuzzer: nobody is let in without the token, and what is carried out is told.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn try_change(gate: &Gate, head: &hyper::http::request::Parts, body: &[u8]) {
+pub(crate) async fn try_change(
+    service: &RateLimitService,
+    head: &hyper::http::request::Parts,
+    body: &[u8],
+) {
     let settings = Settings { token: Some("s3cret".into()), ..Settings::default() };
     if (Caller { head, settings: &settings }).may_use_keys().is_ok() {
         let shown = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         assert!(shown.is_some_and(|shown| shown.ends_with(b"s3cret")), "{shown:?}");
     }
     // Refused or not: what it says is read.
-    match change::carry_out(gate, head, body).await {
+    match change::carry_out(service, "fuzzer", head, body).await {
         Ok(told) => assert!(told.is_object(), "{told}"),
         Err(change::Refused::Wrong(why)) => assert!(!why.is_empty(), "a refusal says why"),
         Err(change::Refused::Store(error)) => panic!("memory refuses nothing: {error}"),
     }
-    let told = [told::policy, told::overrides, told::switches, told::demotions];
-    for told in told.map(|told| told(gate)) {
+    let told = [status::policy, status::overrides, status::switches, status::demotions];
+    for told in told.map(|told| told(service)) {
         assert!(told.is_object(), "{told}");
     }
 }

@@ -1,7 +1,7 @@
 //! gRPC over HTTP/2: Envoy's rate limit service, and what its operators expect beside it.
 //!
 //! ```text
-//!   stream ──message.rs──▶ rls ──▶ gate ──▶ rls ──body.rs──▶ stream
+//!   stream ──message.rs──▶ rls ──▶ service ──▶ rls ──body.rs──▶ stream
 //!                        └▶ health.rs, reflection.rs ─┘
 //! ```
 //!
@@ -39,6 +39,7 @@ use hyper::body::Bytes;
 use hyper::{Request, Response};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use self::body::Body;
 use self::budget::{Account, Charge};
@@ -46,10 +47,10 @@ use self::call::Begun;
 use self::frames::{Counted, Frames};
 use super::Stream;
 use super::http::Patient;
-use crate::gate::Gate;
-use crate::log::{Event, Level};
+use crate::observability::throttle::{Admitted, Frequent};
+use crate::runtime::worker::ConnContext;
+use crate::service::RateLimitService;
 use crate::settings::Settings;
-use crate::worker::House;
 
 pub(crate) use self::budget::Budget;
 #[cfg(feature = "fuzzing")]
@@ -97,8 +98,8 @@ type Call = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// A connection, as its requests see it.
 #[derive(Debug)]
-struct Visit {
-    gate: Gate,
+struct GrpcConnection {
+    service: RateLimitService,
     settings: Arc<Settings>,
     stopped: watch::Receiver<bool>,
     account: Account,
@@ -107,13 +108,14 @@ struct Visit {
 }
 
 /// Answers until the peer has had enough, the connection is old, or the server stops.
-pub(crate) async fn converse(stream: Stream, house: House) {
-    let House { gate, settings, mut stopped, budget } = house;
+pub(crate) async fn converse(stream: Stream, context: ConnContext) {
+    let ConnContext { service, settings, mut stopped, budget } = context;
     let (asked, account) = (AtomicU64::new(0), Account::new(&budget));
-    let visit = Arc::new(Visit { gate, settings, stopped: stopped.clone(), account, asked });
-    let first_time = FIRST_TIME.min(visit.settings.idle_after);
+    let grpc =
+        Arc::new(GrpcConnection { service, settings, stopped: stopped.clone(), account, asked });
+    let first_time = FIRST_TIME.min(grpc.settings.idle_after);
     let frames = Arc::new(Frames::default());
-    let stream = Patient::new(stream, visit.settings.stuck_after);
+    let stream = Patient::new(stream, grpc.settings.stuck_after);
     let mut greeting = pin!(builder().handshake(Counted::new(stream, Arc::clone(&frames))));
     let greeted = tokio::select! {
         biased;
@@ -128,7 +130,7 @@ pub(crate) async fn converse(stream: Stream, house: House) {
     let Ok(Ok(connection)) = greeted else { return };
     let (calls, waiting) = (Vec::new(), FuturesUnordered::new());
     let (blocked, is_short_of_memory) = (None, false);
-    let mut line = Line { connection, visit, frames, calls, waiting, blocked, is_short_of_memory };
+    let mut line = Line { connection, grpc, frames, calls, waiting, blocked, is_short_of_memory };
     // That it broke off concerns nobody but the peer, who knows.
     if let Some(grace) = line.until_it_should_end(first_time, &mut stopped).await {
         // The peer is told to ask elsewhere; what it has asked already is answered.
@@ -141,7 +143,7 @@ pub(crate) async fn converse(stream: Stream, house: House) {
 /// A connection and those who ask on it.
 struct Line {
     connection: Connection<Counted, Bytes>,
-    visit: Arc<Visit>,
+    grpc: Arc<GrpcConnection>,
     frames: Arc<Frames>,
     /// What has come and is to be answered next; as many as there may be streams.
     calls: Vec<Call>,
@@ -161,8 +163,8 @@ impl Line {
         mut patience: Duration,
         stopped: &mut watch::Receiver<bool>,
     ) -> Option<Duration> {
-        let visit = Arc::clone(&self.visit);
-        let settings = &visit.settings;
+        let grpc = Arc::clone(&self.grpc);
+        let settings = &grpc.settings;
         let mut pings = Pings::new(self.connection.ping_pong()?);
         let mut aged = pin!(sleep(about(settings.max_age)));
         let mut idle = pin!(sleep(patience));
@@ -178,9 +180,9 @@ impl Line {
                 _ = stopped.wait_for(|stopped| *stopped) => return Some(Duration::MAX),
                 () = aged.as_mut() => return Some(settings.max_age_grace),
                 () = idle.as_mut() => {
-                    let asked = visit.asked.load(Ordering::Relaxed);
+                    let asked = grpc.asked.load(Ordering::Relaxed);
                     // One is ours, one the line's; any other belongs to a request under way.
-                    if asked == seen && Arc::strong_count(&visit) == 2 {
+                    if asked == seen && Arc::strong_count(&grpc) == 2 {
                         return Some(IDLE_GRACE);
                     }
                     (patience, seen) = (settings.idle_after, asked);
@@ -191,7 +193,7 @@ impl Line {
                 }
                 () = silent.as_mut() => {
                     self.frames.renew();
-                    let wait = pings.send(visit.asked.load(Ordering::Relaxed))?;
+                    let wait = pings.send(grpc.asked.load(Ordering::Relaxed))?;
                     silent.set(sleep(wait));
                 }
             }
@@ -215,8 +217,8 @@ impl Line {
             let (mut has_answered, mut taken) = (!self.calls.is_empty(), 0);
             // Only now, so that the answers leave in one write: the next look for calls sends them.
             for call in self.calls.drain(..) {
-                self.visit.asked.fetch_add(1, Ordering::Relaxed);
-                match call::begin(&self.visit, call, context) {
+                self.grpc.asked.fetch_add(1, Ordering::Relaxed);
+                match call::begin(&self.grpc, call, context) {
                     Begun::Ended { is_taken } => taken += usize::from(is_taken),
                     Begun::Waiting(call) => self.waiting.push(call),
                 }
@@ -236,16 +238,23 @@ impl Line {
         if !self.frames.is_blocked() {
             self.blocked = None;
         } else if self.blocked.is_none() {
-            self.blocked = self.visit.account.blocked();
+            self.blocked = self.grpc.account.blocked();
             if self.blocked.is_none() && !self.is_short_of_memory {
                 self.is_short_of_memory = true;
-                let why = "closes a gRPC connection: its client does not read its answers, and connections hold \
+                let why = "closed a gRPC connection: its client does not read its answers, and connections hold \
                            too many others; find clients with unfinished calls or unread answers";
-                self.visit.gate.status().log().say(Level::Warn, Event::Full, why);
+                self.log_closed(why);
                 return false;
             }
         }
         true
+    }
+
+    fn log_closed(&self, why: &str) {
+        let log = self.grpc.service.status().log();
+        if let Some(Admitted { suppressed }) = log.admit(Frequent::ConnectionClosed) {
+            warn!(event = "connection_closed", listener = "gRPC", suppressed, "{why}");
+        }
     }
 
     /// Tells a peer that floods why its connection ends.
@@ -254,7 +263,7 @@ impl Line {
             return;
         }
         let why = "closed a gRPC connection: its client resets streams or sends control frames faster than calls";
-        self.visit.gate.status().log().say(Level::Warn, Event::Full, why);
+        self.log_closed(why);
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let closed = poll_fn(|context| self.connection.poll_closed(context));
         let _ = timeout(FAREWELL, closed).await;

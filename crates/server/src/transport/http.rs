@@ -1,7 +1,7 @@
 //! HTTP/1.1.
 //!
 //! ```text
-//!   request ──route.rs──▶ question.rs or forward.rs ──▶ gate ──answer.rs──▶ response
+//!   request ──route.rs──▶ check_request.rs or forward.rs ──▶ service ──reply.rs──▶ response
 //! ```
 //!
 //! # Bounds
@@ -9,16 +9,16 @@
 //! both have to come within [`HEAD_TIME`] and [`BODY_TIME`]. A peer that takes no byte of its answer
 //! for as long as a connection may be idle is cut off.
 
-mod answer;
 mod batch;
+mod check_request;
+mod descriptor_input;
 mod forward;
 mod object;
-mod patience;
-mod question;
+pub(crate) mod reply;
 mod route;
-mod side;
+mod timeouts;
 mod unreadable;
-mod whole;
+mod whole_number;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -37,16 +37,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use self::answer::{empty, json, refusal, text};
+use self::reply::{empty, json, refusal, text};
 use self::route::Route;
 use super::access::Caller;
 use super::{Stream, rls, within};
-use crate::gate::Gate;
+use crate::runtime::turns::at_length;
+use crate::runtime::worker::ConnContext;
+use crate::service::RateLimitService;
 use crate::settings::Settings;
-use crate::turns::at_length;
-use crate::worker::House;
 
-pub(crate) use self::patience::Patient;
+pub(crate) use self::timeouts::Patient;
 pub(crate) use self::unreadable::unreadable as unreadable_json;
 
 /// The most bytes of a body.
@@ -75,27 +75,28 @@ const OPENAPI: &str = include_str!("http/openapi.json");
 pub(crate) type Reply = Response<Full<Bytes>>;
 
 /// Who asks, and what answers.
-struct Visit {
-    gate: Gate,
+struct HttpConnection {
+    service: RateLimitService,
     settings: Arc<Settings>,
     peer: Option<IpAddr>,
     stopped: watch::Receiver<bool>,
 }
 
 /// Answers until the peer has had enough or the server stops.
-pub(crate) async fn converse(stream: Stream, house: House) {
-    let House { gate, settings, mut stopped, .. } = house;
-    let visit = Visit { gate, peer: stream.peer(), settings, stopped: stopped.clone() };
+pub(crate) async fn converse(stream: Stream, context: ConnContext) {
+    let ConnContext { service, settings, mut stopped, .. } = context;
+    let connection =
+        HttpConnection { service, peer: stream.peer(), settings, stopped: stopped.clone() };
     let service = service_fn(|request| {
-        let visit = &visit;
-        async move { Ok::<_, Infallible>(visit.answer(request).await) }
+        let connection = &connection;
+        async move { Ok::<_, Infallible>(connection.answer(request).await) }
     });
-    let idle_after = visit.settings.idle_after;
+    let idle_after = connection.settings.idle_after;
     let bounds = Bounds {
         head: MAX_HEAD,
         head_time: HEAD_TIME.min(idle_after),
         taking: idle_after,
-        stop_grace: STOP_GRACE.min(visit.settings.drain / 2),
+        stop_grace: STOP_GRACE.min(connection.settings.drain / 2),
     };
     serve(stream, &bounds, service, &mut stopped).await;
 }
@@ -153,7 +154,7 @@ pub(crate) async fn serve<S>(
     }
 }
 
-impl Visit {
+impl HttpConnection {
     async fn answer(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
         if let Some(refused) = unreadable(&head) {
@@ -168,31 +169,32 @@ impl Visit {
         if !route.takes(&head.method) {
             return other_method(&head.method, route.allow().unwrap_or_default());
         }
-        let (gate, answers) = (&self.gate, &self.settings.answers);
+        let (service, answers) = (&self.service, &self.settings.answers);
         let caller = Caller { head: &head, settings: &self.settings };
         match route {
             Route::Ask(action) => match whole(body).await {
                 Ok(body) => {
-                    at_length(body.len(), question::answer(gate, &caller, action, &body)).await
+                    at_length(body.len(), check_request::answer(service, &caller, action, &body))
+                        .await
                 }
                 Err(refused) => refused,
             },
             Route::Batch => match whole(body).await {
-                Ok(body) => at_length(body.len(), batch::answer(gate, &caller, &body)).await,
+                Ok(body) => at_length(body.len(), batch::answer(service, &caller, &body)).await,
                 Err(refused) => refused,
             },
             Route::Auth => {
                 let length = length(&head);
-                at_length(length, forward::answer(gate, answers, self.peer, &head)).await
+                at_length(length, forward::answer(service, answers, self.peer, &head)).await
             }
             Route::Health => text(StatusCode::OK, "ok\n"),
             Route::Json => match whole(body).await {
-                Ok(body) => at_length(body.len(), rls::json(gate, &caller, &body)).await,
+                Ok(body) => at_length(body.len(), rls::json(service, &caller, &body)).await,
                 Err(refused) => refused,
             },
             Route::HealthCheck => {
                 let is_stopping = *self.stopped.borrow();
-                rls::healthcheck(gate, is_stopping).await
+                rls::healthcheck(service, is_stopping).await
             }
             Route::OpenApi => json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())),
         }
@@ -257,28 +259,28 @@ pub(crate) fn local() -> (Parts, Settings) {
 
 /// The body of a question, from a fuzzer: whatever is done with it.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn try_body(gate: &Gate, body: &[u8]) {
-    use self::question::Action;
+pub(crate) async fn try_body(service: &RateLimitService, body: &[u8]) {
+    use self::check_request::Action;
     let (head, settings) = local();
     let caller = Caller { head: &head, settings: &settings };
     for action in [Action::Check, Action::Peek, Action::Refund, Action::Explain] {
-        question::answer(gate, &caller, action, body).await;
+        check_request::answer(service, &caller, action, body).await;
     }
 }
 
 /// The body of a batch, from a fuzzer; returns the status that it is answered with.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn try_batch(gate: &Gate, body: &[u8]) -> u16 {
+pub(crate) async fn try_batch(service: &RateLimitService, body: &[u8]) -> u16 {
     let (head, settings) = local();
     let caller = Caller { head: &head, settings: &settings };
-    batch::answer(gate, &caller, body).await.status().as_u16()
+    batch::answer(service, &caller, body).await.status().as_u16()
 }
 
 /// A request that a proxy holds, from a fuzzer; returns the status that it is answered with.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn try_forward(gate: &Gate, head: &Parts) -> u16 {
+pub(crate) async fn try_forward(service: &RateLimitService, head: &Parts) -> u16 {
     let answers = crate::settings::Answers { x_rate_limit: true, ..Default::default() };
     let peer = Some([192, 0, 2, 1].into());
     // Whichever route leads there: what stands in the path is read, too.
-    forward::answer(gate, &answers, peer, head).await.status().as_u16()
+    forward::answer(service, &answers, peer, head).await.status().as_u16()
 }

@@ -44,8 +44,8 @@ use self::command::{After, Session, Step};
 use self::decision::{Asking, Errand};
 use self::frame::{Frame, Places, Words};
 use super::Stream;
-use crate::turns::Turn;
-use crate::worker::House;
+use crate::runtime::turns::Turn;
+use crate::runtime::worker::ConnContext;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::fuzzing::try_bytes;
@@ -119,16 +119,20 @@ struct Conversation {
 }
 
 /// Talks until either side has had enough.
-pub(crate) async fn converse(socket: Stream, house: House) {
+pub(crate) async fn converse(socket: Stream, context: ConnContext) {
     static NEXT: AtomicI64 = AtomicI64::new(1);
-    let House { gate, settings, mut stopped, .. } = house;
+    let ConnContext { service, settings, mut stopped, .. } = context;
     // As fine as those who are stuck need it.
     let tick = settings.stuck_after.min(settings.idle_after).max(Duration::from_millis(1));
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut conversation = Conversation {
         socket,
-        session: Session::new(gate, Arc::clone(&settings), NEXT.fetch_add(1, Ordering::Relaxed)),
+        session: Session::new(
+            service.untimed(),
+            Arc::clone(&settings),
+            NEXT.fetch_add(1, Ordering::Relaxed),
+        ),
         asked: FuturesOrdered::new(),
         pending: Vec::new(),
         unsent: Vec::new(),
@@ -297,7 +301,7 @@ impl Conversation {
 
     /// Carries out whole requests, and tells how many bytes they were.
     fn carry_out(&mut self, input: &[u8], answers: &mut Vec<u8>, places: &mut Places) -> usize {
-        let now = self.session.gate.now();
+        let (now, decided) = (self.session.service.now(), self.session.service.decided());
         let mut done = 0;
         self.is_held_back = false;
         while self.after == After::Stay {
@@ -307,7 +311,7 @@ impl Conversation {
             }
             let rest = &input[done..];
             match frame::read(rest, places) {
-                Frame::Whole(length) => {
+                Frame::WholeNumber(length) => {
                     let request = &rest[..length];
                     let before = answers.len();
                     self.answer(now, &Words::new(request, places), request, answers);
@@ -324,6 +328,7 @@ impl Conversation {
                 }
             }
         }
+        self.session.service.time_together(now, decided);
         if self.after == After::Leave { input.len() } else { done }
     }
 
@@ -352,8 +357,8 @@ impl Conversation {
     }
 
     fn errand(&self, now: Timestamp, asking: Asking, request: &[u8]) -> Errand {
-        let (gate, protocol) = (self.session.gate.clone(), self.session.protocol);
-        Errand { gate, now, asking, protocol, frame: request.into() }
+        let (service, protocol) = (self.session.service.timing_each(), self.session.protocol);
+        Errand { service, now, asking, protocol, frame: request.into() }
     }
 
     /// Queues an answer of the store; a client that wants none gets none.
@@ -446,7 +451,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::gate::Gate;
+    use crate::service::RateLimitService;
     use crate::settings::Settings;
 
     /// A thousand commands have come at once; a task that is ready runs after a bounded number of them.
@@ -459,17 +464,17 @@ mod tests {
             ours.set_nonblocking(true).unwrap();
             let command = "CL.THROTTLE key 99999 99999 60\r\n".repeat(COMMANDS as usize);
             (&theirs).write_all(command.as_bytes()).unwrap();
-            let gate = Gate::new().unwrap();
+            let service = RateLimitService::new().unwrap();
             let (_stop, stopped) = watch::channel(false);
-            let house = House {
-                gate: gate.clone(),
+            let context = ConnContext {
+                service: service.clone(),
                 settings: Arc::new(Settings::default()),
                 stopped,
                 budget: crate::transport::grpc::Budget::new(),
             };
             let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());
-            let decided = || gate.status().door(crate::transport::Protocol::Http).allowed;
-            let conversation = tokio::spawn(converse(stream, house));
+            let decided = || service.status().listener(crate::transport::Protocol::Http).allowed;
+            let conversation = tokio::spawn(converse(stream, context));
             // From when the first were decided on, each time that another task has its turn.
             let (mut last, mut most) = (0, 0);
             while last < COMMANDS {

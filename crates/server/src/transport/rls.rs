@@ -1,9 +1,9 @@
 //! What Envoy's rate limit service is asked and answers, whatever carries it.
 //!
 //! ```text
-//!   protobuf ──question.rs──┐                            ┌──response.rs──▶ protobuf
-//!                           ├─▶ Question ─gate─▶ Told ──┤
-//!   protojson ──json.rs─────┘                 told.rs    └──json.rs──────▶ protojson
+//!   protobuf ──request.rs──┐                            ┌──response.rs──▶ protobuf
+//!                           ├─▶ RateLimitRequest ─service─▶ RlsVerdict ──┤
+//!   protojson ──json.rs─────┘                 verdict.rs    └──json.rs──────▶ protojson
 //! ```
 //!
 //! # Bounds
@@ -15,9 +15,9 @@
 mod endpoint;
 mod json;
 mod metadata;
-mod question;
+mod request;
 mod response;
-mod told;
+mod verdict;
 mod wire;
 
 use std::fmt;
@@ -25,9 +25,9 @@ use std::fmt;
 use tidegate::policy::CheckError;
 
 pub(crate) use self::endpoint::{healthcheck, json};
-pub(crate) use self::question::Question;
+pub(crate) use self::request::RateLimitRequest;
 pub(crate) use self::response::write;
-pub(crate) use self::told::Told;
+pub(crate) use self::verdict::RlsVerdict;
 pub(crate) use self::wire::{Malformed, Reader, Writer};
 
 /// The most bytes of a message.
@@ -70,14 +70,14 @@ impl fmt::Display for Refusal {
 /// A message, from a fuzzer.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_message(
-    gate: &crate::gate::Gate,
+    service: &crate::service::RateLimitService,
     message: &[u8],
     answers: &crate::settings::Answers,
 ) {
-    let Ok(question) = Question::read(message) else { return };
+    let Ok(question) = RateLimitRequest::read(message) else { return };
     let descriptors = question.descriptors();
-    let Ok(answer) = gate.check(&question.request(&descriptors)).await else { return };
-    let told = Told { question: &question, answer: &answer, answers };
+    let Ok(verdict) = service.check(&question.request(&descriptors)).await else { return };
+    let told = RlsVerdict { question: &question, verdict: &verdict, answers };
     write(&told, &mut Vec::new());
     let _ = json::write(&told);
 }

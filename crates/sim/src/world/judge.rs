@@ -23,7 +23,7 @@ mod meter;
 mod promise;
 mod shares;
 
-use tidegate::store::{Basis, OnStoreFailure};
+use tidegate::store::{DecisionSource, OnStoreFailure};
 use tidegate_core::{LeaseId, Limit, Op, Timestamp};
 
 use self::answers::Answers;
@@ -218,7 +218,7 @@ impl Judge {
                     let it = Admission { units, asked: at, answered: self.present, place };
                     self.admitted(&request, *key, &it, outcome);
                 }
-                false if outcome.source == Ok(Basis::Store) => {
+                false if outcome.source == Ok(DecisionSource::Store) => {
                     let charged = self.charges.denied((number, *key));
                     self.note(charged.filter(|_| self.stack != Stack::Leased));
                 }
@@ -228,7 +228,7 @@ impl Judge {
         if let Some(key) = request.pre_limited().filter(|_| !is_admitted(0)) {
             self.shares.gave_back(self.present, (request.node, key), self.present.time - at.time);
         }
-        if outcome.source == Ok(Basis::Store) && !may_be_late {
+        if outcome.source == Ok(DecisionSource::Store) && !may_be_late {
             self.denied(number, outcome);
         }
     }
@@ -237,7 +237,7 @@ impl Judge {
         let (place, oldest) = ((request.node, key), self.oldest());
         let is_single = request.also.is_none();
         match outcome.source {
-            Ok(Basis::Store) => {
+            Ok(DecisionSource::Store) => {
                 let spent = self.grants.spent(place, it.units, it.asked.now);
                 self.note(spent);
                 if self.is_settled(it.asked.now) {
@@ -245,7 +245,7 @@ impl Judge {
                     self.note(excess);
                 }
             }
-            Ok(Basis::Fallback(mode)) => {
+            Ok(DecisionSource::Fallback(mode)) => {
                 if mode != self.mode {
                     self.note(Some(format!("a request got {mode:?} instead of {:?}", self.mode)));
                 }
@@ -267,7 +267,7 @@ impl Judge {
 
     /// A caller's units are returned, to the store or against pending debits.
     fn returned(&mut self, request: &Request, outcome: &Outcome, op: Op) {
-        if let (Op::Return(units), Ok(Basis::Fallback(_))) = (op, &outcome.source) {
+        if let (Op::Return(units), Ok(DecisionSource::Fallback(_))) = (op, &outcome.source) {
             self.debits.returned((request.node, request.key), units, self.present.time);
         }
     }

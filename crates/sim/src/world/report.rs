@@ -1,6 +1,6 @@
 //! The report of a world.
 
-use tidegate::store::{Basis, StoreError};
+use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::AlgorithmName;
 
 use super::faults::Fault;
@@ -48,9 +48,9 @@ impl WorldReport {
     pub(crate) fn answered(&mut self, outcome: &Outcome, admitted: u64) {
         let is_allowed = outcome.is_allowed.contains(&true);
         let outcome = match (&outcome.source, is_allowed) {
-            (Ok(Basis::Store), true) => 0,
+            (Ok(DecisionSource::Store), true) => 0,
             (Ok(_), true) => 1,
-            (Ok(Basis::Store), false) => 2,
+            (Ok(DecisionSource::Store), false) => 2,
             (Ok(_), false) => 3,
             (Err(StoreError::Timeout), _) => 4,
             (Err(_), _) => 5,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate::store::{Basis, StoreError};
+use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::Op;
 
 /// What a caller asks a node for.
@@ -38,7 +38,7 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// Where the decisions came from, or why there are none.
-    pub(crate) source: Result<Basis, StoreError>,
+    pub(crate) source: Result<DecisionSource, StoreError>,
     /// Whether it is admitted, for each of its keys.
     pub(crate) is_allowed: Vec<bool>,
 }

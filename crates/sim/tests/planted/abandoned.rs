@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tidegate::Explanation;
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Op, Timestamp};
 use tidegate_sim::world::NodeStack;
 
@@ -60,7 +60,7 @@ impl<S: Store> Store for Abandoned<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if self.left == Left::Refund {
             let mut refund = RefundOnDrop { store: &self.store, now, charge: Some(charges[0]) };
             let answer = self.store.decide(now, charges, decisions).await;

@@ -1,6 +1,6 @@
 //! A stack whose clock is not the node's monotonic clock.
 
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate::{Clock, Explanation, ManualClock};
 use tidegate_core::{Decision, Span, Timestamp};
 use tidegate_sim::world::NodeStack;
@@ -50,7 +50,7 @@ impl<S: Store> Store for Clocked<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.store.decide(self.clock.time(now), charges, decisions).await
     }
 

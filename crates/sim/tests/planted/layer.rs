@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use tidegate::Explanation;
 use tidegate::store::lease::LEASE;
-use tidegate::store::{Basis, Charge, Store, StoreError, Tier};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError, Tier};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::NodeStack;
 
@@ -104,7 +104,7 @@ impl<S: Store> Layer<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let Op::Take(cost) = charges[0].op else { return Err(StoreError::Timeout) };
         let ask = async |op| {
             let asked = [Charge { op, ..charges[0] }];
@@ -117,7 +117,7 @@ impl<S: Store> Layer<S> {
                 poll_fn(|context| Poll::Ready(back.as_mut().poll(context).is_ready())).await;
             }
             Bug::Retries => return self.store.decide(now, charges, decisions).await,
-            Bug::AdmitsTimeouts => return Ok(Basis::Store),
+            Bug::AdmitsTimeouts => return Ok(DecisionSource::Store),
             Bug::WaitsForProbe => {
                 let _ = ask(Op::Read(0)).await;
             }
@@ -132,19 +132,19 @@ impl<S: Store> Layer<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
         longest: Span,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let text = charges[0].key.text.to_vec();
         let known = self.denied.lock().unwrap_or_else(PoisonError::into_inner).get(&text).copied();
         if let Some((_, denial)) = known.filter(|(at, _)| now.since(*at) < longest) {
             decisions.push(denial);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
-        let basis = self.store.decide(now, charges, decisions).await?;
+        let source = self.store.decide(now, charges, decisions).await?;
         if let Some(denial) = decisions.last().filter(|decision| !decision.is_allowed()) {
             let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
             denied.insert(text, (now, *denial));
         }
-        Ok(basis)
+        Ok(source)
     }
 }
 
@@ -154,7 +154,7 @@ impl<S: Store> Store for Layer<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if let (Bug::RepeatsDenials(longest), Op::Take(_)) = (self.bug, charges[0].op) {
             return self.repeat_denial(now, charges, decisions, longest).await;
         }
@@ -162,7 +162,7 @@ impl<S: Store> Store for Layer<S> {
             return self.store.decide_each(now, charges, decisions).await;
         }
         if self.bug == Bug::IgnoresPreLimits {
-            let others = charges.iter().filter(|it| it.terms.tier != Tier::Local);
+            let others = charges.iter().filter(|it| it.options.tier != Tier::Local);
             let others: Vec<_> = others.copied().collect();
             return self.store.decide(now, &others, decisions).await;
         }
@@ -171,12 +171,12 @@ impl<S: Store> Store for Layer<S> {
             return self.store.decide(now, &charges, decisions).await;
         }
         match self.store.decide(self.time(now), charges, decisions).await {
-            Ok(basis) if self.bug == Bug::ReleasesAtOnce => {
+            Ok(source) if self.bug == Bug::ReleasesAtOnce => {
                 if let Some(lease) = decisions.last().and_then(|it| it.lease) {
                     let left = [Charge { op: Op::Release(lease), ..charges[0] }];
                     let _ = self.store.decide(now, &left, &mut Vec::new()).await;
                 }
-                Ok(basis)
+                Ok(source)
             }
             Err(StoreError::Timeout) => self.after_timeout(now, charges, decisions).await,
             answer => answer,
@@ -188,7 +188,7 @@ impl<S: Store> Store for Layer<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let now = self.time(now);
         let takes = |it: &Charge<'_>| matches!(it.op, Op::Take(_));
         let debits = |it: &Charge<'_>| matches!(it.op, Op::Force(_));
@@ -205,23 +205,23 @@ impl<S: Store> Store for Layer<S> {
                 let answer = self.store.decide_each(now, charges, decisions).await;
                 if answer == Err(StoreError::Timeout) {
                     decisions.extend(charges.iter().map(granted));
-                    return Ok(Basis::Store);
+                    return Ok(DecisionSource::Store);
                 }
                 return answer;
             }
             Bug::DropsDebits if charges.iter().all(debits) => {
                 decisions.extend(charges.iter().map(granted));
-                return Ok(Basis::Store);
+                return Ok(DecisionSource::Store);
             }
             _ => {}
         }
         if self.bug == Bug::StretchesWindows {
             let before = decisions.len();
-            let basis = self.store.decide_each(now, charges, decisions).await?;
+            let source = self.store.decide_each(now, charges, decisions).await?;
             for decision in &mut decisions[before..] {
                 decision.reset_after = decision.reset_after + Span::from_millis(50);
             }
-            return Ok(basis);
+            return Ok(source);
         }
         if let Some(limit) = &self.other_limit(charges[0].limit) {
             let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();

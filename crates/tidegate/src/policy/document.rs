@@ -4,12 +4,15 @@
 //! the tree says which type it expects, so `no` is a fine name and still a bool where one is due.
 
 mod extent;
+pub(super) mod finding;
+pub(super) mod nearest;
 mod reader;
+pub(super) mod source;
 mod syntax;
 
 use std::sync::Arc;
 
-use super::finding::{Finding, Findings, Place, quoted, shortened};
+use crate::policy::document::finding::{Finding, Findings, Location, quoted, shortened};
 
 /// One YAML document. A file may hold several, separated by `---`.
 #[derive(Clone, Debug)]
@@ -24,7 +27,7 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     /// Where it was written; for an alias where it is used, while its children are where the anchor
     /// is. A block text (`|`, `>`) is where its first line is, a map where its first key is.
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     file: Arc<str>,
 }
 

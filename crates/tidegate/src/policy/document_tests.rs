@@ -517,7 +517,7 @@ fn widths(text: &str) -> Vec<usize> {
     text.split('\n').map(|line| line.chars().count()).collect()
 }
 
-fn lies_within(place: Place, lines: &[usize]) -> bool {
+fn lies_within(place: Location, lines: &[usize]) -> bool {
     let Some(width) = lines.get(place.line as usize - 1) else { return false };
     (1..=width + 1).contains(&(place.column as usize))
 }

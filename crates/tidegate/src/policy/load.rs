@@ -3,13 +3,13 @@
 mod advice;
 mod bypass;
 mod domain;
+mod envoy_form;
 mod fields;
 mod hot;
 mod limits;
 mod numbers;
 mod requests;
 mod revision;
-mod theirs;
 mod variants;
 
 use std::collections::HashMap;
@@ -22,15 +22,15 @@ use tidegate_core::Timestamp;
 use self::domain::Head;
 use self::fields::Fields;
 use self::limits::Defaults;
-use super::document::{Document, Kind, Node};
-use super::finding::Findings;
-use super::language;
-use super::level::{Level, Matcher, RuleId};
-use super::limit::Mode;
-use super::network::{Network, Prefixes};
-use super::request::RequestRules;
-use super::rule::{Charging, Domain, Metadata, MetricDetail, Plans, Rule};
-use super::{Merging, Policy};
+use crate::policy::document::finding::Findings;
+use crate::policy::document::{Document, Kind, Node};
+use crate::policy::http::RequestRules;
+use crate::policy::language;
+use crate::policy::matching::level::{Level, Matcher, RuleId};
+use crate::policy::matching::network::{Network, Prefixes};
+use crate::policy::model::limit::Mode;
+use crate::policy::model::rule::{Charging, Domain, Metadata, MetricDetail, Plans, Rule};
+use crate::policy::{Merging, Policy};
 
 /// The longest name of a limit: each is kept, so without a bound a small file could fill memory.
 const MAX_NAME: usize = 2_048;

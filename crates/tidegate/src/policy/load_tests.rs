@@ -1,5 +1,5 @@
-use super::super::allowance::in_words;
-use super::super::{Allowance, Entry, Loaded, Merging, Mode, Policy};
+use crate::policy::model::allowance::in_words;
+use crate::policy::{Allowance, Entry, Loaded, Merging, Mode, Policy};
 
 fn load(text: &str) -> Loaded {
     Policy::load(&[("p.yaml", text)], Merging::Refuse)

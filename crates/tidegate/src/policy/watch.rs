@@ -4,7 +4,7 @@
 //! what they leave out: network file systems, lost events, exhausted watches. Either is only a hint:
 //! what counts is whether the texts differ.
 
-mod bell;
+mod debounce;
 mod fingerprint;
 mod places;
 
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use self::bell::{Bell, Wake};
+use self::debounce::{Debounce, Wake};
 use self::fingerprint::Fingerprint;
 use self::places::Places;
-use super::Policy;
-use super::source::{Revision, Source, SourceError, Texts};
+use crate::policy::Policy;
+use crate::policy::document::source::{Revision, Source, SourceError, Texts};
 
 /// How often the files are looked at without an event.
 const POLL: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ const MAX_READS: usize = 8;
 /// Only what is certainly unfinished, an empty file, is refused.
 #[derive(Debug)]
 pub struct Watch {
-    bell: Arc<Bell>,
+    bell: Arc<Debounce>,
     trouble: Arc<Mutex<Option<String>>>,
     /// None while dropping.
     thread: Option<JoinHandle<()>>,
@@ -101,7 +101,7 @@ struct Accepted {
 
 /// What was handed on last; the same is not handed on twice.
 #[derive(Debug, PartialEq)]
-enum Told {
+enum Reported {
     Texts(Revision),
     /// Files that could not be read have no revision, only this.
     Trouble(String),
@@ -167,12 +167,12 @@ impl WatchBuilder {
         self,
         callback: impl FnMut(Result<Update, Refusal>) + Send + 'static,
     ) -> io::Result<Watch> {
-        let bell = Arc::new(Bell::default());
+        let bell = Arc::new(Debounce::default());
         let trouble = Arc::new(Mutex::new(None));
         let look = Look {
             bell: Arc::clone(&bell),
             trouble: Arc::clone(&trouble),
-            told: self.accepted.as_ref().map(|accepted| Told::Texts(accepted.revision)),
+            told: self.accepted.as_ref().map(|accepted| Reported::Texts(accepted.revision)),
             accepted: self.accepted,
             source: self.source,
             seen: None,
@@ -190,11 +190,11 @@ impl WatchBuilder {
 
 /// The thread's own.
 struct Look<F> {
-    bell: Arc<Bell>,
+    bell: Arc<Debounce>,
     trouble: Arc<Mutex<Option<String>>>,
     source: Source,
     accepted: Option<Accepted>,
-    told: Option<Told>,
+    told: Option<Reported>,
     seen: Option<Fingerprint>,
     /// Times have a grain: a file written twice within one has one fingerprint for two texts. So the
     /// fingerprint is trusted only once a later reading has found the same.
@@ -231,7 +231,7 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
             self.seen = None;
             self.tell(
                 is_asked,
-                Told::Trouble(Refusal::Restless.to_string()),
+                Reported::Trouble(Refusal::Restless.to_string()),
                 Err(Refusal::Restless),
             );
             // Another look, once they have settled.
@@ -244,7 +244,7 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
             Ok(texts) => self.weigh(&texts, is_asked),
             Err(error) => {
                 let refusal = self.unreadable(error);
-                self.tell(is_asked, Told::Trouble(refusal.to_string()), Err(refusal));
+                self.tell(is_asked, Reported::Trouble(refusal.to_string()), Err(refusal));
             }
         }
     }
@@ -264,7 +264,7 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
 
     fn weigh(&mut self, texts: &Texts, is_asked: bool) {
         let revision = texts.revision();
-        let told = Told::Texts(revision);
+        let told = Reported::Texts(revision);
         if self.told.as_ref() == Some(&told) && !is_asked {
             return;
         }
@@ -304,7 +304,7 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
         }
     }
 
-    fn tell(&mut self, is_asked: bool, told: Told, outcome: Result<Update, Refusal>) {
+    fn tell(&mut self, is_asked: bool, told: Reported, outcome: Result<Update, Refusal>) {
         let is_news = self.told.as_ref() != Some(&told);
         self.is_sure &= !is_news;
         if (is_news || is_asked) && !self.bell.is_over() {

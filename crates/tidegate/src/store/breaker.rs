@@ -23,7 +23,7 @@ use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
 use self::circuit::{Circuit, Heard, PROBES_APART, Ticket, pause};
 use super::background::Background;
-use super::{Basis, Charge, Store, StoreError};
+use super::{Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
 
@@ -45,12 +45,12 @@ struct Inner<S> {
     clock: Clock,
     /// Where probes run.
     background: Background,
-    places: [Place; MAX_ENDPOINTS],
+    places: [Endpoint; MAX_ENDPOINTS],
 }
 
 /// What is known of one endpoint.
 #[derive(Debug, Default)]
-struct Place {
+struct Endpoint {
     /// What lets a request ask while nothing is wrong there, so that nobody has to wait for the lock to
     /// learn it; 0 if something is.
     closed: AtomicU64,
@@ -114,7 +114,7 @@ impl Example {
     }
 }
 
-impl Place {
+impl Endpoint {
     fn lock(&self) -> MutexGuard<'_, Circuit> {
         self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +153,7 @@ impl<S: Store + 'static> Breaker<S> {
     /// The same, with probes that run elsewhere.
     pub fn on(store: S, clock: Clock, background: &Background) -> Self {
         let background = background.clone();
-        let places = std::array::from_fn(|_| Place::default());
+        let places = std::array::from_fn(|_| Endpoint::default());
         for place in &places {
             place.note(&place.lock());
         }
@@ -179,7 +179,7 @@ impl<S: Store + 'static> Breaker<S> {
     /// What is known of every endpoint that has ever been gone, and of the first.
     pub fn circuits(&self) -> Vec<CircuitReport> {
         let now = self.0.clock.now();
-        let report = |(endpoint, place): (usize, &Place)| {
+        let report = |(endpoint, place): (usize, &Endpoint)| {
             let circuit = place.lock();
             CircuitReport { endpoint, state: circuit.state(now), trips: circuit.trips() }
         };
@@ -189,7 +189,7 @@ impl<S: Store + 'static> Breaker<S> {
 }
 
 impl<S: Store> Inner<S> {
-    fn place(&self, endpoint: usize) -> &Place {
+    fn place(&self, endpoint: usize) -> &Endpoint {
         &self.places[endpoint % MAX_ENDPOINTS]
     }
 
@@ -300,7 +300,7 @@ impl<S: Store + 'static> Store for Breaker<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let entered = self.0.enter(charges)?;
         let outcome = self.0.store.decide(now, charges, decisions).await;
         self.0.leave(&entered, charges, &outcome);
@@ -312,7 +312,7 @@ impl<S: Store + 'static> Store for Breaker<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let entered = self.0.enter(charges)?;
         let outcome = self.0.store.decide_each(now, charges, decisions).await;
         self.0.leave(&entered, charges, &outcome);

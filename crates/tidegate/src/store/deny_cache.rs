@@ -42,7 +42,7 @@ use std::sync::OnceLock;
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, Outcome, Span, State, Timestamp};
 
 use super::tags::{Tags, WAYS};
-use super::{Basis, Charge, Sight, Store, StoreError, Tier};
+use super::{Charge, DecisionSource, DeniedState, Store, StoreError, Tier};
 use crate::key::{Hashing, Key, Secret};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -109,7 +109,7 @@ struct Denial {
     limit: Limit,
     cost: u64,
     /// What the denial left, and when.
-    left: Sight,
+    left: DeniedState,
     /// For how long from then on this cost is denied: at least for its hold.
     wait: Span,
     /// Our clock before the store was asked.
@@ -118,7 +118,7 @@ struct Denial {
 
 /// Where the denial of a key would be.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct DenialSlot<'a> {
     set: Set<'a>,
     print: u64,
     epoch: u64,
@@ -134,7 +134,7 @@ impl Denial {
         let since = now.since(self.sent);
         let drift = Span::from_micros((since.as_micros() * DRIFT_PPM).div_ceil(1_000_000) + 1);
         // Reading changes nothing, so the state need not be copied.
-        let Sight { state, at } = &mut self.left;
+        let DeniedState { state, at } = &mut self.left;
         let mut read = |at| self.limit.decide(state, at, Op::Read(cost));
         // What never fits does so without a cache, and may have to be counted.
         if cost >= self.cost && since + drift < self.wait {
@@ -230,17 +230,17 @@ impl<S: Store> DenyCache<S> {
     fn staleness(&self, charge: &Charge<'_>) -> Span {
         match charge.limit {
             Limit::InFlight(_) => Span::ZERO,
-            _ => charge.terms.refund_staleness.unwrap_or(self.staleness),
+            _ => charge.options.refund_staleness.unwrap_or(self.staleness),
         }
     }
 
     /// Where the denial of a charge would be, if it may be remembered.
     #[inline(always)]
-    fn place(&self, charge: &Charge<'_>) -> Option<Place<'_>> {
+    fn place(&self, charge: &Charge<'_>) -> Option<DenialSlot<'_>> {
         let may_be = matches!(charge.op, Op::Take(1..)) && !self.staleness(charge).is_zero();
         may_be.then(|| {
             let (set, print) = self.set(charge.key);
-            Place { set, print, epoch: set.front.epoch.load(Ordering::Acquire) }
+            DenialSlot { set, print, epoch: set.front.epoch.load(Ordering::Acquire) }
         })
     }
 
@@ -258,7 +258,12 @@ impl<S: Store> DenyCache<S> {
 
     /// What a charge is told, if the store would deny it for certain.
     #[inline(always)]
-    fn denial(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
+    fn denial(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        place: DenialSlot<'_>,
+    ) -> Option<Decision> {
         if place.set.front.tags.may_hold(place.print) {
             self.look(now, charge, place)
         } else {
@@ -267,7 +272,7 @@ impl<S: Store> DenyCache<S> {
     }
 
     #[inline(never)]
-    fn look(&self, now: Timestamp, charge: &Charge<'_>, place: Place<'_>) -> Option<Decision> {
+    fn look(&self, now: Timestamp, charge: &Charge<'_>, place: DenialSlot<'_>) -> Option<Decision> {
         let (Op::Take(cost), longest) = (charge.op, self.staleness(charge)) else { return None };
         let mut denials = lock(place.set.denials);
         let way = denials.iter().position(|denial| denial.print == place.print)?;
@@ -289,25 +294,25 @@ impl<S: Store> DenyCache<S> {
     /// long it is repeated.
     fn remember(
         &self,
-        place: Place<'_>,
+        place: DenialSlot<'_>,
         sent: Timestamp,
         charge: &Charge<'_>,
-        (mut sight, decision): (Sight, Option<&mut Decision>),
+        (mut denied_state, decision): (DeniedState, Option<&mut Decision>),
     ) {
         let (Op::Take(cost), limit) = (charge.op, *charge.limit) else { return };
         let is_long =
-            matches!(&sight.state, State::SlidingLog(log) if log.entries().len() > MAX_LOG);
-        if is_long || limit.is_ahead(&sight.state, sight.at) {
+            matches!(&denied_state.state, State::SlidingLog(log) if log.entries().len() > MAX_LOG);
+        if is_long || limit.is_ahead(&denied_state.state, denied_state.at) {
             return;
         }
-        let told = limit.decide(&mut sight.state, sight.at, charge.op);
+        let told = limit.decide(&mut denied_state.state, denied_state.at, charge.op);
         let Some(wait) = told.retry_after() else { return };
-        let wait = match charge.terms.tier {
+        let wait = match charge.options.tier {
             Tier::Exact if self.holds => wait.max(hold(&limit, told.reset_after)),
             // Leases have a pause of their own.
             _ => wait,
         };
-        let denial = Denial { print: place.print, limit, cost, left: sight, wait, sent };
+        let denial = Denial { print: place.print, limit, cost, left: denied_state, wait, sent };
         place.set.change(|denials| {
             if place.set.front.epoch.load(Ordering::Acquire) != place.epoch {
                 return;
@@ -341,23 +346,28 @@ impl<S: Store> DenyCache<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
         together: bool,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let places: Vec<_> = charges.iter().map(|charge| self.place(charge)).collect();
-        let sights: Vec<OnceLock<Sight>> = charges.iter().map(|_| OnceLock::new()).collect();
-        let seen = charges.iter().zip(&sights).map(|(charge, sight)| charge.seen_in(sight));
+        let sights: Vec<OnceLock<DeniedState>> = charges.iter().map(|_| OnceLock::new()).collect();
+        let seen = charges
+            .iter()
+            .zip(&sights)
+            .map(|(charge, denied_state)| charge.denied_state_in(denied_state));
         let seen: Vec<Charge<'_>> = seen.collect();
-        let basis = match together {
+        let decision_source = match together {
             true => self.store.decide(now, &seen, decisions).await?,
             false => self.store.decide_each(now, &seen, decisions).await?,
         };
         let before = decisions.len() - charges.len();
         let each = charges.iter().zip(places).zip(sights).zip(&mut decisions[before..]);
-        for (((charge, place), sight), decision) in each {
-            if let (Basis::Store, Some(place), Some(sight)) = (basis, place, sight.into_inner()) {
-                self.remember(place, now, charge, (sight, Some(decision)));
+        for (((charge, place), denied_state), decision) in each {
+            if let (DecisionSource::Store, Some(place), Some(denied_state)) =
+                (decision_source, place, denied_state.into_inner())
+            {
+                self.remember(place, now, charge, (denied_state, Some(decision)));
             }
         }
-        Ok(basis)
+        Ok(decision_source)
     }
 
     /// For each charge what it is told, if the store would deny it for certain.
@@ -422,20 +432,23 @@ impl<S: Store> Store for DenyCache<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if let [charge] = charges
             && let Some(place) = self.place(charge)
         {
             if let Some(denial) = self.denial(now, charge, place) {
                 decisions.push(denial);
-                return Ok(Basis::Store);
+                return Ok(DecisionSource::Store);
             }
-            let sight = OnceLock::new();
-            let basis = self.store.decide(now, &[charge.seen_in(&sight)], decisions).await?;
-            if let (Basis::Store, Some(sight)) = (basis, sight.into_inner()) {
-                self.remember(place, now, charge, (sight, decisions.last_mut()));
+            let denied_state = OnceLock::new();
+            let decision_source =
+                self.store.decide(now, &[charge.denied_state_in(&denied_state)], decisions).await?;
+            if let (DecisionSource::Store, Some(denied_state)) =
+                (decision_source, denied_state.into_inner())
+            {
+                self.remember(place, now, charge, (denied_state, decisions.last_mut()));
             }
-            return Ok(basis);
+            return Ok(decision_source);
         }
         let _forgetting = self.forget(charges);
         if charges.len() == 1 {
@@ -445,8 +458,9 @@ impl<S: Store> Store for DenyCache<S> {
         if takes && let Some(denials) = self.denials(now, charges) {
             let at = self.store.clock(now);
             let each = charges.iter().zip(denials);
-            decisions.extend(each.map(|(it, denial)| denial.unwrap_or_else(|| it.untouched(at))));
-            return Ok(Basis::Store);
+            decisions
+                .extend(each.map(|(it, denial)| denial.unwrap_or_else(|| it.fresh_decision(at))));
+            return Ok(DecisionSource::Store);
         }
         self.ask(now, charges, decisions, true).await
     }
@@ -456,7 +470,7 @@ impl<S: Store> Store for DenyCache<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if charges.len() == 1 {
             return self.decide(now, charges, decisions).await;
         }
@@ -467,17 +481,17 @@ impl<S: Store> Store for DenyCache<S> {
         let others = charges.iter().zip(&denials).filter(|(_, denial)| denial.is_none());
         let others: Vec<Charge<'_>> = others.map(|(charge, _)| *charge).collect();
         let mut fresh = Vec::with_capacity(others.len());
-        let basis = match others.is_empty() {
-            true => Basis::Store,
+        let decision_source = match others.is_empty() {
+            true => DecisionSource::Store,
             false => self.ask(now, &others, &mut fresh, false).await?,
         };
         let mut fresh = fresh.into_iter();
         decisions.extend(denials.into_iter().filter_map(|denial| denial.or_else(|| fresh.next())));
-        Ok(basis)
+        Ok(decision_source)
     }
 
     #[inline]
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
         self.denial(now, charge, self.place(charge)?)
     }
 

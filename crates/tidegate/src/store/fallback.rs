@@ -40,9 +40,9 @@
 
 mod alone;
 mod answered;
+mod held_share;
 mod known;
-mod owed;
-mod taken;
+mod pending_debits;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,12 +51,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 
 use self::alone::is_local;
-use self::owed::{Debit, Owed};
-use self::taken::Taken;
+use self::held_share::HeldShare;
+use self::pending_debits::{Debit, PendingDebits};
 use super::background::Background;
 use super::breaker::USUAL_WAIT;
 use super::memory::MemoryStore;
-use super::{Basis, Charge, Nodes, OnStoreFailure, Store, StoreError};
+use super::{Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::Hashing;
 
@@ -90,7 +90,7 @@ struct Inner<S> {
     /// The last known state of each key, as the state of this node's share; while the store is unavailable,
     /// with what this node has admitted since.
     local: MemoryStore,
-    owed: Owed,
+    owed: PendingDebits,
     /// By mode.
     answered: [AtomicU64; OnStoreFailure::ALL.len()],
     booked_keys: AtomicU64,
@@ -178,7 +178,7 @@ impl<S: Store + 'static> Fallback<S> {
             clock,
             config,
             local,
-            owed: Owed::default(),
+            owed: PendingDebits::default(),
             answered: Default::default(),
             booked_keys: AtomicU64::new(0),
             booked_units: AtomicU64::new(0),
@@ -253,7 +253,7 @@ impl<S: Store> Inner<S> {
         charges: &[Charge<'_>],
         away: &[Option<StoreError>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let pick = |is_here: bool| {
             let picked = charges.iter().zip(away).filter(move |(_, it)| it.is_some() == is_here);
             picked.map(|(charge, _)| *charge).collect::<Vec<_>>()
@@ -265,7 +265,7 @@ impl<S: Store> Inner<S> {
         // What needs nobody else goes first, for it is easily given back. It is owed when the rest is decided,
         // so that nobody books it for a request that is denied.
         let mut own = Vec::with_capacity(here.len());
-        let (at, basis) = self.take_alone(now, &here, error, &mut own);
+        let (at, decision_source) = self.take_alone(now, &here, error, &mut own);
         let is_denied = own.iter().any(|decision| !decision.is_allowed());
         for charge in there.iter_mut().filter(|_| is_denied) {
             if let Op::Take(cost) = charge.op {
@@ -274,7 +274,7 @@ impl<S: Store> Inner<S> {
         }
         let mut others = Vec::with_capacity(there.len());
         let held = if is_denied { &[] } else { &here[..] };
-        let taken = Taken::new(self, at, held, &own, error);
+        let taken = HeldShare::new(self, at, held, &own, error);
         let answered = self.ask(now, &there, &mut others).await;
         let now = self.later(now);
         match answered.is_ok() && others.iter().all(Decision::is_allowed) {
@@ -293,7 +293,7 @@ impl<S: Store> Inner<S> {
             None => others.next(),
         });
         decisions.extend(each);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     /// For each charge why the store cannot be asked about it; `None` if it can be for all.
@@ -376,16 +376,17 @@ impl<S: Store + 'static> Store for Fallback<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let inner = &self.0;
         // One charge cannot be divided: whoever knows that its server is away says so when asked.
         let whole = match charges {
             [charge] if !is_local(charge) => Some(charge),
             _ => None,
         };
-        if let Some(decision) = whole.and_then(|charge| inner.store.at_hand(now, charge)) {
+        if let Some(decision) = whole.and_then(|charge| inner.store.try_decide_locally(now, charge))
+        {
             decisions.push(decision);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
         let away = if whole.is_some() { None } else { inner.away(now, charges) };
         let Some(away) = away else {
@@ -399,7 +400,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
             Some(error) if away.iter().all(Option::is_some) => {
                 inner.decide_alone(now, charges, error, decisions)
             }
-            _ if charges.iter().all(Charge::asks) => {
+            _ if charges.iter().all(Charge::is_deniable) => {
                 inner.decide_divided(now, charges, &away, decisions).await
             }
             _ => self.decide_each(now, charges, decisions).await,
@@ -411,7 +412,7 @@ impl<S: Store + 'static> Store for Fallback<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let inner = &self.0;
         let away = inner.away(now, charges).unwrap_or_default();
         if away.is_empty() {
@@ -425,10 +426,10 @@ impl<S: Store + 'static> Store for Fallback<S> {
         let there: Vec<Charge<'_>> =
             (0..charges.len()).filter(is_there).map(|i| charges[i]).collect();
         let mut others = Vec::with_capacity(there.len());
-        let mut basis = match there.is_empty() {
-            true => Basis::Store,
+        let mut decision_source = match there.is_empty() {
+            true => DecisionSource::Store,
             false => match inner.ask_each(now, &there, &mut others).await {
-                Ok(basis) => basis,
+                Ok(decision_source) => decision_source,
                 Err(error) => {
                     inner.decide_each_alone(inner.later(now), &there, &error, &mut others)?
                 }
@@ -443,16 +444,17 @@ impl<S: Store + 'static> Store for Fallback<S> {
                 None => all.extend(others.next()),
                 Some(error) => {
                     let charge = std::slice::from_ref(charge);
-                    basis = basis.max(inner.decide_alone(now, charge, error, &mut all)?);
+                    decision_source =
+                        decision_source.max(inner.decide_alone(now, charge, error, &mut all)?);
                 }
             }
         }
         decisions.append(&mut all);
-        Ok(basis)
+        Ok(decision_source)
     }
 
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        if is_local(charge) { None } else { self.0.store.at_hand(now, charge) }
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        if is_local(charge) { None } else { self.0.store.try_decide_locally(now, charge) }
     }
 
     async fn explain(

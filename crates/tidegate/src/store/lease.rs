@@ -29,9 +29,9 @@
 //! [`MAX_PURSES`] keys; what finds no room is decided in the store. A key takes up room only while it is
 //! asked for some dozens of times a second, so that keys of little demand cost little and drive out nobody.
 
+mod budget;
+mod budgets;
 mod leasable;
-mod purse;
-mod purses;
 
 use std::future::poll_fn;
 use std::slice;
@@ -39,15 +39,15 @@ use std::task::{Poll, Waker};
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
+use self::budget::{Grant, Order, Step};
+use self::budgets::{LocalBudgets, Owner};
 use self::leasable::is_leased;
-use self::purse::{Grant, Order, Step};
-use self::purses::{Owner, Purses};
-use super::{Basis, Charge, Store, StoreError};
+use super::{Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
 use crate::sync::{AtomicU64, Ordering};
 
+pub use self::budgets::MAX_PURSES;
 pub use self::leasable::leased;
-pub use self::purses::MAX_PURSES;
 
 /// How long a grant of a bucket may be spent.
 pub const LEASE: Span = Span::from_millis(100);
@@ -102,7 +102,7 @@ pub struct LeaseStats {
 pub struct Lease<S> {
     store: S,
     clock: Clock,
-    purses: Purses,
+    budgets: LocalBudgets,
     /// How many grants there have been.
     grants: AtomicU64,
 }
@@ -121,12 +121,12 @@ enum Way {
 impl<S: Store> Lease<S> {
     /// Takes units of `store` ahead, by the time of `clock`, which must not be one that can be set.
     pub fn new(store: S, clock: Clock) -> Self {
-        Self { store, clock, purses: Purses::new(), grants: AtomicU64::new(0) }
+        Self { store, clock, budgets: LocalBudgets::new(), grants: AtomicU64::new(0) }
     }
 
     /// The same for a simulation: for few keys, and every time alike. Not for keys that strangers choose.
     pub fn repeatable(store: S, clock: Clock) -> Self {
-        Self { store, clock, purses: Purses::repeatable(), grants: AtomicU64::new(0) }
+        Self { store, clock, budgets: LocalBudgets::repeatable(), grants: AtomicU64::new(0) }
     }
 
     /// The store behind.
@@ -136,7 +136,7 @@ impl<S: Store> Lease<S> {
 
     /// What has become of the units taken ahead.
     pub fn stats(&self) -> LeaseStats {
-        let (tally, outstanding) = self.purses.tally(self.clock.now());
+        let (tally, outstanding) = self.budgets.tally(self.clock.now());
         LeaseStats {
             granted: tally.granted,
             spent: tally.spent,
@@ -153,7 +153,7 @@ impl<S: Store> Lease<S> {
     pub async fn give_back(&self) {
         loop {
             let now = self.clock.now();
-            let emptied = self.purses.empty(now, AT_ONCE);
+            let emptied = self.budgets.empty(now, AT_ONCE);
             if emptied.is_empty() {
                 return;
             }
@@ -177,15 +177,15 @@ impl<S: Store> Lease<S> {
             (Op::Take(cost @ 1..), true) => cost,
             (Op::Read(cost @ 1..), true) => return Ok(self.look(now, charge, cost)),
             (Op::Reset, true) => {
-                self.purses.with(self.purses.print(charge.key), |slot| slot.purse.void());
+                self.budgets.with(self.budgets.print(charge.key), |slot| slot.budget.void());
                 return Ok(Way::There);
             }
             _ => return Ok(Way::There),
         };
-        let print = self.purses.print(charge.key);
+        let print = self.budgets.print(charge.key);
         let step = |now, has_waited| {
-            let step = self.purses.of(print, charge.limit, now, |slot| {
-                (slot.purse.take(now, cost, has_waited), slot.fillings)
+            let step = self.budgets.of(print, charge.limit, now, |slot| {
+                (slot.budget.take(now, cost, has_waited), slot.fillings)
             });
             step.unwrap_or((Step::Ask, 0))
         };
@@ -205,18 +205,18 @@ impl<S: Store> Lease<S> {
     }
 
     fn look(&self, now: Timestamp, charge: &Charge<'_>, cost: u64) -> Way {
-        let print = self.purses.print(charge.key);
-        let known = self.purses.with(print, |slot| match slot.purse.is_of(charge.limit) {
-            true => slot.purse.look(now, cost),
+        let print = self.budgets.print(charge.key);
+        let known = self.budgets.with(print, |slot| match slot.budget.is_of(charge.limit) {
+            true => slot.budget.look(now, cost),
             false => None,
         });
         known.flatten().map_or(Way::There, Way::Said)
     }
 
-    /// Waits until somebody else has filled a purse.
+    /// Waits until somebody else has filled a budget.
     async fn filled(&self, print: u64, filling: u32) -> Result<(), StoreError> {
         poll_fn(|context| {
-            let outcome = self.purses.with(print, |slot| slot.outcome(filling, context.waker()));
+            let outcome = self.budgets.with(print, |slot| slot.outcome(filling, context.waker()));
             match outcome {
                 Some(None) => Poll::Pending,
                 Some(Some(outcome)) => Poll::Ready(outcome),
@@ -234,7 +234,7 @@ impl<S: Store> Lease<S> {
         print: u64,
         order: Order,
     ) -> Result<Way, StoreError> {
-        let mut filling = Filling { purses: &self.purses, print, failed: None };
+        let mut filling = Filling { budgets: &self.budgets, print, failed: None };
         let mut granted = self.ask(charge, order).await;
         if let Ok(Some(Grant { units: 0, last, .. })) = &granted
             && let Some(smaller) = order.smaller(last.remaining)
@@ -248,10 +248,10 @@ impl<S: Store> Lease<S> {
             return Ok(Way::There);
         };
         let now = self.clock.now();
-        let way = self.purses.with(print, |slot| {
-            slot.purse.fill(now, &grant);
+        let way = self.budgets.with(print, |slot| {
+            slot.budget.fill(now, &grant);
             slot.owner.get_or_insert_with(|| Owner::of(charge.key, charge.limit));
-            slot.purse.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
+            slot.budget.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
         });
         Ok(way.flatten().unwrap_or(Way::There))
     }
@@ -259,7 +259,7 @@ impl<S: Store> Lease<S> {
     /// Asks the store for units, as many as it has.
     async fn ask(&self, charge: &Charge<'_>, order: Order) -> Result<Option<Grant>, StoreError> {
         let sent = self.clock.now();
-        let piece = Charge { op: Op::Take(order.units), sight: None, ..*charge };
+        let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
         let times = usize::try_from(order.times).unwrap_or(1);
         let pieces = vec![piece; times];
         let mut decisions = Vec::with_capacity(times);
@@ -290,8 +290,8 @@ impl<S: Store> Lease<S> {
         let now = self.clock.now();
         for (charge, way) in charges.iter().zip(ways) {
             let (Way::Spent(decision, grant), Op::Take(cost)) = (*way, charge.op) else { continue };
-            let print = self.purses.print(charge.key);
-            self.purses.with(print, |slot| slot.purse.unspend(now, cost, grant));
+            let print = self.budgets.print(charge.key);
+            self.budgets.with(print, |slot| slot.budget.unspend(now, cost, grant));
             let remaining = decision.remaining.saturating_add(cost).min(decision.limit);
             *way = Way::Said(Decision { remaining, ..decision });
         }
@@ -329,12 +329,12 @@ impl<S: Store> Lease<S> {
         charges: &[Charge<'_>],
         ways: &mut [Way],
         together: bool,
-    ) -> Result<(Basis, Vec<Decision>), StoreError> {
+    ) -> Result<(DecisionSource, Vec<Decision>), StoreError> {
         let there = charges.iter().zip(&*ways).filter(|(_, way)| matches!(way, Way::There));
         let there: Vec<Charge<'_>> = there.map(|(charge, _)| *charge).collect();
         let mut others = Vec::with_capacity(there.len());
         let asked = match (&there[..], together) {
-            ([], _) => Ok(Basis::Store),
+            ([], _) => Ok(DecisionSource::Store),
             (_, true) => self.store.decide(now, &there, &mut others).await,
             (_, false) => self.store.decide_each(now, &there, &mut others).await,
         };
@@ -342,7 +342,7 @@ impl<S: Store> Lease<S> {
         if (together && is_denied) || asked.is_err() {
             self.unspend(charges, ways);
         }
-        asked.map(|basis| (basis, others))
+        asked.map(|decision_source| (decision_source, others))
     }
 
     /// Whether charges are for the store to decide, so that it may be asked at once.
@@ -350,7 +350,7 @@ impl<S: Store> Lease<S> {
     fn is_through(&self, now: Timestamp, charges: &[Charge<'_>]) -> bool {
         match charges {
             [charge] if matches!(charge.op, Op::Take(1..)) && is_leased(charge) => {
-                !self.purses.may_have(self.purses.print(charge.key), now)
+                !self.budgets.may_have(self.budgets.print(charge.key), now)
             }
             _ => !charges.iter().any(is_leased),
         }
@@ -376,9 +376,9 @@ fn merge(ways: &[Way], others: Vec<Decision>, decisions: &mut Vec<Decision>) {
     }));
 }
 
-/// Somebody fills a purse; whatever becomes of it, those who wait go on.
+/// Somebody fills a budget; whatever becomes of it, those who wait go on.
 struct Filling<'a> {
-    purses: &'a Purses,
+    budgets: &'a LocalBudgets,
     print: u64,
     failed: Option<StoreError>,
 }
@@ -386,7 +386,7 @@ struct Filling<'a> {
 impl Drop for Filling<'_> {
     fn drop(&mut self) {
         let failed = self.failed.take();
-        let waiting = self.purses.with(self.print, |slot| slot.filled(failed));
+        let waiting = self.budgets.with(self.print, |slot| slot.filled(failed));
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 }
@@ -398,7 +398,7 @@ impl<S: Store> Store for Lease<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if self.is_through(now, charges) {
             return self.store.decide(now, charges, decisions).await;
         }
@@ -406,7 +406,7 @@ impl<S: Store> Store for Lease<S> {
             return match self.way(now, charge).await? {
                 Way::Spent(decision, _) | Way::Said(decision) => {
                     decisions.push(decision);
-                    Ok(Basis::Store)
+                    Ok(DecisionSource::Store)
                 }
                 Way::There => self.store.decide(now, charges, decisions).await,
             };
@@ -419,14 +419,14 @@ impl<S: Store> Store for Lease<S> {
             ways.resize(charges.len(), Way::There);
             let at = self.store.clock(now);
             for (charge, way) in charges.iter().zip(&mut ways) {
-                if charge.asks() && matches!(way, Way::There) {
-                    *way = Way::Said(charge.untouched(at));
+                if charge.is_deniable() && matches!(way, Way::There) {
+                    *way = Way::Said(charge.fresh_decision(at));
                 }
             }
         }
-        let (basis, others) = self.rest(now, charges, &mut ways, !is_denied).await?;
+        let (decision_source, others) = self.rest(now, charges, &mut ways, !is_denied).await?;
         merge(&ways, others, decisions);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     async fn decide_each(
@@ -434,32 +434,32 @@ impl<S: Store> Store for Lease<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if !charges.iter().any(is_leased) {
             return self.store.decide_each(now, charges, decisions).await;
         }
         let mut ways = self.ways(now, charges, false).await?;
-        let (basis, others) = self.rest(now, charges, &mut ways, false).await?;
+        let (decision_source, others) = self.rest(now, charges, &mut ways, false).await?;
         merge(&ways, others, decisions);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     #[inline]
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
         match (charge.op, is_leased(charge)) {
             (Op::Take(cost @ 1..), true) => {
-                let print = self.purses.print(charge.key);
-                if !self.purses.may_hold(print) {
+                let print = self.budgets.print(charge.key);
+                if !self.budgets.may_hold(print) {
                     // The store decides it; and memory is waited for once, not once for each layer.
-                    return self.store.at_hand(now, charge);
+                    return self.store.try_decide_locally(now, charge);
                 }
-                self.purses.with(print, |slot| {
-                    let purse = &mut slot.purse;
-                    if purse.is_of(charge.limit) { purse.answer(now, cost) } else { None }
+                self.budgets.with(print, |slot| {
+                    let budget = &mut slot.budget;
+                    if budget.is_of(charge.limit) { budget.answer(now, cost) } else { None }
                 })?
             }
             (_, true) => None,
-            (_, false) => self.store.at_hand(now, charge),
+            (_, false) => self.store.try_decide_locally(now, charge),
         }
     }
 
@@ -487,7 +487,7 @@ impl<S: Store> Store for Lease<S> {
 
     fn limits_changed(&self) {
         self.store.limits_changed();
-        self.purses.void();
+        self.budgets.void();
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

@@ -11,7 +11,7 @@ use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
 use crate::store::deny_cache::DenyCache;
 use crate::store::memory::MemoryStore;
-use crate::store::{Terms, Tier};
+use crate::store::{LimitOptions, Tier};
 
 const START: Timestamp = Timestamp::from_secs(1_000_000_000);
 
@@ -58,7 +58,7 @@ impl Store for Shared {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.enter().await?;
         Store::decide(&self.0.memory, now, charges, decisions).await
     }
@@ -68,7 +68,7 @@ impl Store for Shared {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.enter().await?;
         Store::decide_each(&self.0.memory, now, charges, decisions).await
     }
@@ -101,8 +101,8 @@ impl Fleet {
     }
 
     fn charge<'a>(&'a self, text: &'a [u8], op: Op) -> Charge<'a> {
-        let terms = Terms::default().tier(Tier::Leased);
-        Charge::new(Key::new(self.scope, text), &self.limit, op).on(terms)
+        let options = LimitOptions::default().tier(Tier::Leased);
+        Charge::new(Key::new(self.scope, text), &self.limit, op).on(options)
     }
 
     fn decide(&self, node: usize, charge: &Charge<'_>) -> Decision {
@@ -347,7 +347,10 @@ fn what_is_not_spent_goes_back_at_the_end() {
     fleet.warm();
     let held = fleet.stats().outstanding;
     let remaining = || {
-        fleet.decide(1, &Charge { terms: Terms::default(), ..fleet.charge(b"whale", Op::Read(0)) })
+        fleet.decide(
+            1,
+            &Charge { options: LimitOptions::default(), ..fleet.charge(b"whale", Op::Read(0)) },
+        )
     };
     let before = remaining().remaining;
     at_once(fleet.nodes[0].give_back());
@@ -455,7 +458,7 @@ fn what_ended_while_another_charge_waited_is_not_spent() {
     assert!(conserves(&fleet.stats()));
 }
 
-/// Its numbers change while one waits: the purse that it waited for is another's by then.
+/// Its numbers change while one waits: the budget that it waited for is another's by then.
 #[tokio::test]
 async fn nobody_waits_for_a_purse_that_is_gone() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
@@ -477,12 +480,12 @@ async fn nobody_waits_for_a_purse_that_is_gone() {
     let other = leased(&per_second(2_000)).unwrap();
     fleet.decide(0, &Charge { limit: &other, ..charge });
     let Poll::Ready(answered) = waiter.as_mut().poll(&mut context) else { panic!("it waits") };
-    assert_eq!(answered, Ok(Basis::Store));
+    assert_eq!(answered, Ok(DecisionSource::Store));
     drop(waiter);
     assert!(second[0].is_allowed() && conserves(&fleet.stats()));
 }
 
-/// A request spends units, and its purse is another's when it gives them back.
+/// A request spends units, and its budget is another's when it gives them back.
 #[tokio::test]
 async fn units_are_not_given_back_to_another_purse() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
@@ -528,19 +531,27 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
     for fleet in [&asked, &looked] {
         fleet.warm();
     }
-    let at_hand =
-        |text| looked.nodes[0].at_hand(looked.clock.now(), &looked.charge(text, Op::Take(1)));
+    let try_decide_locally = |text| {
+        looked.nodes[0].try_decide_locally(looked.clock.now(), &looked.charge(text, Op::Take(1)))
+    };
     let held = looked.stats().outstanding;
     for _ in 0..held {
-        assert_eq!(at_hand(b"whale"), Some(asked.decide(0, &asked.charge(b"whale", Op::Take(1)))));
+        assert_eq!(
+            try_decide_locally(b"whale"),
+            Some(asked.decide(0, &asked.charge(b"whale", Op::Take(1))))
+        );
     }
     let before = (looked.stats(), looked.store.calls());
-    assert_eq!((at_hand(b"whale"), at_hand(b"minnow")), (None, None), "somebody has to be asked");
+    assert_eq!(
+        (try_decide_locally(b"whale"), try_decide_locally(b"minnow")),
+        (None, None),
+        "somebody has to be asked"
+    );
     assert_eq!((looked.stats(), looked.store.calls()), before);
     assert_eq!(looked.stats().spent, asked.stats().spent);
 }
 
-/// A key without a purse is for the store to decide, and what that has denied it is known behind.
+/// A key without a budget is for the store to decide, and what that has denied it is known behind.
 #[test]
 fn what_was_denied_to_a_key_without_a_purse_is_at_hand() {
     let (fleet, clock) = (Fleet::new(1, &per_second(1_000)), Clock::from(ManualClock::at(START)));
@@ -553,20 +564,20 @@ fn what_was_denied_to_a_key_without_a_purse_is_at_hand() {
     };
     let free = decide(Op::Read(1)).remaining;
     assert!(decide(Op::Take(free)).is_allowed());
-    assert_eq!(node.at_hand(START, &one), None, "nobody has been denied");
+    assert_eq!(node.try_decide_locally(START, &one), None, "nobody has been denied");
     let denied = decide(Op::Take(1));
-    assert_eq!(node.at_hand(START, &one), Some(denied));
+    assert_eq!(node.try_decide_locally(START, &one), Some(denied));
     assert!(!denied.is_allowed());
     assert_eq!(fleet.store.calls(), 3);
 }
 
 #[test]
 fn a_key_takes_up_room_only_while_it_is_in_demand() {
-    let (purses, limit) = (Purses::repeatable(), per_second(1_000));
+    let (budgets, limit) = (LocalBudgets::repeatable(), per_second(1_000));
     // All in one set.
     let gets_one = |key: u64, millis: u64| {
         let now = START + Span::from_millis(millis);
-        purses.of(key << 56, &limit, now, |_| ()).is_some()
+        budgets.of(key << 56, &limit, now, |_| ()).is_some()
     };
     for key in 1..=4 {
         assert!(!gets_one(key, 0) && !gets_one(key, 20) && gets_one(key, 40 + key), "{key}");

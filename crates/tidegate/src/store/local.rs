@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::{Decision, Explanation, Op, Timestamp};
 
 use super::memory::MemoryStore;
-use super::{Basis, Charge, Store, StoreError, Tier};
+use super::{Charge, DecisionSource, Store, StoreError, Tier};
 use crate::clock::Clock;
 use crate::key::Hashing;
 
@@ -79,7 +79,7 @@ impl<S: Store> Local<S> {
     /// Decides what is this node's own.
     fn decide_here(&self, now: Timestamp, charges: &[Charge<'_>]) -> Vec<Decision> {
         let mut own = Vec::with_capacity(charges.len());
-        if charges.len() > 1 && charges.iter().all(Charge::asks) {
+        if charges.len() > 1 && charges.iter().all(Charge::is_deniable) {
             self.memory.decide_together(now, charges, |decision| own.push(decision));
         } else {
             own.extend(charges.iter().map(|charge| self.memory.decide(now, charge)));
@@ -108,32 +108,33 @@ impl<S: Store> Local<S> {
         &self,
         now: Timestamp,
         charges: &[Charge<'_>],
-    ) -> Result<(Vec<Decision>, Basis), StoreError> {
+    ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
         let (here, there): (Vec<_>, Vec<_>) = charges.iter().partition(|charge| is_here(charge));
         // What needs nobody else goes first, for it is easily given back.
         let own = self.decide_here(now, &here);
         let is_denied = own.iter().any(|decision| !decision.is_allowed());
         let takes = there.iter().any(|charge| matches!(charge.op, Op::Take(_)));
-        let (mut others, mut basis) = (Vec::with_capacity(there.len()), Basis::Store);
+        let (mut others, mut decision_source) =
+            (Vec::with_capacity(there.len()), DecisionSource::Store);
         if is_denied && takes {
             let at = self.store.clock(now);
-            others.extend(there.iter().map(|charge| charge.untouched(at)));
+            others.extend(there.iter().map(|charge| charge.fresh_decision(at)));
         } else {
             let answered = self.store.decide(now, &there, &mut others).await;
             let goes_through = answered.is_ok() && others.iter().all(Decision::is_allowed);
             if !goes_through && !is_denied {
                 self.give_back(now, &here, &own);
             }
-            basis = answered?;
+            decision_source = answered?;
         }
-        Ok((interleaved(charges, own, others), basis))
+        Ok((interleaved(charges, own, others), decision_source))
     }
 }
 
 /// Whether a charge is this node's own.
 #[inline(always)]
 fn is_here(charge: &Charge<'_>) -> bool {
-    charge.terms.tier == Tier::Local
+    charge.options.tier == Tier::Local
 }
 
 /// In the order of the charges.
@@ -149,20 +150,20 @@ impl<S: Store> Store for Local<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if !charges.iter().any(is_here) {
             return self.store.decide(now, charges, decisions).await;
         }
         if charges.iter().all(is_here) {
             decisions.append(&mut self.decide_here(now, charges));
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
-        if !charges.iter().all(Charge::asks) {
+        if !charges.iter().all(Charge::is_deniable) {
             return self.decide_each(now, charges, decisions).await;
         }
-        let (mut decided, basis) = self.decide_divided(now, charges).await?;
+        let (mut decided, decision_source) = self.decide_divided(now, charges).await?;
         decisions.append(&mut decided);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     async fn decide_each(
@@ -170,24 +171,24 @@ impl<S: Store> Store for Local<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if !charges.iter().any(is_here) {
             return self.store.decide_each(now, charges, decisions).await;
         }
         let (here, there): (Vec<_>, Vec<_>) = charges.iter().partition(|charge| is_here(charge));
         let mut others = Vec::with_capacity(there.len());
-        let basis = match there.is_empty() {
-            true => Basis::Store,
+        let decision_source = match there.is_empty() {
+            true => DecisionSource::Store,
             false => self.store.decide_each(now, &there, &mut others).await?,
         };
         let own =
             here.iter().flat_map(|charge| self.decide_here(now, std::slice::from_ref(charge)));
         decisions.append(&mut interleaved(charges, own.collect(), others));
-        Ok(basis)
+        Ok(decision_source)
     }
 
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        if is_here(charge) { None } else { self.store.at_hand(now, charge) }
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        if is_here(charge) { None } else { self.store.try_decide_locally(now, charge) }
     }
 
     async fn explain(

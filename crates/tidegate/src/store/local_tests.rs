@@ -6,7 +6,7 @@ use tidegate_core::{Limit, Rate, Span};
 
 use super::*;
 use crate::key::{Key, Scope};
-use crate::store::Terms;
+use crate::store::LimitOptions;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 
@@ -30,7 +30,7 @@ impl Store for Watched {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         assert!(!charges.iter().any(is_here), "none of its business");
         self.asked.fetch_add(1, Ordering::Relaxed);
         let failing = self.failing.lock().unwrap().clone();
@@ -65,7 +65,7 @@ struct Pair(Limit, Limit);
 impl Pair {
     fn charges(&self, op: Op) -> [Charge<'_>; 2] {
         let key = |name, limit| Key::new(Scope::new(name, limit), b"key");
-        let local = Terms::default().tier(Tier::Local);
+        let local = LimitOptions::default().tier(Tier::Local);
         [
             Charge::new(key("global", &self.1), &self.1, op),
             Charge::new(key("local", &self.0), &self.0, op).on(local),

@@ -6,16 +6,16 @@
 //! what is forgotten is counted.
 
 mod arena;
-mod bucket;
 mod budget;
 mod debt;
 mod growth;
 mod heap;
 mod locks;
+mod lookup;
 mod overflow;
 mod packing;
 mod put;
-mod question;
+mod slots;
 mod stats;
 mod table;
 mod time;
@@ -28,15 +28,15 @@ use std::sync::Arc;
 use tidegate_core::algorithm::bucket::{Bucket, Moment};
 use tidegate_core::{Algorithm, Decision, Explanation, LeaseId, Limit, Op, State, Timestamp};
 
-use self::bucket::PRINT;
 use self::budget::Budget;
 use self::heap::Heap;
+use self::lookup::{Lookup, TakeOne};
 use self::overflow::Overflow;
 use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
-use self::question::{Question, TakeOne};
+use self::slots::PRINT;
 use self::table::{Begin, Change, End, Table};
-use super::{Basis, Charge, Sight, Store, StoreError};
+use super::{Charge, DecisionSource, DeniedState, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
@@ -252,9 +252,9 @@ impl MemoryStore {
                     false => self.wide.update(print, past, &question),
                 }
             }
-            Limit::FixedWindow(window) if charge.terms.is_calendar => {
+            Limit::FixedWindow(window) if charge.options.is_calendar => {
                 // A window that starts next is kept, so there is no need to read the clock again.
-                let question = Question { algorithm: window, now: self.wall(now), op, clock: None };
+                let question = Lookup { algorithm: window, now: self.wall(now), op, clock: None };
                 self.wide.update(print, past, &question)
             }
             Limit::FixedWindow(window) => {
@@ -276,8 +276,8 @@ impl MemoryStore {
         decided.unwrap_or_else(|| self.decide_overflowing(now, charge))
     }
 
-    fn question<'a, A>(&'a self, algorithm: &'a A, now: Timestamp, op: Op) -> Question<'a, A> {
-        Question { algorithm, now, op, clock: self.clock.as_ref() }
+    fn question<'a, A>(&'a self, algorithm: &'a A, now: Timestamp, op: Op) -> Lookup<'a, A> {
+        Lookup { algorithm, now, op, clock: self.clock.as_ref() }
     }
 
     fn count_overflowed(&self, decisions: usize) {
@@ -338,11 +338,11 @@ impl MemoryStore {
     /// what they took only makes a denial more certain.
     fn tell(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
         for (charge, decision) in charges.iter().rev().zip(decisions.iter().rev()) {
-            if let Some(sight) = charge.sight
+            if let Some(denied_state) = charge.denied_state
                 && !decision.is_allowed()
             {
                 let state = self.state(now, charge.key, charge.limit);
-                let _ = sight.set(Sight { state, at: self.time_of(now, charge) });
+                let _ = denied_state.set(DeniedState { state, at: self.time_of(now, charge) });
             }
         }
     }
@@ -378,14 +378,14 @@ impl Store for MemoryStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
-        if charges.len() > 1 && charges.iter().all(Charge::asks) {
+    ) -> Result<DecisionSource, StoreError> {
+        if charges.len() > 1 && charges.iter().all(Charge::is_deniable) {
             self.decide_together(now, charges, |decision| decisions.push(decision));
         } else {
             decisions.extend(charges.iter().map(|charge| self.decide(now, charge)));
         }
         self.tell(now, charges, decisions);
-        Ok(Basis::Store)
+        Ok(DecisionSource::Store)
     }
 
     async fn decide_each(
@@ -393,10 +393,10 @@ impl Store for MemoryStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.decide_each(now, charges, |decision| decisions.push(decision));
         self.tell(now, charges, decisions);
-        Ok(Basis::Store)
+        Ok(DecisionSource::Store)
     }
 
     async fn explain(

@@ -19,28 +19,16 @@
 //! process listens is unavailable after the [deadline](RedisConfig::deadline); time in which this
 //! process did not run does not count, and neither does waiting in its own queue.
 
-mod call;
-mod cluster;
 mod config;
-mod deadline;
-mod entry;
 mod failure;
 mod inspection;
-mod lane;
-mod link;
-mod name;
 mod registry;
-mod reply;
-mod request;
-mod reserve;
-mod route;
+mod routing;
 mod runtime;
-mod script;
 mod self_test;
-mod sentinel;
 mod settling;
 mod skew;
-mod tariff;
+mod wire;
 
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,23 +38,23 @@ use std::time::Duration;
 use tidegate_core::{Algorithm, Decision, Explanation, Timestamp};
 use tokio::task::JoinSet;
 
-use self::call::{Answered, Decided, Item};
 use self::inspection::Inspections;
-use self::name::Namer;
 use self::registry::Registry;
-use self::route::{Route, Routes};
+use self::routing::route::{Route, Routes};
 use self::settling::{Settling, Waits};
 use self::skew::Skew;
-use self::tariff::{Tariff, Work};
-use super::{Basis, Charge, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
+use self::wire::call::{Answered, Decided, Item};
+use self::wire::name::Namer;
+use self::wire::script_args::{ScriptArgs, Work};
+use super::{Charge, DecisionSource, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
-pub use self::entry::Node;
 pub use self::inspection::{Condition, Finding};
 pub use self::registry::RegistryReport;
+pub use self::wire::entry::Node;
 #[doc(hidden)]
-pub use self::script::TimeSource;
+pub use self::wire::script::TimeSource;
 
 /// State in Redis or Valkey.
 #[derive(Debug)]
@@ -191,8 +179,9 @@ impl RedisStore {
     /// Looks at the servers in the runtime that their connections are read in: only there can a silent
     /// server be told from a busy thread.
     async fn refresh(&self, stops: bool) -> Result<(), StoreError> {
-        let (inspections, lanes) = (Arc::clone(&self.inspections), self.routes.lanes());
-        let looking = async move { inspections.refresh(lanes, stops).await };
+        let (inspections, server_queues) =
+            (Arc::clone(&self.inspections), self.routes.server_queues());
+        let looking = async move { inspections.refresh(server_queues, stops).await };
         let looked = self.settling.runtime().spawn(looking).await;
         looked.unwrap_or_else(|_| Err(StoreError::unavailable("shutting down")))
     }
@@ -210,8 +199,11 @@ impl RedisStore {
     /// The measured round trip and the deadline that follows from it, for the server that
     /// [`Store::endpoint`] gives this number; `None` if there is none.
     pub fn timing(&self, endpoint: usize) -> Option<Timing> {
-        let lane = self.routes.lane(endpoint)?;
-        Some(Timing { round_trip: lane.link.round_trip(), deadline: lane.link.deadline() })
+        let server_queue = self.routes.server_queue(endpoint)?;
+        Some(Timing {
+            round_trip: server_queue.connection.round_trip(),
+            deadline: server_queue.connection.deadline(),
+        })
     }
 
     /// Number of states that were read and that Tidegate cannot have written: a key of another type,
@@ -235,8 +227,8 @@ impl RedisStore {
 
     /// One charge as a script takes it.
     fn item(&self, charge: &Charge<'_>) -> Item {
-        let tariff = Tariff { limit: *charge.limit, work: Work::Operate(charge.op) };
-        Item { name: self.namer.name(charge.key), tariff }
+        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Operate(charge.op) };
+        Item { name: self.namer.name(charge.key), script_args }
     }
 
     /// Asks for charges of one slot, and waits.
@@ -307,15 +299,15 @@ impl Store for RedisStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         assert!(charges.len() <= MAX_TOGETHER, "{} charges together", charges.len());
         if let [charge] = charges {
             decisions.push(self.decide_one(now, charge).await?);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
-        if charges.iter().all(Charge::asks) {
+        if charges.iter().all(Charge::is_deniable) {
             decisions.extend(self.decide_together(now, charges).await?);
-            return Ok(Basis::Store);
+            return Ok(DecisionSource::Store);
         }
         self.decide_each(now, charges, decisions).await
     }
@@ -325,9 +317,9 @@ impl Store for RedisStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         decisions.extend(self.carry_out(now, charges).await?);
-        Ok(Basis::Store)
+        Ok(DecisionSource::Store)
     }
 
     async fn explain(
@@ -335,8 +327,8 @@ impl Store for RedisStore {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        let tariff = Tariff { limit: *charge.limit, work: Work::Dump };
-        let item = Item { name: self.namer.name(charge.key), tariff };
+        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Dump };
+        let item = Item { name: self.namer.name(charge.key), script_args };
         let route = self.routes.of(&item);
         match self.ask(now, route, vec![item]).await? {
             Answered::State(state, now) => Ok(charge.limit.explain(&state, now)),

@@ -54,7 +54,7 @@ use tidegate_core::{Decision, Explanation, Op, Outcome, Timestamp};
 
 use self::division::{Division, Shard};
 use self::spread::spread;
-use super::{Basis, Charge, Store, StoreError};
+use super::{Charge, DecisionSource, Store, StoreError};
 use crate::key::Key;
 
 /// The most shards of one key.
@@ -104,7 +104,7 @@ struct Choice {
 }
 
 impl<S: Store> Shards<S> {
-    /// Divides what is asked of `store`, where its terms say so.
+    /// Divides what is asked of `store`, where its options say so.
     pub fn new(store: S) -> Self {
         Self::seeded(store, RandomState::new().hash_one(1_u64))
     }
@@ -165,11 +165,12 @@ impl<S: Store> Shards<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         together: bool,
-    ) -> Result<(Vec<Decision>, Basis), StoreError> {
+    ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
         let choose = |charge| Division::of(charge).map(|it| self.choose(now, charge, it));
         let mut choices: Vec<Option<Choice>> = charges.iter().map(choose).collect();
         let all = vec![true; charges.len()];
-        let (mut decisions, mut basis) = (Vec::with_capacity(charges.len()), Basis::Store);
+        let (mut decisions, mut decision_source) =
+            (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for attempt in 0..2 {
             let again: Vec<bool> = match attempt {
                 0 => all.clone(),
@@ -196,7 +197,7 @@ impl<S: Store> Shards<S> {
             };
             drop(each);
             match answered {
-                Ok(own) => basis = basis.max(own),
+                Ok(own) => decision_source = decision_source.max(own),
                 Err(error) if attempt == 0 => return Err(error),
                 // What the first ones said holds.
                 Err(_) => break,
@@ -220,7 +221,7 @@ impl<S: Store> Shards<S> {
             Some(choice) => choice.whole(decision),
             None => *decision,
         });
-        Ok((whole.collect(), basis))
+        Ok((whole.collect(), decision_source))
     }
 
     fn count(&self, is_second: bool, decision: &Decision) {
@@ -237,14 +238,14 @@ impl<S: Store> Shards<S> {
         charge: &Charge<'_>,
         division: &Division,
         op: impl Fn(u32) -> Op,
-    ) -> Result<(Vec<(u32, Decision)>, Basis), StoreError> {
+    ) -> Result<(Vec<(u32, Decision)>, DecisionSource), StoreError> {
         let shards = (0..division.shards()).map(|number| division.shard(charge.key, number));
         let shards: Vec<Shard> = shards.collect();
         let each = shards.iter().map(|it| Charge { op: op(it.number), ..it.charge(charge) });
         let each: Vec<Charge<'_>> = each.collect();
         let mut said = Vec::with_capacity(each.len());
-        let basis = self.store.decide_each(now, &each, &mut said).await?;
-        Ok(((0..).zip(said).collect(), basis))
+        let decision_source = self.store.decide_each(now, &each, &mut said).await?;
+        Ok(((0..).zip(said).collect(), decision_source))
     }
 
     /// Decides what is done to a key as a whole.
@@ -253,8 +254,8 @@ impl<S: Store> Shards<S> {
         now: Timestamp,
         charge: &Charge<'_>,
         division: &Division,
-    ) -> Result<(Decision, Basis), StoreError> {
-        let (said, basis) = match charge.op {
+    ) -> Result<(Decision, DecisionSource), StoreError> {
+        let (said, decision_source) = match charge.op {
             Op::Return(units) | Op::Force(units) => {
                 let (before, _) = self.ask_all(now, charge, division, |_| Op::Read(0)).await?;
                 let gives = matches!(charge.op, Op::Return(_));
@@ -278,7 +279,7 @@ impl<S: Store> Shards<S> {
         let last = last.ok_or_else(|| StoreError::Protocol("no decision".into()))?;
         let unbooked = said.iter().map(|(_, it)| it.unbooked).sum();
         let outcome = if allowed.is_some() { last.outcome } else { soonest };
-        Ok((Decision { outcome, unbooked, ..division.whole(&said, &last) }, basis))
+        Ok((Decision { outcome, unbooked, ..division.whole(&said, &last) }, decision_source))
     }
 }
 
@@ -329,7 +330,7 @@ fn soonest(said: &[(u32, Decision)]) -> Outcome {
 /// Whether nothing of this is divided, as nearly always.
 #[inline(always)]
 fn is_whole(charges: &[Charge<'_>]) -> bool {
-    charges.iter().all(|charge| charge.terms.shards.is_none())
+    charges.iter().all(|charge| charge.options.shards.is_none())
 }
 
 impl<S: Store> Store for Shards<S> {
@@ -338,16 +339,16 @@ impl<S: Store> Store for Shards<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if is_whole(charges) {
             return self.store.decide(now, charges, decisions).await;
         }
-        if charges.len() == 1 || !charges.iter().all(Charge::asks) {
+        if charges.len() == 1 || !charges.iter().all(Charge::is_deniable) {
             return self.decide_each(now, charges, decisions).await;
         }
-        let (mut said, basis) = self.ask(now, charges, true).await?;
+        let (mut said, decision_source) = self.ask(now, charges, true).await?;
         decisions.append(&mut said);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     async fn decide_each(
@@ -355,16 +356,17 @@ impl<S: Store> Store for Shards<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if is_whole(charges) {
             return self.store.decide_each(now, charges, decisions).await;
         }
         if charges.iter().all(|charge| matches!(charge.op, Op::Take(_))) {
-            let (mut said, basis) = self.ask(now, charges, false).await?;
+            let (mut said, decision_source) = self.ask(now, charges, false).await?;
             decisions.append(&mut said);
-            return Ok(basis);
+            return Ok(decision_source);
         }
-        let (mut told, mut basis) = (Vec::with_capacity(charges.len()), Basis::Store);
+        let (mut told, mut decision_source) =
+            (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for charge in charges {
             let own = match (Division::of(charge), charge.op) {
                 (None, _) => self.store.decide(now, slice::from_ref(charge), &mut told).await?,
@@ -379,15 +381,19 @@ impl<S: Store> Store for Shards<S> {
                     own
                 }
             };
-            basis = basis.max(own);
+            decision_source = decision_source.max(own);
         }
         decisions.append(&mut told);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     #[inline]
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        if is_whole(slice::from_ref(charge)) { self.store.at_hand(now, charge) } else { None }
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        if is_whole(slice::from_ref(charge)) {
+            self.store.try_decide_locally(now, charge)
+        } else {
+            None
+        }
     }
 
     async fn explain(
@@ -416,7 +422,7 @@ impl<S: Store> Store for Shards<S> {
         let ready =
             |number| self.store.ready(now, &division.shard(charge.key, number).charge(charge));
         let mut each = (0..division.shards()).map(ready);
-        match charge.asks() {
+        match charge.is_deniable() {
             // One is enough to ask.
             true => each.find(Result::is_ok).unwrap_or_else(|| ready(0)),
             false => each.collect(),

@@ -8,7 +8,7 @@ use tidegate_core::{Limit, Rate, Span};
 use super::*;
 use crate::key::{Hashing, Key, Scope};
 use crate::store::memory::MemoryStore;
-use crate::store::{Sight, Terms};
+use crate::store::{DeniedState, LimitOptions};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 
@@ -27,12 +27,12 @@ fn built(builder: tidegate_core::Builder) -> Limit {
     builder.build().unwrap()
 }
 
-fn terms(shards: u16) -> Terms {
-    Terms::default().shards(shards.try_into().unwrap())
+fn options(shards: u16) -> LimitOptions {
+    LimitOptions::default().shards(shards.try_into().unwrap())
 }
 
 fn charge<'a>(limit: &'a Limit, text: &'a str, op: Op, shards: u16) -> Charge<'a> {
-    Charge::new(Key::new(Scope::new("hot", limit), text.as_bytes()), limit, op).on(terms(shards))
+    Charge::new(Key::new(Scope::new("hot", limit), text.as_bytes()), limit, op).on(options(shards))
 }
 
 fn decide<S: Store>(store: &S, now: Timestamp, charges: &[Charge<'_>]) -> Vec<Decision> {
@@ -50,7 +50,7 @@ impl Store for Same<'_> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         Store::decide(self.0, now, charges, decisions).await
     }
 
@@ -194,9 +194,9 @@ impl<S: Store> Store for Watched<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         charges.iter().try_for_each(|charge| self.ready(now, charge))?;
-        let asked = charges.iter().map(|it| (it.key.scope, it.op, it.sight.is_some()));
+        let asked = charges.iter().map(|it| (it.key.scope, it.op, it.denied_state.is_some()));
         self.asked.lock().unwrap().extend(asked);
         self.store.decide(now, charges, decisions).await
     }
@@ -219,8 +219,8 @@ impl<S: Store> Store for Watched<S> {
 fn what_is_not_divided_passes_as_it_is() {
     let limit = built(Limit::token_bucket(Rate::per_second(10)));
     let store = Shards::new(Watched::new(memory()));
-    let (key, sight) = (Key::new(Scope::new("cool", &limit), b"key"), OnceLock::new());
-    let plain = Charge::new(key, &limit, Op::Take(1)).seen_in(&sight);
+    let (key, denied_state) = (Key::new(Scope::new("cool", &limit), b"key"), OnceLock::new());
+    let plain = Charge::new(key, &limit, Op::Take(1)).denied_state_in(&denied_state);
     decide(&store, NOW, &[plain]);
     decide(&store, NOW, &[plain, plain]);
     assert_eq!(store.store().asked(), [(key.scope, Op::Take(1), true); 3]);
@@ -231,11 +231,15 @@ fn what_is_not_divided_passes_as_it_is() {
 fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
     let limit = built(Limit::fixed_window(Rate::per_minute(2)));
     let store = Shards::new(Watched::new(memory()));
-    let sight: OnceLock<Sight> = OnceLock::new();
+    let denied_state: OnceLock<DeniedState> = OnceLock::new();
     for _ in 0..5 {
-        decide(&store, NOW, &[charge(&limit, "whale", Op::Take(1), 2).seen_in(&sight)]);
+        decide(
+            &store,
+            NOW,
+            &[charge(&limit, "whale", Op::Take(1), 2).denied_state_in(&denied_state)],
+        );
     }
-    assert!(sight.get().is_none() && store.store().asked().iter().all(|(.., seen)| !seen));
+    assert!(denied_state.get().is_none() && store.store().asked().iter().all(|(.., seen)| !seen));
 }
 
 #[test]

@@ -23,7 +23,7 @@ use super::fallback::{Fallback, FallbackConfig, FallbackStats};
 use super::lease::{Lease, LeaseStats};
 use super::local::{Local, LocalStats};
 use super::shards::{ShardStats, Shards};
-use super::{Basis, Charge, Nodes, OnStoreFailure, Store, StoreError};
+use super::{Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
 use crate::clock::Clock;
 
 /// The layers below [`Fallback`].
@@ -262,7 +262,7 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<Basis, StoreError>> + Send {
+    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send {
         self.0.decide(now, charges, decisions)
     }
 
@@ -271,12 +271,12 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<Basis, StoreError>> + Send {
+    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send {
         self.0.decide_each(now, charges, decisions)
     }
 
-    fn at_hand(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        self.0.at_hand(now, charge)
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        self.0.try_decide_locally(now, charge)
     }
 
     fn explain(

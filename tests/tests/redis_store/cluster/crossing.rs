@@ -108,8 +108,8 @@ fn a_primary_that_dies_between_reservations_leaves_nothing_admitted_too_often() 
     let told = load.stop(&runtime);
     assert!(!fallen.is_answering());
 
-    let untouched = told.iter().filter(|told| !SHAPES[told.what].contains(&1));
-    assert_eq!(errors(untouched), [], "F4: requests to other nodes do not notice");
+    let fresh_decision = told.iter().filter(|told| !SHAPES[told.what].contains(&1));
+    assert_eq!(errors(fresh_decision), [], "F4: requests to other nodes do not notice");
     let is_unsure = |told: &Told| told.answer.is_err();
     assert!(count(&told, 1, is_unsure) > 0, "an outage that nobody saw tests nothing");
     for error in told.iter().filter_map(|told| told.answer.as_ref().err()) {

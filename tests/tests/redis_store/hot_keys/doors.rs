@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use tidegate::store::Nodes;
 use tidegate::store::shared::SharedOptions;
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http;
 
 use super::*;
 
 struct Daemon {
     server: Server,
-    _gate: Gate,
+    _gate: RateLimitService,
 }
 
 impl Daemon {
@@ -18,7 +18,8 @@ impl Daemon {
         let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
         let nodes = Nodes::try_from(nodes).expect("at least one");
         let options = SharedOptions::default().nodes(nodes);
-        let gate = Gate::connect_with(config, options).unwrap_or_else(|error| panic!("{error}"));
+        let gate = RateLimitService::connect_with(config, options)
+            .unwrap_or_else(|error| panic!("{error}"));
         gate.replace(policy());
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };
@@ -106,7 +107,7 @@ fn a_demotion_names_somebody_and_ends_in_time() {
     }
     assert_eq!(daemon.admin("POST /v1/demotions", &json!({})).0, 405);
     // In memory there is nothing to spare.
-    let gate = Gate::new().expect("a store");
+    let gate = RateLimitService::new().expect("a store");
     let settings = Settings { admin: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
     let daemon = Daemon { server: serve(&settings, &gate).expect("it starts"), _gate: gate };
     let wish = json!({ "domain": "platform", "descriptor": [["a", "b"]] });

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tidegate::policy::{Merging, Policy};
 use tidegate::store::Nodes;
 use tidegate::store::shared::SharedOptions;
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http;
 
 use super::*;
@@ -18,7 +18,7 @@ const OTHER: &str = "domain: api\ndescriptors: [{ key: user, rate: 6/day }]\n";
 struct Daemon {
     // Ends before the store that it asks.
     server: Server,
-    gate: Gate,
+    gate: RateLimitService,
 }
 
 fn policy(file: &str, text: &str) -> Policy {
@@ -29,7 +29,8 @@ fn policy(file: &str, text: &str) -> Policy {
 impl Daemon {
     fn start(redis: &RedisServer, name: &str, options: SharedOptions) -> Self {
         let config = config(&redis.url()).node_name(name);
-        let gate = Gate::connect_with(config, options).unwrap_or_else(|error| panic!("{error}"));
+        let gate = RateLimitService::connect_with(config, options)
+            .unwrap_or_else(|error| panic!("{error}"));
         gate.replace(policy(name, if name == "a" { POLICY } else { SAME }));
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tidegate::store::redis::{Condition, RedisConfig};
-use tidegate_server::{Gate, Server, Settings, serve};
+use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http;
 use tidegate_tests::servers::{RedisServer, wait_until};
 
@@ -105,8 +105,8 @@ fn a_server_that_becomes_a_replica_is_found() {
     });
 }
 
-fn daemon(config: RedisConfig) -> (Gate, Server) {
-    let gate = Gate::connect(config).unwrap_or_else(|error| panic!("{error}"));
+fn daemon(config: RedisConfig) -> (RateLimitService, Server) {
+    let gate = RateLimitService::connect(config).unwrap_or_else(|error| panic!("{error}"));
     let admin = Some(([127, 0, 0, 1], 0).into());
     let server = serve(&Settings { admin, ..Settings::default() }, &gate).expect("it starts");
     (gate, server)

@@ -8,7 +8,7 @@ use hyper::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
 use super::status::{Code, GRPC, Status};
-use super::{Reply, Visit};
+use super::{GrpcConnection, Reply};
 
 /// Messages, and how the call went.
 #[derive(Debug)]
@@ -30,16 +30,19 @@ pub(super) fn unary(answer: Result<Bytes, Status>) -> Reply {
 }
 
 /// The answer to a call that brings forth as many as the task sends that is started for it.
-pub(super) fn streaming<F>(visit: &Arc<Visit>, task: impl FnOnce(Arc<Visit>, Sender) -> F) -> Reply
+pub(super) fn streaming<F>(
+    connection: &Arc<GrpcConnection>,
+    task: impl FnOnce(Arc<GrpcConnection>, Sender) -> F,
+) -> Reply
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let Some(charge) = visit.account.call() else {
+    let Some(charge) = connection.account.call() else {
         return Status::new(Code::ResourceExhausted, "too many open streams").reply();
     };
     // One that waits to be taken: nothing is made ahead of who reads it.
     let (sender, messages) = mpsc::channel(1);
-    let task = task(Arc::clone(visit), sender);
+    let task = task(Arc::clone(connection), sender);
     tokio::spawn(async move {
         task.await;
         drop(charge);

@@ -17,11 +17,11 @@ use super::body::{self, Body};
 use super::budget::Charge;
 use super::message::{self, Messages};
 use super::status::{self, Code, Status, success};
-use super::{Call, Reply, Visit, health, reflection};
-use crate::gate::at_once;
-use crate::transport::rls::{self, Question, Told};
+use super::{Call, GrpcConnection, Reply, health, reflection};
+use crate::runtime::turns::{SHORT, at_length};
+use crate::service::at_once;
+use crate::transport::rls::{self, RateLimitRequest, RlsVerdict};
 use crate::transport::within;
-use crate::turns::{SHORT, at_length};
 
 /// How long a message may take to come.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
@@ -76,7 +76,7 @@ pub(super) enum Begun {
 /// Answers a call: at once if it has come as a whole and nothing keeps its answer waiting, as in memory or
 /// from units that were taken ahead. Or else here is what will.
 pub(super) fn begin(
-    visit: &Arc<Visit>,
+    connection: &Arc<GrpcConnection>,
     (request, respond): Call,
     context: &mut Context<'_>,
 ) -> Begun {
@@ -87,22 +87,22 @@ pub(super) fn begin(
     let is_plain = matches!(method, Method::ShouldRateLimit { .. });
     let message = if is_plain { messages.try_only(context) } else { None };
     let mut call = match (method, message) {
-        (_, Some(message)) if visit.gate.is_local() && message.len() <= SHORT => {
-            let answer = at_once(answer(visit, &message));
+        (_, Some(message)) if connection.service.is_local() && message.len() <= SHORT => {
+            let answer = at_once(answer(connection, &message));
             let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
             match send_at_once(respond, answer) {
                 Ok(None) => return Begun::Ended { is_taken: true },
                 Ok(Some((stream, message))) => {
-                    send_later(Arc::clone(visit), stream, message).boxed()
+                    send_later(Arc::clone(connection), stream, message).boxed()
                 }
                 // The peer is gone.
                 Err(_) => return Begun::Ended { is_taken: false },
             }
         }
         (Method::ShouldRateLimit { deadline }, Some(message)) => {
-            attend_to(Arc::clone(visit), (message, messages), deadline, respond).boxed()
+            attend_to(Arc::clone(connection), (message, messages), deadline, respond).boxed()
         }
-        (method, _) => attend(Arc::clone(visit), method, messages, respond).boxed(),
+        (method, _) => attend(Arc::clone(connection), method, messages, respond).boxed(),
     };
     match call.as_mut().poll(context) {
         Poll::Ready(is_taken) => Begun::Ended { is_taken },
@@ -112,78 +112,82 @@ pub(super) fn begin(
 
 /// Answers a message that has come as a whole.
 async fn attend_to(
-    visit: Arc<Visit>,
+    connection: Arc<GrpcConnection>,
     (message, messages): (Bytes, Messages),
     deadline: Duration,
     mut respond: SendResponse<Bytes>,
 ) -> bool {
     let answer = tokio::select! {
         biased;
-        answer = within(deadline, at_length(message.len(), answer(&visit, &message))) => answer,
+        answer = within(deadline, at_length(message.len(), answer(&connection, &message))) => answer,
         _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
     drop((message, messages));
     match send_at_once(respond, answer.unwrap_or_else(|| Err(Status::too_late()))) {
         Ok(None) => true,
-        Ok(Some((stream, message))) => send_later(visit, stream, message).await,
+        Ok(Some((stream, message))) => send_later(connection, stream, message).await,
         Err(_) => false,
     }
 }
 
 /// Answers in its own time, until the peer has lost interest.
 async fn attend(
-    visit: Arc<Visit>,
+    connection: Arc<GrpcConnection>,
     method: Method,
     messages: Messages,
     mut respond: SendResponse<Bytes>,
 ) -> bool {
     let reply = tokio::select! {
         biased;
-        reply = route(&visit, method, messages) => reply,
+        reply = route(&connection, method, messages) => reply,
         _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
-    send(&visit, respond, reply).await.is_ok()
+    send(&connection, respond, reply).await.is_ok()
 }
 
-async fn route(visit: &Arc<Visit>, method: Method, messages: Messages) -> Reply {
+async fn route(connection: &Arc<GrpcConnection>, method: Method, messages: Messages) -> Reply {
     match method {
         Method::ShouldRateLimit { deadline } => {
-            body::unary(should_rate_limit(visit, deadline, messages).await)
+            body::unary(should_rate_limit(connection, deadline, messages).await)
         }
-        Method::Check => body::unary(health::check(visit, messages).await),
-        Method::Watch => health::watch(visit, messages).await,
-        Method::Reflect => reflection::converse(visit, messages),
+        Method::Check => body::unary(health::check(connection, messages).await),
+        Method::Watch => health::watch(connection, messages).await,
+        Method::Reflect => reflection::converse(connection, messages),
         Method::Other(reply) => reply,
     }
 }
 
 async fn should_rate_limit(
-    visit: &Visit,
+    connection: &GrpcConnection,
     deadline: Duration,
     mut messages: Messages,
 ) -> Result<Bytes, Status> {
-    let (message, _charge) = only_message(visit, &mut messages).await?;
+    let (message, _charge) = only_message(connection, &mut messages).await?;
     // Boxed, because it is several times as large as all that waits for the message.
-    let answer = Box::pin(at_length(message.len(), answer(visit, &message)));
+    let answer = Box::pin(at_length(message.len(), answer(connection, &message)));
     within(deadline, answer).await.ok_or_else(Status::too_late)?
 }
 
 /// What a message is answered with.
-async fn answer(visit: &Visit, message: &[u8]) -> Result<Bytes, Status> {
-    let question = Question::read(message)?;
+async fn answer(connection: &GrpcConnection, message: &[u8]) -> Result<Bytes, Status> {
+    let question = RateLimitRequest::read(message)?;
     let descriptors = question.descriptors();
     let asked = question.request(&descriptors);
-    let answer = visit.gate.check(&asked).await.map_err(rls::Refusal::Undecided)?;
-    let told = Told { question: &question, answer: &answer, answers: &visit.settings.answers };
+    let verdict = connection.service.check(&asked).await.map_err(rls::Refusal::Undecided)?;
+    let told = RlsVerdict {
+        question: &question,
+        verdict: &verdict,
+        answers: &connection.settings.answers,
+    };
     Ok(message::write(|bytes| rls::write(&told, bytes)))
 }
 
 /// The one message of a request, and its cost.
 pub(super) async fn only_message(
-    visit: &Visit,
+    connection: &GrpcConnection,
     messages: &mut Messages,
 ) -> Result<(Bytes, Charge), Status> {
-    within(BODY_TIME, messages.only(&visit.account))
+    within(BODY_TIME, messages.only(&connection.account))
         .await
         .unwrap_or_else(|| Err(Status::too_late()))
 }
@@ -234,12 +238,16 @@ fn send_whole(stream: &mut SendStream<Bytes>, message: Bytes) -> Result<Option<B
 }
 
 /// Sends a message when the peer has room for it, and tells whether it ever had.
-async fn send_later(visit: Arc<Visit>, mut stream: SendStream<Bytes>, message: Bytes) -> bool {
-    let Some(_charge) = visit.account.answer(message.len()) else {
+async fn send_later(
+    connection: Arc<GrpcConnection>,
+    mut stream: SendStream<Bytes>,
+    message: Bytes,
+) -> bool {
+    let Some(_charge) = connection.account.answer(message.len()) else {
         stream.send_reset(Reason::ENHANCE_YOUR_CALM);
         return false;
     };
-    let sent = timeout(visit.settings.stuck_after, send_message(&mut stream, message)).await;
+    let sent = timeout(connection.settings.stuck_after, send_message(&mut stream, message)).await;
     if matches!(sent, Ok(Ok(()))) {
         return stream.send_trailers(success()).is_ok();
     }
@@ -249,7 +257,7 @@ async fn send_later(visit: Arc<Visit>, mut stream: SendStream<Bytes>, message: B
 
 /// Sends an answer, as fast as the peer takes it.
 async fn send(
-    visit: &Arc<Visit>,
+    connection: &Arc<GrpcConnection>,
     mut respond: SendResponse<Bytes>,
     reply: Reply,
 ) -> Result<(), h2::Error> {
@@ -260,7 +268,7 @@ async fn send(
         Body::One(message) => {
             let mut stream = respond.send_response(head, false)?;
             let Some(message) = send_whole(&mut stream, message)? else { return Ok(()) };
-            let is_sent = send_later(Arc::clone(visit), stream, message).await;
+            let is_sent = send_later(Arc::clone(connection), stream, message).await;
             if is_sent { Ok(()) } else { Err(Reason::CANCEL.into()) }
         }
         Body::Many(mut messages) => {

@@ -8,8 +8,8 @@ use super::body::streaming;
 use super::call::only_message;
 use super::message::{self, Messages};
 use super::status::{Code, Status};
-use super::{Reply, Visit};
-use crate::transport::admin::hindrance;
+use super::{GrpcConnection, Reply};
+use crate::transport::admin::reason;
 use crate::transport::rls::{Reader, Writer};
 
 /// The whole, as envoyproxy/ratelimit calls itself, and by the name of the service.
@@ -25,9 +25,9 @@ enum Health {
 
 impl Health {
     /// As `/readyz` of the admin port.
-    async fn of(visit: &Visit) -> Self {
-        let is_stopping = *visit.stopped.borrow();
-        match is_stopping || hindrance(&visit.gate).await.is_some() {
+    async fn of(connection: &GrpcConnection) -> Self {
+        let is_stopping = *connection.stopped.borrow();
+        match is_stopping || reason(&connection.service).await.is_some() {
             true => Self::NotServing,
             false => Self::Serving,
         }
@@ -39,24 +39,27 @@ impl Health {
 }
 
 /// `Check`: whether now.
-pub(super) async fn check(visit: &Visit, messages: Messages) -> Result<Bytes, Status> {
-    if !is_known(visit, messages).await? {
+pub(super) async fn check(
+    connection: &GrpcConnection,
+    messages: Messages,
+) -> Result<Bytes, Status> {
+    if !is_known(connection, messages).await? {
         return Err(Status::new(Code::NotFound, "unknown service"));
     }
-    Ok(Health::of(visit).await.message())
+    Ok(Health::of(connection).await.message())
 }
 
 /// `Watch`: whether now, and that it ends when it does.
-pub(super) async fn watch(visit: &Arc<Visit>, messages: Messages) -> Reply {
-    let is_known = match is_known(visit, messages).await {
+pub(super) async fn watch(connection: &Arc<GrpcConnection>, messages: Messages) -> Reply {
+    let is_known = match is_known(connection, messages).await {
         Ok(is_known) => is_known,
         Err(status) => return status.reply(),
     };
-    streaming(visit, async move |visit: Arc<Visit>, sender| {
-        let now = if is_known { Health::of(&visit).await } else { Health::ServiceUnknown };
+    streaming(connection, async move |connection: Arc<GrpcConnection>, sender| {
+        let now = if is_known { Health::of(&connection).await } else { Health::ServiceUnknown };
         // If nobody takes it, nobody watches any more; so below.
         let _ = sender.send(Ok(now.message())).await;
-        let mut stopped = visit.stopped.clone();
+        let mut stopped = connection.stopped.clone();
         tokio::select! {
             () = sender.closed() => return,
             _ = stopped.wait_for(|stopped| *stopped) => {}
@@ -68,8 +71,8 @@ pub(super) async fn watch(visit: &Arc<Visit>, messages: Messages) -> Reply {
     })
 }
 
-async fn is_known(visit: &Visit, mut messages: Messages) -> Result<bool, Status> {
-    let (message, _charge) = only_message(visit, &mut messages).await?;
+async fn is_known(connection: &GrpcConnection, mut messages: Messages) -> Result<bool, Status> {
+    let (message, _charge) = only_message(connection, &mut messages).await?;
     let (mut fields, mut service) = (Reader::new(&message), "");
     while let Some(field) = fields.field()? {
         if field.number == 1 {

@@ -9,8 +9,8 @@ use hyper::body::Bytes;
 
 use super::budget::{Account, Charge};
 use super::status::{Code, Status};
+use crate::runtime::turns::SHORT;
 use crate::transport::rls::MAX_MESSAGE;
-use crate::turns::SHORT;
 
 /// What stands before each message.
 const PREFIX: usize = 5;

@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use super::body::streaming;
 use super::message::{self, Messages};
 use super::status::Code;
-use super::{Reply, Visit};
+use super::{GrpcConnection, Reply};
 use crate::transport::rls::{Malformed, Reader, Writer};
 
 /// The files in `proto`, compiled, with all that they refer to: a `FileDescriptorSet`.
@@ -39,10 +39,10 @@ enum Wanted<'a> {
 }
 
 /// Answers one message after the other.
-pub(super) fn converse(visit: &Arc<Visit>, mut messages: Messages) -> Reply {
-    streaming(visit, async move |visit: Arc<Visit>, sender| {
+pub(super) fn converse(connection: &Arc<GrpcConnection>, mut messages: Messages) -> Reply {
+    streaming(connection, async move |connection: Arc<GrpcConnection>, sender| {
         loop {
-            let answer = match messages.next(&visit.account).await {
+            let answer = match messages.next(&connection.account).await {
                 Ok(Some(message)) => answer(&message).map_err(Into::into),
                 Ok(None) => return,
                 Err(status) => Err(status),

@@ -10,16 +10,15 @@ use std::task::Poll;
 
 use hyper::StatusCode;
 use serde::Deserialize;
-use tidegate::policy::Report;
 
 use super::Reply;
-use super::answer::{Refused, json};
+use super::check_request::{Action, CheckRequest, EXAMPLE};
 use super::object::Object;
-use super::question::{Action, EXAMPLE, Question};
+use super::reply::{Refused, json};
 use super::unreadable::unreadable;
-use crate::gate::Gate;
+use crate::runtime::turns::in_turn;
+use crate::service::RateLimitService;
 use crate::transport::access::Caller;
-use crate::turns::in_turn;
 
 /// The most questions of one batch.
 const MAX_QUESTIONS: usize = 100;
@@ -31,11 +30,11 @@ const PER_TURN: usize = 8;
 #[serde(deny_unknown_fields)]
 struct Batch<'a> {
     #[serde(borrow)]
-    questions: Vec<Object<Question<'a>>>,
+    questions: Vec<Object<CheckRequest<'a>>>,
 }
 
 /// Answers all of them.
-pub(crate) async fn answer(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Reply {
+pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body: &[u8]) -> Reply {
     let batch: Batch<'_> = match serde_json::from_slice(body) {
         Ok(Object(batch)) => batch,
         Err(error) => {
@@ -57,14 +56,14 @@ pub(crate) async fn answer(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Rep
     {
         return Refused::Denied(denied).reply();
     }
-    let told = |question| async move { tell(gate, question).await };
+    let told = |question| async move { tell(service, question).await };
     let answers = together(questions.iter().map(|Object(question)| told(question)).collect()).await;
     json(StatusCode::OK, format!("{{\"answers\":[{}]}}", answers.join(",")).into())
 }
 
 /// The document, or else why there is none.
-async fn tell(gate: &Gate, question: &Question<'_>) -> String {
-    let told = question.ask(gate, Action::Check, |report: &Report<'_>| report.json()).await;
+async fn tell(service: &RateLimitService, question: &CheckRequest<'_>) -> String {
+    let told = question.ask(service, Action::Check).await.map(|verdict| verdict.json());
     told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 

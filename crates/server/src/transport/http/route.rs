@@ -2,7 +2,7 @@
 
 use hyper::Method;
 
-use super::question::Action;
+use super::check_request::Action;
 
 /// One of the things to ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

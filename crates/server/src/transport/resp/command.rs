@@ -10,7 +10,7 @@ use super::frame::{Words, integer};
 use super::reply::{Protocol, Replies};
 use super::throttle::Recent;
 use super::transaction::{self, Transaction};
-use crate::gate::{Gate, at_once};
+use crate::service::{RateLimitService, at_once};
 use crate::settings::Settings;
 
 /// The longest name of a command; longer ones are unknown.
@@ -23,7 +23,7 @@ const NO_PASSWORD: &str = "NOPERM commands that return units or reset keys need 
 /// What is remembered of a client from one command to the next.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) gate: Gate,
+    pub(crate) service: RateLimitService,
     pub(crate) settings: Arc<Settings>,
     pub(crate) is_known: bool,
     /// Whether clients of other machines get here without credentials.
@@ -73,9 +73,9 @@ pub(crate) enum Step {
 }
 
 impl Session {
-    pub(crate) fn new(gate: Gate, settings: Arc<Settings>, id: i64) -> Self {
+    pub(crate) fn new(service: RateLimitService, settings: Arc<Settings>, id: i64) -> Self {
         Self {
-            gate,
+            service,
             is_known: settings.password.is_none(),
             is_open: settings.is_resp_open(),
             transaction: None,
@@ -181,10 +181,10 @@ impl Session {
                 replies.error(NO_PASSWORD);
                 return Step::Done(After::Stay);
             }
-            if !self.gate.is_local() {
+            if !self.service.is_local() {
                 return Step::Ask(asking);
             }
-            let mut asker = Asker { gate: &self.gate, now, recent: &mut self.recent };
+            let mut asker = Asker { service: &self.service, now, recent: &mut self.recent };
             if at_once(asking.answer(&mut asker, words, replies)).is_none() {
                 replies.error("ERR the store kept waiting");
             }

@@ -6,7 +6,7 @@ use super::frame::{self, Places, Words};
 use super::policy::{self, Wish};
 use super::reply::{Protocol, Replies};
 use super::throttle;
-use crate::gate::Gate;
+use crate::service::RateLimitService;
 
 /// What the store is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Asking {
             Self::Cell => throttle::cell(asker, words, replies).await,
             Self::Crab => throttle::crab(asker, words, replies).await,
             Self::Several => throttle::several(asker, words, replies).await,
-            Self::Policy(wish) => policy::ask(asker.gate, wish, words, replies).await,
+            Self::Policy(wish) => policy::ask(asker.service, wish, words, replies).await,
             Self::Forget => throttle::forget(asker, words, replies).await,
         }
     }
@@ -69,7 +69,7 @@ impl Asking {
 /// Who asks, and when.
 #[derive(Debug)]
 pub(crate) struct Asker<'a> {
-    pub(crate) gate: &'a Gate,
+    pub(crate) service: &'a RateLimitService,
     pub(crate) now: Timestamp,
     pub(crate) recent: &'a mut throttle::Recent,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Asker<'a> {
 /// A command on its way to a store that keeps others waiting.
 #[derive(Debug)]
 pub(crate) struct Errand {
-    pub(crate) gate: Gate,
+    pub(crate) service: RateLimitService,
     pub(crate) now: Timestamp,
     pub(crate) asking: Asking,
     pub(crate) protocol: Protocol,
@@ -95,7 +95,7 @@ impl Errand {
         let mut bytes = Vec::new();
         let mut replies = Replies { bytes: &mut bytes, protocol: self.protocol };
         let mut recent = throttle::Recent::default();
-        let mut asker = Asker { gate: &self.gate, now: self.now, recent: &mut recent };
+        let mut asker = Asker { service: &self.service, now: self.now, recent: &mut recent };
         self.asking.answer(&mut asker, &words, &mut replies).await;
         bytes
     }

@@ -76,7 +76,7 @@ impl<'a> Words<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A request of this many bytes. It may have no words, and then asks nothing.
-    Whole(usize),
+    WholeNumber(usize),
     /// The beginning of one.
     Part,
     /// No request, and nothing after it can be one either.
@@ -128,7 +128,7 @@ pub(crate) fn read(input: &[u8], places: &mut Places) -> Frame {
         Some(b'*') => read_array(input, places),
         Some(_) => read_inline(input, places),
     };
-    frame.map_or_else(|stop| stop, Frame::Whole)
+    frame.map_or_else(|stop| stop, Frame::WholeNumber)
 }
 
 fn read_array(input: &[u8], places: &mut Places) -> Result<usize, Frame> {

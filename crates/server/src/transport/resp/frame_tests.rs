@@ -8,7 +8,7 @@ fn requests(pieces: &[&[u8]]) -> (Vec<Vec<Vec<u8>>>, Option<Broken>) {
         pending.extend_from_slice(piece);
         loop {
             match read(&pending, &mut places) {
-                Frame::Whole(length) => {
+                Frame::WholeNumber(length) => {
                     let words = Words::new(&pending, &places);
                     found.push(words.from(0).map(<[u8]>::to_vec).collect());
                     pending.drain(..length);
@@ -131,7 +131,7 @@ fn no_bytes_panic() {
         let letters = b"*$-0123456789\r\n '\"\\ab\0\xff";
         let length = random.usize(0..40);
         let bytes: Vec<u8> = (0..length).map(|_| letters[random.usize(..letters.len())]).collect();
-        if let Frame::Whole(length) = read(&bytes, &mut places) {
+        if let Frame::WholeNumber(length) = read(&bytes, &mut places) {
             assert!((1..=bytes.len()).contains(&length));
             let words = Words::new(&bytes, &places);
             assert!(words.from(0).map(<[u8]>::len).sum::<usize>() < length);

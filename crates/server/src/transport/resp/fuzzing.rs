@@ -4,22 +4,22 @@ use std::sync::Arc;
 
 use super::command::{After, Session, Step};
 use super::frame::{self, Frame, Places, Words};
-use crate::gate::Gate;
+use crate::service::RateLimitService;
 use crate::settings::Settings;
 
 /// The requests in some bytes are the same however these arrive, each is answered by one sound
 /// reply, and nothing panics.
-pub(crate) fn try_bytes(gate: &Gate, bytes: &[u8], split: usize) {
+pub(crate) fn try_bytes(service: &RateLimitService, bytes: &[u8], split: usize) {
     let whole = requests(&[bytes]);
     let (one, other) = bytes.split_at(split.min(bytes.len()));
     assert_eq!(requests(&[one, other]), whole, "torn at {split}");
-    let mut session = Session::new(gate.clone(), Arc::new(Settings::default()), 1);
+    let mut session = Session::new(service.clone(), Arc::new(Settings::default()), 1);
     let mut places = Places::default();
     let (mut at, mut answers) = (0, Vec::new());
-    while let Frame::Whole(length) = frame::read(&bytes[at..], &mut places) {
+    while let Frame::WholeNumber(length) = frame::read(&bytes[at..], &mut places) {
         answers.clear();
         let words = Words::new(&bytes[at..], &places);
-        let step = session.execute(gate.now(), &words, &mut answers);
+        let step = session.execute(service.now(), &words, &mut answers);
         let is_silent = session.is_silent();
         let replies = if is_silent || words.len() == 0 { 0 } else { 1 };
         assert_eq!(sound_replies(&answers), Some(replies), "{}", answers.escape_ascii());
@@ -38,7 +38,7 @@ fn requests(pieces: &[&[u8]]) -> Vec<Option<Vec<Vec<u8>>>> {
         pending.extend_from_slice(piece);
         loop {
             match frame::read(&pending, &mut places) {
-                Frame::Whole(length) => {
+                Frame::WholeNumber(length) => {
                     let words = Words::new(&pending, &places);
                     requests.push(Some(words.from(0).map(<[u8]>::to_vec).collect()));
                     pending.drain(..length);

@@ -2,13 +2,15 @@
 
 use std::str;
 
-use tidegate::policy::{Answer, Descriptor, Entry, MAX_DESCRIPTORS, Request};
+use tidegate::Verdict;
+use tidegate::policy::{Descriptor, Entry, MAX_DESCRIPTORS, Request};
+use tidegate::verdict::whole_millis;
 
 use super::command::wrong_count;
 use super::frame::{MAX_WORDS, Words};
 use super::reply::Replies;
-use super::throttle::{cost, count, milliseconds};
-use crate::gate::Gate;
+use super::throttle::{cost, count};
+use crate::service::RateLimitService;
 
 /// The most entries that a command has room for.
 const MAX_ENTRIES: usize = (MAX_WORDS - 2) / 2;
@@ -41,18 +43,23 @@ impl Wish {
 /// what remains, milliseconds until a retry helps (-1 if it need not, or never will) and until all is
 /// back, and what the limit is called that speaks for all. Where no limit counts, limit and remaining
 /// are -1. `AND` begins another descriptor of the same request.
-pub(crate) async fn ask(gate: &Gate, wish: Wish, words: &Words<'_>, replies: &mut Replies<'_>) {
-    let Some(question) = Question::read(words) else {
+pub(crate) async fn ask(
+    service: &RateLimitService,
+    wish: Wish,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
+    let Some(question) = PolicyCommand::read(words) else {
         return wrong_count(wish.command(), replies);
     };
-    match question.ask(gate, wish).await {
-        Ok(answer) => tell(&answer, replies),
+    match question.ask(service, wish).await {
+        Ok(verdict) => tell(&verdict, replies),
         Err(text) => replies.error(text),
     }
 }
 
 /// The words of a command, by what they are.
-struct Question<'a> {
+struct PolicyCommand<'a> {
     domain: &'a [u8],
     entries: [(&'a [u8], &'a [u8]); MAX_ENTRIES],
     /// How many entries each descriptor has.
@@ -61,7 +68,7 @@ struct Question<'a> {
     cost: Option<&'a [u8]>,
 }
 
-impl<'a> Question<'a> {
+impl<'a> PolicyCommand<'a> {
     /// `None` if a word is missing or too much.
     fn read(words: &Words<'a>) -> Option<Self> {
         // A descriptor has at least one entry, so the first is never a cost.
@@ -91,7 +98,7 @@ impl<'a> Question<'a> {
         is_whole.then_some(question)
     }
 
-    async fn ask(&self, gate: &Gate, wish: Wish) -> Result<Answer, String> {
+    async fn ask(&self, service: &RateLimitService, wish: Wish) -> Result<Verdict, String> {
         let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
         let hits = self.cost.map(cost).transpose()?;
         let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
@@ -108,27 +115,25 @@ impl<'a> Question<'a> {
         let descriptors = &descriptors[..self.descriptors];
         let request = Request { domain: text(self.domain)?, descriptors, hits };
         let answer = match wish {
-            Wish::Check => gate.check(&request).await,
-            Wish::Peek => gate.peek(&request).await,
-            Wish::Refund => gate.refund(&request).await,
-            Wish::Reset => gate.reset(&request).await,
+            Wish::Check => service.check(&request).await,
+            Wish::Peek => service.peek(&request).await,
+            Wish::Refund => service.refund(&request).await,
+            Wish::Reset => service.reset(&request).await,
         };
         answer.map_err(|error| format!("ERR {error}"))
     }
 }
 
-fn tell(answer: &Answer, replies: &mut Replies<'_>) {
-    let binding = answer.binding();
-    let decision = binding.and_then(|part| part.decision);
-    let name = binding.and_then(|part| {
-        let (rule, limit) = answer.limit(part)?;
-        Some(limit.name().unwrap_or_else(|| rule.path()))
-    });
+fn tell(verdict: &Verdict, replies: &mut Replies<'_>) {
+    let strictest = verdict.strictest();
+    let units = |units| if strictest.is_some() { count(units) } else { -1 };
     replies.array(6);
-    replies.integer(i64::from(!answer.is_allowed()));
-    replies.integer(decision.map_or(-1, |decision| count(decision.limit)));
-    replies.integer(decision.map_or(-1, |decision| count(decision.remaining)));
-    replies.integer(answer.retry_after().map_or(-1, milliseconds));
-    replies.integer(decision.map_or(0, |decision| milliseconds(decision.reset_after)));
+    replies.integer(i64::from(verdict.is_denied()));
+    replies.integer(units(verdict.limit()));
+    replies.integer(units(verdict.remaining()));
+    replies.integer(verdict.retry_after().map_or(-1, |wait| count(whole_millis(wait))));
+    replies.integer(count(whole_millis(verdict.reset_after())));
+    // A limit that came with a descriptor has no name.
+    let name = strictest.filter(|part| part.rule.is_some()).map(|part| part.name);
     replies.bulk(name.unwrap_or_default().as_bytes());
 }

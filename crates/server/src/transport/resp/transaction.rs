@@ -106,9 +106,9 @@ impl Transaction {
             let asking = named(&words, is_open, &mut replies);
             answers.push_back(match asking {
                 Some(asking) => {
-                    let gate = context.gate.clone();
+                    let service = context.service.clone();
                     let now = context.now;
-                    Errand { gate, now, asking, protocol, frame: command }.run().boxed()
+                    Errand { service, now, asking, protocol, frame: command }.run().boxed()
                 }
                 None => std::future::ready(own).boxed(),
             });
@@ -140,7 +140,7 @@ impl Session {
             replies.error("EXECABORT Transaction discarded because of previous errors.");
             return None;
         }
-        if !self.gate.is_local() {
+        if !self.service.is_local() {
             return Some(Step::Exec(transaction));
         }
         replies.array(transaction.commands.len());

@@ -7,8 +7,8 @@ use tidegate::policy::{Merging, Policy, PolicyLimiter};
 
 use super::json::{self, Asked};
 use super::oracle_tests::{message, random_request, request};
-use super::question::Question;
-use super::told::Told;
+use super::request::RateLimitRequest;
+use super::verdict::RlsVerdict;
 use crate::settings::{Answers, EnvoyHeaders, ProxyHeaders};
 
 const POLICY: &str = r#"
@@ -53,9 +53,9 @@ fn ask(limiter: &PolicyLimiter<tidegate::store::memory::MemoryStore>, document: 
     let asked = Asked::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
     let question = asked.question().unwrap();
     let descriptors = question.descriptors();
-    let answer = limiter.check_now(&question.request(&descriptors)).unwrap();
+    let verdict = limiter.check_now(&question.request(&descriptors)).unwrap();
     let answers = everything();
-    let told = Told { question: &question, answer: &answer, answers: &answers };
+    let told = RlsVerdict { question: &question, verdict: &verdict, answers: &answers };
     let mut bytes = Vec::new();
     super::write(&told, &mut bytes);
     let response = message("envoy.service.ratelimit.v3.RateLimitResponse");
@@ -162,7 +162,7 @@ fn a_question_in_json_is_the_same_in_protobuf() {
     let mut read = 0;
     for _ in 0..5_000 {
         let bytes = random_request(&mut random);
-        let Ok(ours) = Question::read(&bytes) else { continue };
+        let Ok(ours) = RateLimitRequest::read(&bytes) else { continue };
         let theirs = DynamicMessage::decode(request(), &*bytes).unwrap();
         for proto_names in [false, true] {
             let options = SerializeOptions::new()

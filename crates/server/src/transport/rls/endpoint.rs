@@ -7,22 +7,26 @@ use hyper::{Response, StatusCode};
 
 use super::Refusal;
 use super::json::{self, Asked};
-use super::told::Told;
-use crate::gate::Gate;
+use super::verdict::RlsVerdict;
+use crate::service::RateLimitService;
 use crate::transport::access::{Caller, Denied};
-use crate::transport::admin::hindrance;
+use crate::transport::admin::reason;
 use crate::transport::http::Reply;
 
 /// `/json`, by any method: 200 or 429 with an answer; 401, 403 or 421 for a caller that may not return
 /// units; or 400 whatever else happens.
-pub(crate) async fn json(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Reply {
-    match decide(gate, caller, body).await {
+pub(crate) async fn json(service: &RateLimitService, caller: &Caller<'_>, body: &[u8]) -> Reply {
+    match decide(service, caller, body).await {
         Ok(reply) => reply,
         Err(why) => plain(StatusCode::BAD_REQUEST, format!("Bad Request: {why}\n")),
     }
 }
 
-async fn decide(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Result<Reply, String> {
+async fn decide(
+    service: &RateLimitService,
+    caller: &Caller<'_>,
+    body: &[u8],
+) -> Result<Reply, String> {
     let answers = &caller.settings.answers;
     let asked = Asked::read(body)?;
     let question = asked.question().map_err(|refusal| refusal.to_string())?;
@@ -32,9 +36,9 @@ async fn decide(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Result<Reply, 
         return Ok(plain(status, format!("{why}\n")));
     }
     let descriptors = question.descriptors();
-    let answer = gate.check(&question.request(&descriptors)).await;
-    let answer = answer.map_err(|error| Refusal::Undecided(error).to_string())?;
-    let told = Told { question: &question, answer: &answer, answers };
+    let verdict = service.check(&question.request(&descriptors)).await;
+    let verdict = verdict.map_err(|error| Refusal::Undecided(error).to_string())?;
+    let told = RlsVerdict { question: &question, verdict: &verdict, answers };
     let document = json::write(&told).map_err(|error| error.to_string())?;
     let status = if told.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     let mut reply = with_status(status, document);
@@ -46,8 +50,8 @@ async fn decide(gate: &Gate, caller: &Caller<'_>, body: &[u8]) -> Result<Reply, 
 }
 
 /// `/healthcheck`: whether it is worth asking here, as `/readyz` of the admin port.
-pub(crate) async fn healthcheck(gate: &Gate, is_stopping: bool) -> Reply {
-    match is_stopping || hindrance(gate).await.is_some() {
+pub(crate) async fn healthcheck(service: &RateLimitService, is_stopping: bool) -> Reply {
+    match is_stopping || reason(service).await.is_some() {
         true => with_status(StatusCode::INTERNAL_SERVER_ERROR, ""),
         false => with_status(StatusCode::OK, "OK"),
     }

@@ -12,8 +12,10 @@ use serde_json::{Map, Value};
 use tidegate::policy::Entry;
 
 use super::Refusal;
-use super::question::{Override, Question, Side, unit_by_name, unit_name, unit_number};
-use super::told::{Status, Told};
+use super::request::{
+    DescriptorInput, Override, RateLimitRequest, unit_by_name, unit_name, unit_number,
+};
+use super::verdict::{RlsVerdict, Status};
 
 /// `RateLimitRequest`.
 #[derive(Debug, Deserialize)]
@@ -70,11 +72,11 @@ impl Asked {
     }
 
     /// What it asks.
-    pub(crate) fn question(&self) -> Result<Question<'_>, Refusal> {
-        let mut question = Question {
+    pub(crate) fn question(&self) -> Result<RateLimitRequest<'_>, Refusal> {
+        let mut question = RateLimitRequest {
             domain: self.domain.as_deref().unwrap_or_default(),
             hits_addend: self.hits_addend.map_or(0, |hits| hits.0),
-            ..Question::default()
+            ..RateLimitRequest::default()
         };
         for side in self.descriptors.iter().flatten() {
             for AskedEntry { key, value } in side.entries.iter().flatten() {
@@ -83,11 +85,11 @@ impl Asked {
                     Entry { key: key.unwrap_or_default(), value: value.unwrap_or_default() };
                 question.add_entry(entry)?;
             }
-            question.end_descriptor(Side {
+            question.end_descriptor(DescriptorInput {
                 hits_addend: side.hits_addend.map(|hits| hits.0),
                 is_negative_hits: side.is_negative_hits.unwrap_or_default(),
                 limit: side.limit.as_ref().map(AskedLimit::limit).transpose()?,
-                ..Side::default()
+                ..DescriptorInput::default()
             })?;
         }
         Ok(question)
@@ -197,7 +199,7 @@ const fn is_nought(number: &u32) -> bool {
 }
 
 /// The document that tells an answer.
-pub(crate) fn write(told: &Told<'_>) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn write(told: &RlsVerdict<'_>) -> Result<Vec<u8>, serde_json::Error> {
     let headers = told.headers().into_iter().map(|(key, value)| AnsweredHeader { key, value });
     serde_json::to_vec(&Answered {
         overall_code: code(told.is_over()),

@@ -8,7 +8,7 @@ use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage, Value};
 use tidegate::policy::{Entry, MAX_DESCRIPTORS};
 
-use super::question::{Override, Question, Side};
+use super::request::{DescriptorInput, Override, RateLimitRequest};
 use super::{MAX_ENTRIES, MAX_KEY, Refusal};
 
 static PROTOCOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -37,8 +37,8 @@ struct Model {
 type ModelSide = (Vec<(String, String)>, Option<u64>, bool, Option<(u32, u32)>);
 
 impl Model {
-    fn of_ours(question: &Question<'_>) -> Self {
-        let side = |(side, entries): (&Side, &[Entry<'_>])| {
+    fn of_ours(question: &RateLimitRequest<'_>) -> Self {
+        let side = |(side, entries): (&DescriptorInput, &[Entry<'_>])| {
             let entries =
                 entries.iter().map(|entry| (entry.key.to_owned(), entry.value.to_owned()));
             let limit = |limit: Override| (limit.requests_per_unit, limit.unit);
@@ -147,7 +147,7 @@ fn value(random: &mut Rng, field: &prost_reflect::FieldDescriptor) -> Value {
 /// Both read the same, or both refuse, but for what is larger than we take.
 fn agree(bytes: &[u8]) -> bool {
     let theirs = DynamicMessage::decode(request(), bytes).map(|read| Model::of_theirs(&read));
-    let ours = Question::read(bytes);
+    let ours = RateLimitRequest::read(bytes);
     match (&ours, &theirs) {
         (Ok(ours), Ok(theirs)) => assert_eq!(Model::of_ours(ours), *theirs, "{bytes:?}"),
         (Err(_), Err(_)) => {}
@@ -235,7 +235,7 @@ fn what_comes_in_pieces_is_put_together() {
     // A limit told twice: the later count, and the unit of the earlier.
     let limit = [0x12, 8, 0x12, 2, 0x10, 2, 0x12, 2, 8, 5];
     assert!(agree(&limit));
-    let question = Question::read(&limit).unwrap();
+    let question = RateLimitRequest::read(&limit).unwrap();
     let side = question.sides().next().unwrap().0;
     assert_eq!(side.limit, Some(Override { requests_per_unit: 5, unit: 2 }));
     // Groups, which nobody sends any more, one within the other; and one that does not end.
@@ -263,8 +263,8 @@ fn what_is_larger_than_any_request_is_refused() {
         (descriptor(1, MAX_KEY), descriptor(1, MAX_KEY + 1)),
         (descriptor(1, 1).repeat(MAX_DESCRIPTORS), descriptor(1, 1).repeat(MAX_DESCRIPTORS + 1)),
     ] {
-        assert!(agree(&fits), "{:?}", Question::read(&fits));
-        assert!(matches!(Question::read(&too_much), Err(Refusal::TooMuch(_))));
+        assert!(agree(&fits), "{:?}", RateLimitRequest::read(&fits));
+        assert!(matches!(RateLimitRequest::read(&too_much), Err(Refusal::TooMuch(_))));
         agree(&too_much);
     }
     // A length that promises more than anybody has.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tidegate::store::{Basis, StoreError};
+use tidegate::store::{DecisionSource, StoreError};
 
 use crate::world::machine::network::DEADLINE;
 
@@ -38,7 +38,7 @@ impl Answers {
         request: usize,
         (asked, now): (u64, u64),
         keys: Option<usize>,
-        source: &Result<Basis, StoreError>,
+        source: &Result<DecisionSource, StoreError>,
     ) -> Option<String> {
         self.open.remove(&request);
         let wait = now - asked;
@@ -47,7 +47,7 @@ impl Answers {
         }
         match source {
             Err(error) if !self.may_fail => Some(format!("request {request} failed: {error}")),
-            Ok(Basis::Store) => None,
+            Ok(DecisionSource::Store) => None,
             _ if asked < self.calm_from => None,
             other => Some(format!("request {request} got {other:?} after the store recovered")),
         }

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::Scope;
-use tidegate::store::{Charge, Sight, StoreError};
+use tidegate::store::{Charge, DeniedState, StoreError};
 use tidegate_core::{Decision, Limit, Op, Timestamp};
 
 use super::chance::Chance;
@@ -74,7 +74,7 @@ pub(crate) struct Answer {
     pub(crate) at: Timestamp,
     pub(crate) decisions: Vec<Decision>,
     /// The state that each denial was decided on, where the node wants it.
-    pub(crate) sights: Vec<Option<Sight>>,
+    pub(crate) denied_states: Vec<Option<DeniedState>>,
 }
 
 /// A command that a node sent.
@@ -200,7 +200,7 @@ impl Network {
             limit: *charge.limit,
             op: charge.op,
             repairs,
-            is_watched: charge.sight.is_some(),
+            is_watched: charge.denied_state.is_some(),
         };
         let number = self.calls.len();
         self.calls.push(Call {

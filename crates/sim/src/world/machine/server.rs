@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use tidegate::Scope;
-use tidegate::store::Sight;
+use tidegate::store::DeniedState;
 use tidegate_core::{Algorithm, Decision, LeaseId, Op, State};
 
 use super::clock::DriftingClock;
@@ -85,7 +85,7 @@ impl Server {
         as_op: impl Fn(usize, Op) -> Op,
     ) -> Answer {
         let time = self.clock.at(now);
-        let (mut decisions, mut sights) = (Vec::with_capacity(charges.len()), Vec::new());
+        let (mut decisions, mut denied_states) = (Vec::with_capacity(charges.len()), Vec::new());
         for (number, (charge, place)) in charges.iter().zip(places).enumerate() {
             let state = &mut self.states[*place].1;
             let before = state.clone();
@@ -96,7 +96,7 @@ impl Server {
                 state.clone_from(&before);
             }
             let is_seen = charge.is_watched && !is_allowed;
-            sights.push(is_seen.then(|| Sight { state: before.clone(), at: time }));
+            denied_states.push(is_seen.then(|| DeniedState { state: before.clone(), at: time }));
             // The store admits requests on what is taken, and not on what is debited.
             let units = match op {
                 Op::Take(cost) if is_allowed => cost,
@@ -109,7 +109,7 @@ impl Server {
         while self.journal.front().is_some_and(|write| write.at + MAX_LAG < now) {
             self.journal.pop_front();
         }
-        Answer { at: time, decisions, sights }
+        Answer { at: time, decisions, denied_states }
     }
 
     fn place(&mut self, charge: &Sent) -> usize {

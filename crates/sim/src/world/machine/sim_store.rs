@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidegate::Explanation;
-use tidegate::store::{Basis, Charge, Store, StoreError};
+use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
@@ -46,23 +46,23 @@ impl SimStore {
         charges: &[Charge<'_>],
         is_each: bool,
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let call = {
             let mut network = lock(&self.network);
             let repairs = network.now >= self.known.settled_at.load(Ordering::Relaxed);
             network.ask(self.node, self.life, (charges, is_each), repairs)
         };
         let reply = poll_fn(|context| lock(&self.network).hear(call, context)).await;
-        let Answer { at, decisions: mut own, sights } = reply?;
+        let Answer { at, decisions: mut own, denied_states } = reply?;
         let skew = at.as_micros().wrapping_sub(now.as_micros()).cast_signed();
         self.known.skew.store(skew, Ordering::Relaxed);
-        for (charge, sight) in charges.iter().zip(sights) {
-            if let (Some(wanted), Some(sight)) = (charge.sight, sight) {
-                let _ = wanted.set(sight);
+        for (charge, denied_state) in charges.iter().zip(denied_states) {
+            if let (Some(wanted), Some(denied_state)) = (charge.denied_state, denied_state) {
+                let _ = wanted.set(denied_state);
             }
         }
         decisions.append(&mut own);
-        Ok(Basis::Store)
+        Ok(DecisionSource::Store)
     }
 }
 
@@ -72,7 +72,7 @@ impl Store for SimStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.ask(now, charges, false, decisions).await
     }
 
@@ -81,7 +81,7 @@ impl Store for SimStore {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         self.ask(now, charges, true, decisions).await
     }
 

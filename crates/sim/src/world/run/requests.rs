@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use tidegate::store::{Charge, Terms, Tier};
+use tidegate::store::{Charge, LimitOptions, Tier};
 use tidegate::{Key, Scope};
 use tidegate_core::{Decision, LeaseId, Limit, Op, Rate};
 
@@ -73,20 +73,21 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
         let is_leased = self.setup.stack == Stack::Leased && self.is_leased[revision];
         let tier = if is_leased { Tier::Leased } else { Tier::Exact };
-        let mut terms = Terms::default().on_store_failure(self.setup.on_store_failure).tier(tier);
-        terms.shards = NonZeroU16::new(self.setup.shards).filter(|it| it.get() > 1);
+        let mut options =
+            LimitOptions::default().on_store_failure(self.setup.on_store_failure).tier(tier);
+        options.shards = NonZeroU16::new(self.setup.shards).filter(|it| it.get() > 1);
         let pre_limit = self.pre_limit.filter(|_| request.is_pre_limited);
         let work = Box::pin(async move {
             let texts: Vec<String> = request.charges().map(|(key, _)| key.to_string()).collect();
             let keys = texts.iter().map(|text| Key::new(scope, text.as_bytes()));
             let charges = keys.zip(request.charges());
             let mut charges: Vec<_> =
-                charges.map(|(key, (_, op))| Charge::new(key, &limit, op).on(terms)).collect();
+                charges.map(|(key, (_, op))| Charge::new(key, &limit, op).on(options)).collect();
             let asked = charges.len();
             if let Some((scope, limit)) = &pre_limit {
                 let key = Key::new(*scope, texts[0].as_bytes());
                 let local = Charge::new(key, limit, request.op);
-                charges.push(local.on(Terms::default().tier(Tier::Local)));
+                charges.push(local.on(LimitOptions::default().tier(Tier::Local)));
             }
             let mut decisions = Vec::with_capacity(charges.len());
             let source = match is_each {

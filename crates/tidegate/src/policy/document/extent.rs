@@ -2,7 +2,7 @@
 
 use saphyr_parser::Marker;
 
-use super::super::finding::Place;
+use crate::policy::document::finding::Location;
 
 /// Given to the parser before a root in brackets, which it then no longer takes for a possible key:
 /// it would hold all of it in memory until the bracket closes. JSON may be as long as any file.
@@ -10,7 +10,7 @@ pub(super) const DOCUMENT_START: &str = "--- ";
 
 /// How far the text goes, and where the parser was given more than the text.
 pub(super) struct Extent {
-    end: Place,
+    end: Location,
     shifted_line: Option<u32>,
 }
 
@@ -21,12 +21,12 @@ impl Extent {
         Self { end: end_of(text), shifted_line }
     }
 
-    pub(super) fn place(&self, marker: Marker) -> Place {
+    pub(super) fn place(&self, marker: Marker) -> Location {
         let line = narrow(marker.line()).max(1);
         let column = narrow(marker.col()).saturating_add(1);
         let is_shifted = self.shifted_line == Some(line);
         let shift = if is_shifted { narrow(DOCUMENT_START.len()) } else { 0 };
-        let place = Place { line, column: column.saturating_sub(shift).max(1) };
+        let place = Location { line, column: column.saturating_sub(shift).max(1) };
         // What is missing at the end is missed on the line after it.
         place.min(self.end)
     }
@@ -48,14 +48,14 @@ pub(super) fn bracketed_root(text: &str) -> Option<usize> {
 }
 
 /// The place behind the last character.
-fn end_of(text: &str) -> Place {
+fn end_of(text: &str) -> Location {
     let bytes = text.as_bytes();
     let ends_line = |&(at, byte): &(usize, &u8)| {
         *byte == b'\n' || (*byte == b'\r' && bytes.get(at + 1) != Some(&b'\n'))
     };
     let breaks = bytes.iter().enumerate().filter(ends_line).count();
     let last = text.rsplit(['\n', '\r']).next().unwrap_or_default();
-    Place { line: narrow(breaks + 1), column: narrow(last.chars().count() + 1) }
+    Location { line: narrow(breaks + 1), column: narrow(last.chars().count() + 1) }
 }
 
 /// Files are far shorter than this can hold.

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Tag};
 
-use super::super::finding::{Finding, Findings, Place, quoted};
 use super::extent::{DOCUMENT_START, Extent, bracketed_root};
 use super::syntax::sentence;
 use super::{Document, Kind, Node};
+use crate::policy::document::finding::{Finding, Findings, Location, quoted};
 
 pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 pub(super) const MAX_SCALAR_BYTES: usize = 64 << 10;
@@ -29,7 +29,7 @@ pub(super) fn read(file: Arc<str>, text: &str, findings: &mut Findings) -> Vec<D
     if text.len() > MAX_TEXT_BYTES {
         let message =
             format!("the file has {} bytes, at most {MAX_TEXT_BYTES} are read", text.len());
-        findings.push(Finding::error(&file, Place::START, message));
+        findings.push(Finding::error(&file, Location::START, message));
         return Vec::new();
     }
     let root = bracketed_root(text);
@@ -49,7 +49,7 @@ pub(super) fn read(file: Arc<str>, text: &str, findings: &mut Findings) -> Vec<D
         open: Vec::new(),
         anchors: HashMap::new(),
         nodes: 0,
-        latest: Place::START,
+        latest: Location::START,
     };
     let mut parser = Parser::new_from_iter(characters);
     while let Some(event) = parser.next_event() {
@@ -77,7 +77,7 @@ struct Reader<'run> {
     /// Of all documents, aliases expanded.
     nodes: usize,
     /// Where the parser was last.
-    latest: Place,
+    latest: Location,
 }
 
 /// A node, and what it amounts to when aliases are expanded.
@@ -93,7 +93,7 @@ struct Subtree {
 struct Open {
     is_map: bool,
     anchor: usize,
-    place: Place,
+    place: Location,
     /// Of a map: key, value, key, value.
     children: Vec<Node>,
     nodes: usize,
@@ -135,7 +135,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn begin(&mut self, is_map: bool, anchor: usize, place: Place) -> Result<(), Finding> {
+    fn begin(&mut self, is_map: bool, anchor: usize, place: Location) -> Result<(), Finding> {
         self.count(1, place)?;
         if self.open.len() == MAX_DEPTH {
             return Err(self.too_deep(place));
@@ -170,7 +170,7 @@ impl Reader<'_> {
         }
     }
 
-    fn aliased(&self, anchor: usize, place: Place) -> Result<Subtree, Finding> {
+    fn aliased(&self, anchor: usize, place: Location) -> Result<Subtree, Finding> {
         self.anchors.get(&anchor).cloned().ok_or_else(|| {
             let holds_itself = self.open.iter().any(|open| open.anchor == anchor);
             self.error(
@@ -184,7 +184,7 @@ impl Reader<'_> {
         })
     }
 
-    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Finding> {
+    fn count(&mut self, nodes: usize, place: Location) -> Result<(), Finding> {
         self.nodes += nodes;
         if self.nodes <= MAX_NODES {
             return Ok(());
@@ -199,7 +199,7 @@ impl Reader<'_> {
         text: &str,
         style: ScalarStyle,
         tag: Option<&Tag>,
-        place: Place,
+        place: Location,
     ) -> Result<Kind, Finding> {
         if text.len() > MAX_SCALAR_BYTES {
             let message =
@@ -220,22 +220,22 @@ impl Reader<'_> {
         Ok(if is_null { Kind::Null } else { Kind::Scalar { text: text.into(), plain } })
     }
 
-    fn expect_tag(&mut self, tag: Option<&Tag>, own: &str, place: Place) {
+    fn expect_tag(&mut self, tag: Option<&Tag>, own: &str, place: Location) {
         let Some(name) = tag.map(tag_name) else { return };
         if name != "!" && name.strip_prefix("!!") != Some(own) {
             self.findings.push(self.unknown_tag(&name, place));
         }
     }
 
-    fn node(&self, kind: Kind, place: Place) -> Node {
+    fn node(&self, kind: Kind, place: Location) -> Node {
         Node { kind, place, file: Arc::clone(&self.file) }
     }
 
-    fn error(&self, place: Place, message: impl Into<String>) -> Finding {
+    fn error(&self, place: Location, message: impl Into<String>) -> Finding {
         Finding::error(&self.file, place, message).at(self.path())
     }
 
-    fn too_deep(&self, place: Place) -> Finding {
+    fn too_deep(&self, place: Location) -> Finding {
         self.error(place, format!("more than {MAX_DEPTH} lists and maps inside one another"))
     }
 
@@ -247,7 +247,7 @@ impl Reader<'_> {
         self.error(self.latest, message)
     }
 
-    fn unknown_tag(&self, name: &str, place: Place) -> Finding {
+    fn unknown_tag(&self, name: &str, place: Location) -> Finding {
         self.error(place, format!("the tag {} means nothing here: leave it out", quoted(name)))
     }
 

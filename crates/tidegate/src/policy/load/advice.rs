@@ -7,7 +7,7 @@ use super::Trail;
 use super::fields::Fields;
 use super::limits::Defaults;
 use super::numbers::Numbers;
-use crate::policy::finding::Findings;
+use crate::policy::document::finding::Findings;
 use crate::store::{OnStoreFailure, Tier};
 
 /// Words in a descriptor that say that somebody tries to get in.

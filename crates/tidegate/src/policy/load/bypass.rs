@@ -1,8 +1,8 @@
 //! Warnings about rules of `requests` that a client can bypass.
 
-use super::super::document::Node;
-use super::super::finding::Findings;
-use super::super::request::{EntryRule, RequestRule, RequestRules, Source};
+use crate::policy::document::Node;
+use crate::policy::document::finding::Findings;
+use crate::policy::http::{EntryRule, RequestRule, RequestRules, Source};
 
 /// Headers in which proxies report the client's address, and which clients can send too.
 const ADDRESSES: &[&str] = &[

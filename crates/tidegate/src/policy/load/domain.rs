@@ -2,12 +2,12 @@
 
 use super::fields::Fields;
 use super::limits::Defaults;
+use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::document::{Document, Node};
-use crate::policy::finding::{Findings, quoted};
+use crate::policy::http::RequestRules;
 use crate::policy::language;
-use crate::policy::limit::Mode;
-use crate::policy::request::RequestRules;
-use crate::policy::rule::{Charging, Plans};
+use crate::policy::model::limit::Mode;
+use crate::policy::model::rule::{Charging, Plans};
 
 /// The top of one file.
 pub(super) struct Head<'d> {

@@ -1,9 +1,9 @@
 //! The fields of a map, read with a word about each that is not as expected.
 
 use crate::policy::document::Node;
-use crate::policy::finding::{Findings, quoted};
+use crate::policy::document::finding::{Findings, quoted};
+use crate::policy::document::nearest::nearest;
 use crate::policy::language::{self, Kind, Table};
-use crate::policy::nearest::nearest;
 
 /// Keys of envoyproxy/ratelimit, which it takes anywhere and ignores where they mean nothing.
 const THEIRS: &[&str] = &[

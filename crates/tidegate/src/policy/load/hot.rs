@@ -11,12 +11,12 @@ use super::fields::Fields;
 use super::limits::Defaults;
 use super::numbers::{self, Numbers};
 use crate::key::Scope;
-use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
-use crate::policy::finding::Findings;
+use crate::policy::document::finding::Findings;
 use crate::policy::language;
-use crate::policy::limit::{Form, PolicyLimit};
-use crate::policy::rule::{Charging, Rule};
+use crate::policy::model::allowance::Allowance;
+use crate::policy::model::limit::{Form, PolicyLimit};
+use crate::policy::model::rule::{Charging, Rule};
 use crate::store::{MAX_TOGETHER, Tier};
 
 /// One core of Redis decides about so often a second on one key.

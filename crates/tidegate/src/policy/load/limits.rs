@@ -7,18 +7,18 @@ use foldhash::quality::RandomState;
 use tidegate_core::{AlgorithmName, Rate, Span};
 
 use super::advice::advise;
+use super::envoy_form;
 use super::fields::Fields;
 use super::hot;
 use super::numbers::{self, Numbers};
-use super::theirs;
 use super::variants::{overrides, plans, shadow};
 use super::{Trail, escaped};
-use crate::policy::allowance::Allowance;
 use crate::policy::document::Node;
-use crate::policy::finding::{Findings, quoted};
+use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::language;
-use crate::policy::limit::{Form, Mode, PolicyLimit};
-use crate::policy::share::Share;
+use crate::policy::model::allowance::Allowance;
+use crate::policy::model::limit::{Form, Mode, PolicyLimit};
+use crate::policy::model::share::Share;
 use crate::store::{MAX_TOGETHER, OnStoreFailure, Tier};
 
 /// What makes a descriptor's own fields a limit.
@@ -96,7 +96,7 @@ pub(super) fn read(
         findings.push(node.error(why).at(fields.at("shadow_mode")));
     }
     if let Some(node) = theirs {
-        return theirs::read(node, fields, trail, defaults, findings).into_iter().collect();
+        return envoy_form::read(node, fields, trail, defaults, findings).into_iter().collect();
     }
     if own.is_some() {
         return ours(fields, trail, defaults, findings).into_iter().collect();

@@ -7,11 +7,11 @@ use tidegate_core::{AlgorithmName, Builder, InvalidLimit, Limit, Rate, Span};
 
 use super::fields::Fields;
 use crate::key::Scope;
-use crate::policy::allowance::{Allowance, CalendarQuota};
-use crate::policy::calendar::{Calendar, CalendarUnit, Weekday};
 use crate::policy::document::Node;
-use crate::policy::finding::Findings;
+use crate::policy::document::finding::Findings;
 use crate::policy::language;
+use crate::policy::model::allowance::{Allowance, CalendarQuota};
+use crate::policy::model::calendar::{Calendar, CalendarUnit, Weekday};
 use crate::store::Tier;
 use crate::store::lease::{LEASE, leased};
 

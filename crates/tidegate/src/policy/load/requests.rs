@@ -3,11 +3,11 @@
 use super::bypass;
 use super::fields::Fields;
 use crate::policy::document::Node;
-use crate::policy::finding::{Findings, quoted};
-use crate::policy::language;
-use crate::policy::request::{
+use crate::policy::document::finding::{Findings, quoted};
+use crate::policy::http::{
     EntryRule, HostPattern, MAX_DESCRIBED, RequestRule, RequestRules, Source, Template,
 };
+use crate::policy::language;
 
 /// Sources that need nothing but to be there.
 const FLAGS: &[&str] = &["api_key", "client_ip", "host", "method", "path", "path_template"];

@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
 use crate::policy::document::Document;
-use crate::policy::request::{Described, HttpRequest, RequestError};
+use crate::policy::http::{Described, HttpRequest, RequestError};
 
 fn load(text: &str) -> (RequestRules, Findings) {
     let mut findings = Findings::default();

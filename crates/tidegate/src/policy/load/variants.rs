@@ -11,12 +11,12 @@ use super::fields::Fields;
 use super::limits::algorithm;
 use super::numbers::Numbers;
 use super::{Trail, escaped};
-use crate::policy::allowance::Allowance;
+use crate::policy::decide::shadow::Variant;
 use crate::policy::document::Node;
-use crate::policy::finding::{Findings, quoted};
+use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::language;
-use crate::policy::limit::Override;
-use crate::policy::shadow::Variant;
+use crate::policy::model::allowance::Allowance;
+use crate::policy::model::limit::Override;
 
 /// `plans: {pro: {rate: 1000/s}}`.
 pub(super) fn plans(

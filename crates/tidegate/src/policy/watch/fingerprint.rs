@@ -4,7 +4,7 @@ use std::fs::{self, Metadata};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use super::super::source::Source;
+use crate::policy::document::source::Source;
 
 /// Names and metadata of all files, links followed. None if they could not even be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]

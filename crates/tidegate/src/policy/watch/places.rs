@@ -11,9 +11,9 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::super::source::Source;
-use super::bell::Bell;
+use super::debounce::Debounce;
 use super::fingerprint::Identity;
+use crate::policy::document::source::Source;
 
 /// As many folders as one policy can reasonably be spread over; changes elsewhere wait for the poll.
 const MAX_FOLDERS: usize = 256;
@@ -37,7 +37,7 @@ pub(super) struct Places {
 
 impl Places {
     /// Watches nothing yet.
-    pub(super) fn new(bell: Arc<Bell>) -> Self {
+    pub(super) fn new(bell: Arc<Debounce>) -> Self {
         let (alive, ended) = sync_channel(1);
         let (watcher, trouble) = match notify::recommended_watcher(handler(bell, alive)) {
             Ok(watcher) => (Some(watcher), None),
@@ -89,7 +89,7 @@ impl Drop for Places {
 }
 
 /// Runs in the thread of the events. Reading files is an event too, and must not wake who reads.
-fn handler(bell: Arc<Bell>, alive: SyncSender<()>) -> impl FnMut(notify::Result<Event>) + Send {
+fn handler(bell: Arc<Debounce>, alive: SyncSender<()>) -> impl FnMut(notify::Result<Event>) + Send {
     move |event| {
         let _held_until_the_end = &alive;
         let is_change = match event.map(|event| event.kind) {

@@ -7,7 +7,7 @@ use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, Span, Stat
 use super::Inner;
 use crate::scaling::{first_share_of_node, share_of_node};
 use crate::store::breaker::USUAL_WAIT;
-use crate::store::{Basis, Charge, OnStoreFailure, Store, StoreError};
+use crate::store::{Charge, DecisionSource, OnStoreFailure, Store, StoreError};
 
 /// Marks the numbers of leases that were given without the store. Its own are below 2^53.
 const LOCAL_LEASE: u64 = 1 << 63;
@@ -20,7 +20,7 @@ pub(super) fn is_local(charge: &Charge<'_>) -> bool {
 }
 
 /// What is to be done with a charge.
-enum Word {
+enum FallbackAction {
     /// Its share decides.
     Share(Limit),
     /// This is the answer.
@@ -36,16 +36,16 @@ impl<S: Store> Inner<S> {
         charges: &[Charge<'_>],
         error: &StoreError,
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
-        if charges.len() == 1 || !charges.iter().all(Charge::asks) {
+    ) -> Result<DecisionSource, StoreError> {
+        if charges.len() == 1 || !charges.iter().all(Charge::is_deniable) {
             return self.decide_each_alone(now, charges, error, decisions);
         }
         let before = decisions.len();
-        let (_, basis) = self.take_alone(now, charges, error, decisions);
+        let (_, decision_source) = self.take_alone(now, charges, error, decisions);
         if decisions[before..].iter().all(Decision::is_allowed) {
             self.owe(now, charges);
         }
-        Ok(basis)
+        Ok(decision_source)
     }
 
     /// The same of charges that all ask, and nothing is owed yet for what is let in. Says when that was, by the
@@ -56,11 +56,13 @@ impl<S: Store> Inner<S> {
         charges: &[Charge<'_>],
         error: &StoreError,
         decisions: &mut Vec<Decision>,
-    ) -> (Timestamp, Basis) {
+    ) -> (Timestamp, DecisionSource) {
         self.note(now, error);
         let now = self.time(now);
-        let words: Vec<Word> = charges.iter().map(|it| self.word(now, it, error)).collect();
-        let is_denied = |word: &Word| matches!(word, Word::Said(it) if !it.is_allowed());
+        let words: Vec<FallbackAction> =
+            charges.iter().map(|it| self.word(now, it, error)).collect();
+        let is_denied =
+            |word: &FallbackAction| matches!(word, FallbackAction::Said(it) if !it.is_allowed());
         let is_denied = words.iter().any(is_denied);
         let shares: Vec<Charge<'_>> = charges.iter().zip(&words).filter_map(share).collect();
         let shares: Vec<Charge<'_>> =
@@ -73,16 +75,16 @@ impl<S: Store> Inner<S> {
                 self.local.decide_together(now, several, |decision| own.push(decision));
             }
         }
-        let (mut own, mut basis) = (own.into_iter(), Basis::Store);
+        let (mut own, mut decision_source) = (own.into_iter(), DecisionSource::Store);
         for (charge, word) in charges.iter().zip(&words) {
             let decision = match word {
-                Word::Said(decision) => Some(*decision),
-                Word::Share(_) => own.next().map(mark),
+                FallbackAction::Said(decision) => Some(*decision),
+                FallbackAction::Share(_) => own.next().map(mark),
             };
             decisions.extend(decision);
-            basis = basis.max(self.count(charge, error));
+            decision_source = decision_source.max(self.count(charge, error));
         }
-        (now, basis)
+        (now, decision_source)
     }
 
     /// A request is let in by what was decided alone.
@@ -102,12 +104,12 @@ impl<S: Store> Inner<S> {
         charges: &[Charge<'_>],
         error: &StoreError,
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         if !charges.iter().all(is_local) {
             self.note(now, error);
         }
         let now = self.time(now);
-        let (before, mut basis) = (decisions.len(), Basis::Store);
+        let (before, mut decision_source) = (decisions.len(), DecisionSource::Store);
         for charge in charges {
             match self.decide_one(now, charge, error) {
                 Some(decision) => decisions.push(decision),
@@ -116,9 +118,9 @@ impl<S: Store> Inner<S> {
                     return Err(error.clone());
                 }
             }
-            basis = basis.max(self.count(charge, error));
+            decision_source = decision_source.max(self.count(charge, error));
         }
-        Ok(basis)
+        Ok(decision_source)
     }
 
     /// `None` if nobody but the store can do it.
@@ -150,11 +152,11 @@ impl<S: Store> Inner<S> {
                 self.owed.forget(now, charge);
                 return None;
             }
-            (Word::Share(limit), op) => {
+            (FallbackAction::Share(limit), op) => {
                 let op = if is_lost { Op::Read(0) } else { op };
                 mark(self.local.decide(now, &Charge { limit, op, ..*charge }))
             }
-            (Word::Said(decision), _) => *decision,
+            (FallbackAction::Said(decision), _) => *decision,
         };
         match charge.op {
             _ if is_lost => {}
@@ -167,13 +169,15 @@ impl<S: Store> Inner<S> {
     }
 
     /// What is answered to a charge of which nobody knows anything.
-    fn word(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> Word {
+    fn word(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> FallbackAction {
         let idle = charge.limit.decide(&mut State::default(), now, charge.op);
         match self.mode(charge, error) {
             // What a key never seen is denied, everybody is.
-            _ if !idle.is_allowed() && charge.asks() => Word::Said(idle),
-            OnStoreFailure::Local => Word::Share(self.share_of(charge)),
-            OnStoreFailure::Allow => Word::Said(Decision { unbooked: 0, lease: None, ..idle }),
+            _ if !idle.is_allowed() && charge.is_deniable() => FallbackAction::Said(idle),
+            OnStoreFailure::Local => FallbackAction::Share(self.share_of(charge)),
+            OnStoreFailure::Allow => {
+                FallbackAction::Said(Decision { unbooked: 0, lease: None, ..idle })
+            }
             OnStoreFailure::Deny => {
                 let wait = match error {
                     StoreError::Away { retry_after } => *retry_after,
@@ -182,12 +186,12 @@ impl<S: Store> Inner<S> {
                 };
                 // Even if it is tried at this very moment, the answer takes its time.
                 let wait = wait.max(Span::from_millis(1));
-                let outcome = match charge.asks() {
+                let outcome = match charge.is_deniable() {
                     true => Outcome::Deny { retry_after: Some(wait) },
                     false => Outcome::Allow,
                 };
                 let (remaining, unbooked, lease) = (0, 0, None);
-                Word::Said(Decision {
+                FallbackAction::Said(Decision {
                     outcome,
                     remaining,
                     reset_after: wait,
@@ -202,7 +206,7 @@ impl<S: Store> Inner<S> {
     /// What the policy says. `allow` is for a store that is unavailable: a store that refuses, and more
     /// requests than may wait for it, admit no more than the node's share.
     pub(super) fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
-        match charge.terms.on_store_failure.unwrap_or(self.config.otherwise) {
+        match charge.options.on_store_failure.unwrap_or(self.config.otherwise) {
             OnStoreFailure::Allow
                 if !error.is_outage() || matches!(error, StoreError::Overloaded) =>
             {
@@ -221,14 +225,14 @@ impl<S: Store> Inner<S> {
         }
     }
 
-    fn count(&self, charge: &Charge<'_>, error: &StoreError) -> Basis {
+    fn count(&self, charge: &Charge<'_>, error: &StoreError) -> DecisionSource {
         // A lease that was given here is none of the store's.
         if is_local(charge) {
-            return Basis::Store;
+            return DecisionSource::Store;
         }
         let mode = self.mode(charge, error);
         self.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
-        Basis::Fallback(mode)
+        DecisionSource::Fallback(mode)
     }
 }
 
@@ -237,10 +241,10 @@ const fn may_have_arrived(error: &StoreError) -> bool {
     !matches!(error, StoreError::Away { .. } | StoreError::Overloaded)
 }
 
-fn share<'a>((charge, word): (&Charge<'a>, &'a Word)) -> Option<Charge<'a>> {
+fn share<'a>((charge, word): (&Charge<'a>, &'a FallbackAction)) -> Option<Charge<'a>> {
     match word {
-        Word::Share(limit) => Some(Charge { limit, ..*charge }),
-        Word::Said(_) => None,
+        FallbackAction::Share(limit) => Some(Charge { limit, ..*charge }),
+        FallbackAction::Said(_) => None,
     }
 }
 

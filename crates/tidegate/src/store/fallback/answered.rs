@@ -6,7 +6,7 @@ use tidegate_core::{Decision, Timestamp};
 
 use super::Inner;
 use crate::store::breaker::MAX_ENDPOINTS;
-use crate::store::{Basis, Charge, Store, StoreError};
+use crate::store::{Charge, DecisionSource, Store, StoreError};
 
 impl<S: Store> Inner<S> {
     /// The bit of the endpoint that decides on a charge.
@@ -25,11 +25,11 @@ impl<S: Store> Inner<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let before = decisions.len();
-        let basis = self.store.decide(now, charges, decisions).await?;
+        let decision_source = self.store.decide(now, charges, decisions).await?;
         self.note_answer(now, charges, &decisions[before..]);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     /// The same for charges that are decided each alone.
@@ -38,11 +38,11 @@ impl<S: Store> Inner<S> {
         now: Timestamp,
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
-    ) -> Result<Basis, StoreError> {
+    ) -> Result<DecisionSource, StoreError> {
         let before = decisions.len();
-        let basis = self.store.decide_each(now, charges, decisions).await?;
+        let decision_source = self.store.decide_each(now, charges, decisions).await?;
         self.note_answer(now, charges, &decisions[before..]);
-        Ok(basis)
+        Ok(decision_source)
     }
 
     fn note_answer(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {

@@ -30,7 +30,7 @@ pub fn leased(limit: &Limit) -> Option<Limit> {
 
 /// Whether a charge is of a limit whose units may be taken ahead.
 pub(super) const fn is_leased(charge: &Charge<'_>) -> bool {
-    let is_leased = matches!(charge.terms.tier, Tier::Leased);
+    let is_leased = matches!(charge.options.tier, Tier::Leased);
     is_leased
         && match charge.limit {
             Limit::Bucket(bucket) => bucket.burst() == bucket.capacity(),

@@ -2,10 +2,10 @@
 
 use tidegate_core::Timestamp;
 
-use super::bucket::{Locked, MAX_REACH};
 use super::budget::Purpose;
 use super::debt;
-use super::table::{CHUNK, Growth, Home, Place, Table};
+use super::slots::{Locked, MAX_REACH};
+use super::table::{CHUNK, FreeSlot, Growth, Home, Table};
 use crate::sync::Ordering;
 
 /// Once a shard cannot grow, new keys look for room this near only: an attacker's keys must not
@@ -33,14 +33,14 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         home: Home<'_>,
         at_home: &mut Locked<'a, SLOTS, STATE, WORDS>,
         now: Timestamp,
-    ) -> Place<'a, SLOTS, STATE, WORDS> {
+    ) -> FreeSlot<'a, SLOTS, STATE, WORDS> {
         let idle_below = Self::idle_below(now);
         let shard = &self.shards[home.shard as usize];
         if let Some(slot) = at_home.vacancy(idle_below) {
             if at_home.print(slot) == 0 {
                 shard.used.fetch_add(1, Ordering::Relaxed);
             }
-            return Place::AtHome(slot);
+            return FreeSlot::AtHome(slot);
         }
         let capped = shard.capped.load(Ordering::Relaxed);
         let last = shard.buckets.load(Ordering::Relaxed) - 1 - home.bucket;
@@ -52,11 +52,11 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
                     shard.used.fetch_add(1, Ordering::Relaxed);
                 }
                 at_home.extend_reach(distance);
-                return Place::Away(locked, slot);
+                return FreeSlot::Away(locked, slot);
             }
         }
         match capped {
-            false => Place::Crowded,
+            false => FreeSlot::Crowded,
             true => self.evict(home, at_home, furthest),
         }
     }
@@ -67,7 +67,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         home: Home<'_>,
         at_home: &mut Locked<'a, SLOTS, STATE, WORDS>,
         furthest: u32,
-    ) -> Place<'a, SLOTS, STATE, WORDS> {
+    ) -> FreeSlot<'a, SLOTS, STATE, WORDS> {
         let mut away: Option<Locked<'a, SLOTS, STATE, WORDS>> = None;
         let mut best = (debt::DENYING, u64::MAX);
         let mut choice = None;
@@ -84,14 +84,14 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
                 away = next;
             }
         }
-        let Some((distance, slot)) = choice else { return Place::AllDenying };
+        let Some((distance, slot)) = choice else { return FreeSlot::AllDenying };
         self.losses.forget(best.0);
         match away {
             Some(locked) => {
                 at_home.extend_reach(distance);
-                Place::Away(locked, slot)
+                FreeSlot::Away(locked, slot)
             }
-            None => Place::AtHome(slot),
+            None => FreeSlot::AtHome(slot),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, State, Timestamp};
 
-use super::Question;
+use super::Lookup;
 use super::budget::{Budget, Purpose};
 use super::debt;
 use super::table::Losses;
@@ -99,7 +99,7 @@ impl Heap {
     }
 
     /// Decides one operation. `None` if the key would need memory that is not to be had.
-    pub(super) fn decide(&self, print: u64, question: &Question<'_, Limit>) -> Option<Decision> {
+    pub(super) fn decide(&self, print: u64, question: &Lookup<'_, Limit>) -> Option<Decision> {
         let mut shard = self.lock(self.shard_of(print));
         self.sweep(&mut shard, print, question.now);
         let room = self.make_room(&mut shard, print, question, Copied::No)?;
@@ -120,7 +120,7 @@ impl Heap {
     ) {
         let mut shard = self.lock(self.shard_of(print));
         self.sweep(&mut shard, print, now);
-        let question = Question { algorithm: limit, now, op: Op::Force(1), clock: None };
+        let question = Lookup { algorithm: limit, now, op: Op::Force(1), clock: None };
         let left = |mut state: State| limit.decide(&mut state, now, Op::Read(0)).remaining;
         if left(shard.state(print)) <= left(state.clone()) {
             return;
@@ -143,7 +143,7 @@ impl Heap {
         &self,
         shard: &mut Shard,
         print: u64,
-        question: &Question<'_, Limit>,
+        question: &Lookup<'_, Limit>,
         copied: Copied,
     ) -> Option<u64> {
         if !matches!(question.op, Op::Take(1..) | Op::Force(1..)) {
@@ -207,7 +207,7 @@ impl Shard {
     }
 
     /// True if `print` is known and would be denied.
-    fn denies(&self, print: u64, question: &Question<'_, Limit>) -> bool {
+    fn denies(&self, print: u64, question: &Lookup<'_, Limit>) -> bool {
         self.tenant(print).is_some() && !question.decide(&mut self.state(print)).is_allowed()
     }
 

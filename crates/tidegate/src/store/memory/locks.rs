@@ -2,9 +2,9 @@
 
 use tidegate_core::{Decision, Limit, State};
 
-use super::Question;
-use super::bucket::Locked;
+use super::Lookup;
 use super::heap::{self, Copied, Heap, Tenant};
+use super::slots::Locked;
 use super::table::Table;
 use super::together::{Batch, Obstacle, Part};
 use crate::store::Charge;
@@ -123,7 +123,7 @@ impl<'a> HeapLocks<'a> {
         }
         for i in (0..batch.charges.len()).filter(on_heap) {
             let (print, Charge { limit, op, .. }) = (batch.prints[i], batch.charges[i]);
-            let question = Question { algorithm: limit, now: batch.now, op, clock: None };
+            let question = Lookup { algorithm: limit, now: batch.now, op, clock: None };
             let shard = locks.shard(print).ok_or(Obstacle::Busy)?;
             let room = heap.make_room(shard, print, &question, Copied::Yes);
             locks.reserved += room.ok_or(Obstacle::Missing(i))?;

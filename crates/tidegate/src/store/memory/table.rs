@@ -22,9 +22,9 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 
 use super::arena::Arena;
-use super::bucket::{self, Locked, Words};
 use super::budget::{Budget, Purpose};
 use super::debt;
+use super::slots::{self, Locked, Words};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Buckets that a shard grows by at a time.
@@ -192,7 +192,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
 
     /// Home buckets of a shard with `buckets` buckets: the last few take what overflows.
     pub(super) fn homes_of(buckets: u32) -> u32 {
-        buckets - (buckets / 32).clamp(3, bucket::MAX_REACH)
+        buckets - (buckets / 32).clamp(3, slots::MAX_REACH)
     }
 
     /// The largest first state word that is idle at `now`.
@@ -248,7 +248,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     fn reach(&self, home: Home<'_>) -> u32 {
         let last = self.shards[home.shard as usize].buckets.load(Ordering::Relaxed) - 1;
         let room = last.saturating_sub(home.bucket);
-        bucket::reach(self.words(home.shard, home.bucket)).min(room)
+        slots::reach(self.words(home.shard, home.bucket)).min(room)
     }
 
     /// Asks the state of `print` if it is at home, where nearly all are. Calls nothing that is not
@@ -261,7 +261,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
             // The states lie a line further on: ask for both lines at once.
             black_box(words[WORDS - 1].load(Ordering::Relaxed));
         }
-        let slot = bucket::find::<SLOTS, WORDS>(words, print)?;
+        let slot = slots::find::<SLOTS, WORDS>(words, print)?;
         let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
         if locked.print(slot) != print || !home.is_current() {
             return None;
@@ -291,7 +291,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         let home = self.home(print);
         for distance in 1..=self.reach(home) {
             let words = self.words(home.shard, home.bucket + distance);
-            if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
+            if let Some(slot) = slots::find::<SLOTS, WORDS>(words, print) {
                 let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
                 if locked.print(slot) == print && home.is_current() {
                     return Some(apply(locked, slot, ask));
@@ -326,18 +326,18 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
                 return Some(answer);
             }
             match self.place(home, &mut at_home, now) {
-                Place::AtHome(slot) => {
+                FreeSlot::AtHome(slot) => {
                     at_home.occupy(slot, print, change.class, &change.state);
                 }
-                Place::Away(mut locked, slot) => {
+                FreeSlot::Away(mut locked, slot) => {
                     locked.occupy(slot, print, change.class, &change.state);
                 }
-                Place::Crowded => {
+                FreeSlot::Crowded => {
                     drop(at_home);
                     self.grow(home, now, Growth::Needed);
                     continue;
                 }
-                Place::AllDenying => return None,
+                FreeSlot::AllDenying => return None,
             }
             drop(at_home);
             self.grow_if_full(home, now);
@@ -365,12 +365,12 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     pub(super) fn glimpse(&self, print: u64) -> Option<(Home<'_>, u32, usize)> {
         let home = self.home(print);
         let words = self.words(home.shard, home.bucket);
-        if let Some(slot) = bucket::find::<SLOTS, WORDS>(words, print) {
+        if let Some(slot) = slots::find::<SLOTS, WORDS>(words, print) {
             return Some((home, home.bucket, slot));
         }
         (1..=self.reach(home)).find_map(|distance| {
             let bucket = home.bucket + distance;
-            let slot = bucket::find::<SLOTS, WORDS>(self.words(home.shard, bucket), print)?;
+            let slot = slots::find::<SLOTS, WORDS>(self.words(home.shard, bucket), print)?;
             Some((home, bucket, slot))
         })
     }
@@ -379,7 +379,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     /// room.
     pub(super) fn ensure(&self, print: u64, now: Timestamp) -> bool {
         let mut long_past = [0; STATE];
-        long_past[0] = bucket::KEPT_FREE;
+        long_past[0] = slots::KEPT_FREE;
         // Not vacant until the batch lets it go, or two new keys of one batch take turns for ever.
         let begin = Begin(Change { state: long_past, class: debt::DENYING });
         self.update(print, now, &begin).is_some()
@@ -402,7 +402,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
         for distance in 1..=at_home.reach() {
             let words = self.words(home.shard, home.bucket + distance);
-            if bucket::find::<SLOTS, WORDS>(words, print).is_some() {
+            if slots::find::<SLOTS, WORDS>(words, print).is_some() {
                 let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
                 if let Some(slot) = locked.find(print) {
                     return Seek::Away(locked, slot);
@@ -431,7 +431,7 @@ pub(super) enum Seek<'a, const SLOTS: usize, const STATE: usize, const WORDS: us
 }
 
 /// Where a new key can go.
-pub(super) enum Place<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
+pub(super) enum FreeSlot<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
     AtHome(usize),
     Away(Locked<'a, SLOTS, STATE, WORDS>, usize),
     /// Nowhere, but the shard may grow.

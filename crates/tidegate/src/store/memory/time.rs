@@ -10,7 +10,7 @@ impl MemoryStore {
     /// moves, and the caller's for all others.
     #[inline]
     pub(super) fn time_of(&self, now: Timestamp, charge: &Charge<'_>) -> Timestamp {
-        if charge.terms.is_calendar { self.wall(now) } else { now }
+        if charge.options.is_calendar { self.wall(now) } else { now }
     }
 
     pub(super) fn wall(&self, now: Timestamp) -> Timestamp {

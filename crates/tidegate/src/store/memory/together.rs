@@ -12,8 +12,8 @@ use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use super::MemoryStore;
 use super::locks::{HeapLocks, Locks};
+use super::lookup::{Lookup, packed, up_to_date};
 use super::packing::{Pack, is_narrow};
-use super::question::{Question, packed, up_to_date};
 use super::table::Change;
 use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
@@ -175,8 +175,7 @@ impl MemoryStore {
             if bucket.is_ahead(&bucket.unpack(words), batch.now) {
                 return Ok(None);
             }
-            let question =
-                Question { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
+            let question = Lookup { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
             let (decision, change) = packed::<_, 1>(&question, words);
             if !decision.is_allowed() {
                 return Ok(None);
@@ -265,7 +264,7 @@ impl<const N: usize> Batch<'_, N> {
     /// The time that a charge is decided at when the caller's clock shows `now`.
     fn time_of(&self, charge: &Charge<'_>, now: Timestamp) -> Timestamp {
         match self.clock {
-            Some(clock) if charge.terms.is_calendar => clock.wall(now),
+            Some(clock) if charge.options.is_calendar => clock.wall(now),
             _ => now,
         }
     }
@@ -328,7 +327,7 @@ impl<const N: usize> Batch<'_, N> {
     /// The time to decide at: `now`, or a fresh one if some state was left after it.
     fn up_to_date(&self, before: &impl Fn(usize) -> Evaluated, clock: Option<&Clock>) -> Timestamp {
         // A calendar period that starts next is kept, so there is no need to read the clock again.
-        let charges = self.charges.iter().enumerate().filter(|(_, it)| !it.terms.is_calendar);
+        let charges = self.charges.iter().enumerate().filter(|(_, it)| !it.options.is_calendar);
         let mut ahead = charges.map(|(i, it)| is_ahead(it.limit, &before(i), self.now));
         up_to_date(self.now, ahead.any(|ahead| ahead), clock)
     }
@@ -376,22 +375,22 @@ fn is_ahead(limit: &Limit, state: &Evaluated, now: Timestamp) -> bool {
 fn decide(limit: &Limit, before: Evaluated, now: Timestamp, op: Op) -> (Decision, Evaluated) {
     match (limit, before) {
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) if is_narrow(bucket) => {
-            let question = Question { algorithm: bucket, now, op, clock: None };
+            let question = Lookup { algorithm: bucket, now, op, clock: None };
             let (decision, Change { state: [word], class }) = packed::<_, 1>(&question, [state[0]]);
             (decision, Evaluated::Words(Change { state: [word, 0], class }))
         }
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) => {
-            let question = Question { algorithm: bucket, now, op, clock: None };
+            let question = Lookup { algorithm: bucket, now, op, clock: None };
             let (decision, change) = packed::<_, 2>(&question, state);
             (decision, Evaluated::Words(change))
         }
         (Limit::FixedWindow(window), Evaluated::Words(Change { state, .. })) => {
-            let question = Question { algorithm: window, now, op, clock: None };
+            let question = Lookup { algorithm: window, now, op, clock: None };
             let (decision, change) = packed(&question, state);
             (decision, Evaluated::Words(change))
         }
         (Limit::SlidingWindow(window), Evaluated::Words(Change { state, .. })) => {
-            let question = Question { algorithm: window, now, op, clock: None };
+            let question = Lookup { algorithm: window, now, op, clock: None };
             let (decision, change) = packed(&question, state);
             (decision, Evaluated::Words(change))
         }

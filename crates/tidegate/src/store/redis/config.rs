@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::io::tcp::TcpSettings;
 use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-use super::script::TimeSource;
-use super::sentinel::Watched;
+use crate::store::redis::routing::sentinel::Watched;
+use crate::store::redis::wire::script::TimeSource;
 use crate::store::{Misconfigured, StoreError};
 
 /// The servers behind one store, and how they are asked.
@@ -101,7 +101,7 @@ impl RedisConfig {
     }
 
     /// What all keys begin with; `tg` unless told otherwise. Nodes that share limits share it. With
-    /// a brace in it [`RedisStore::connect`](super::RedisStore::connect) fails.
+    /// a brace in it [`RedisStore::connect`](crate::store::redis::RedisStore::connect) fails.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
@@ -180,7 +180,7 @@ impl RedisConfig {
 
     /// Starts also while the servers are away: until they answer, every request is told that they do
     /// not. What is set up wrongly is then found by requests, or by
-    /// [`RedisStore::self_test`](super::RedisStore::self_test); what can be found at the start still
+    /// [`RedisStore::self_test`](crate::store::redis::RedisStore::self_test); what can be found at the start still
     /// fails there.
     pub const fn start_without_server(mut self) -> Self {
         self.starts_alone = true;

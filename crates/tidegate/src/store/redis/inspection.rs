@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redis::{Cmd, Value};
 
-use super::StoreError;
-use super::lane::Lane;
-use super::link::Connected;
 use crate::store::Misconfigured;
+use crate::store::redis::StoreError;
+use crate::store::redis::routing::server_queue::ServerQueue;
+use crate::store::redis::wire::connection::Connected;
 
 /// The oldest servers that have every command the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -105,34 +105,42 @@ impl Inspections {
     /// it are not looked at, else with the last one.
     pub(super) async fn refresh(
         &self,
-        lanes: Vec<(Arc<Lane>, bool)>,
+        server_queues: Vec<(Arc<ServerQueue>, bool)>,
         stops: bool,
     ) -> Result<(), StoreError> {
         let (mut seen, mut looked) = (Vec::new(), Ok(()));
-        for (lane, clustered) in &lanes {
-            let server = lane.link.address();
+        for (server_queue, clustered) in &server_queues {
+            let server = server_queue.connection.address();
             let mut look = self.lock().get(&server).cloned();
-            if let Err(error) = look_at(lane, *clustered, &mut look).await {
+            if let Err(error) = look_at(server_queue, *clustered, &mut look).await {
                 looked = Err(error);
             }
             // The address may have become known by looking.
-            seen.extend(look.map(|look| (lane.link.address(), look)));
+            seen.extend(look.map(|look| (server_queue.connection.address(), look)));
             if stops && looked.is_err() {
                 break;
             }
         }
         let mut looks = self.lock();
         looks.extend(seen);
-        looks.retain(|server, _| lanes.iter().any(|(lane, _)| lane.link.address() == *server));
+        looks.retain(|server, _| {
+            server_queues
+                .iter()
+                .any(|(server_queue, _)| server_queue.connection.address() == *server)
+        });
         looked
     }
 }
 
 /// Looks at a server: `look` is the last look at it, and becomes the present one.
-async fn look_at(lane: &Lane, clustered: bool, look: &mut Option<Look>) -> Result<(), StoreError> {
-    let connected = match lane.link.connected().await {
+async fn look_at(
+    server_queue: &ServerQueue,
+    clustered: bool,
+    look: &mut Option<Look>,
+) -> Result<(), StoreError> {
+    let connected = match server_queue.connection.connected().await {
         Err(error @ StoreError::Misconfigured(Misconfigured::ReadOnly, _)) => {
-            *look = Some(Look { findings: vec![replica(lane)], ..Look::default() });
+            *look = Some(Look { findings: vec![replica(server_queue)], ..Look::default() });
             return Err(error);
         }
         connected => connected?,
@@ -144,7 +152,7 @@ async fn look_at(lane: &Lane, clustered: bool, look: &mut Option<Look>) -> Resul
     }
     let last = last.unwrap_or_else(|| Look { connection, ..Look::default() });
     let mut present = Look { findings: Vec::new(), ..last };
-    let judged = examine(lane, &connected, clustered, &mut present).await;
+    let judged = examine(server_queue, &connected, clustered, &mut present).await;
     // A server that did not answer has not been seen.
     if !judged.as_ref().is_err_and(StoreError::is_outage) {
         *look = Some(present);
@@ -153,12 +161,12 @@ async fn look_at(lane: &Lane, clustered: bool, look: &mut Option<Look>) -> Resul
 }
 
 async fn examine(
-    lane: &Lane,
+    server_queue: &ServerQueue,
     connected: &Connected,
     clustered: bool,
     look: &mut Look,
 ) -> Result<(), StoreError> {
-    let info = match lane.link.send(connected, Cmd::new().arg("INFO")).await {
+    let info = match server_queue.connection.send(connected, Cmd::new().arg("INFO")).await {
         Ok(Value::BulkString(info)) => String::from_utf8_lossy(&info).into_owned(),
         Ok(Value::VerbatimString { text, .. }) => text,
         Ok(other) => return Err(StoreError::protocol(format!("INFO answered {other:?}"))),
@@ -167,39 +175,43 @@ async fn examine(
             let message =
                 format!("cannot check the eviction policy, persistence, role and version: {why}");
             look.refuses_info = true;
-            look.findings.push(finding(lane, Condition::Unchecked, message));
+            look.findings.push(finding(server_queue, Condition::Unchecked, message));
             return Ok(());
         }
     };
     // A node of a cluster redirects what it does not serve.
     if !clustered && field(&info, "role") == "slave" {
-        look.findings.push(replica(lane));
+        look.findings.push(replica(server_queue));
     }
-    look.findings.extend(eviction(&info).map(|it| finding(lane, Condition::Eviction, it)));
+    look.findings.extend(eviction(&info).map(|it| finding(server_queue, Condition::Eviction, it)));
     // A replica has what its primary writes, and sentinels write nothing.
     if field(&info, "role") == "master" && field(&info, "aof_enabled") != "1" {
-        snapshots(lane, connected, look).await?;
+        snapshots(server_queue, connected, look).await?;
     }
-    judge(&lane.link.address(), &info, clustered)
+    judge(&server_queue.connection.address(), &info, clustered)
 }
 
 /// Adds a finding if the server takes no snapshots, which is known not to append to a file.
-async fn snapshots(lane: &Lane, connected: &Connected, look: &mut Look) -> Result<(), StoreError> {
+async fn snapshots(
+    server_queue: &ServerQueue,
+    connected: &Connected,
+    look: &mut Look,
+) -> Result<(), StoreError> {
     const UNKNOWN: &str = "cannot check persistence: appendonly is no, and";
     if !look.refuses_config {
         let command = ["CONFIG", "GET", "save"];
-        let answered = lane.link.send(connected, Cmd::new().arg(&command)).await;
+        let answered = server_queue.connection.send(connected, Cmd::new().arg(&command)).await;
         let answered = answered.map(redis::from_redis_value::<BTreeMap<String, String>>);
         match answered {
             Ok(Ok(settings)) if settings.get("save").is_some_and(|save| !save.is_empty()) => {}
             Ok(Ok(settings)) if settings.contains_key("save") => {
                 let message = "persistence is off (save is empty, appendonly is no): after a restart \
                                of the server every key has its whole budget again; set one of them";
-                look.findings.push(finding(lane, Condition::Persistence, message.into()));
+                look.findings.push(finding(server_queue, Condition::Persistence, message.into()));
             }
             Ok(_) => {
                 let message = format!("{UNKNOWN} CONFIG GET save gives no answer");
-                look.findings.push(finding(lane, Condition::Unchecked, message));
+                look.findings.push(finding(server_queue, Condition::Unchecked, message));
             }
             Err(failure) => {
                 refusal(failure.into_error(), "CONFIG GET", "+config|get")?;
@@ -212,7 +224,7 @@ async fn snapshots(lane: &Lane, connected: &Connected, look: &mut Look) -> Resul
             "{UNKNOWN} CONFIG GET save is refused; grant +config|get, or make sure that the server \
              takes snapshots"
         );
-        look.findings.push(finding(lane, Condition::Unchecked, message));
+        look.findings.push(finding(server_queue, Condition::Unchecked, message));
     }
     Ok(())
 }
@@ -231,14 +243,14 @@ fn refusal(error: StoreError, command: &str, right: &str) -> Result<String, Stor
     }
 }
 
-fn finding(lane: &Lane, condition: Condition, message: String) -> Finding {
-    Finding { server: lane.link.address(), condition, message }
+fn finding(server_queue: &ServerQueue, condition: Condition, message: String) -> Finding {
+    Finding { server: server_queue.connection.address(), condition, message }
 }
 
-fn replica(lane: &Lane) -> Finding {
+fn replica(server_queue: &ServerQueue) -> Finding {
     let message = "is a replica: no decision is made on it; point the URL at the primary, or use \
                    redis+sentinel:// or redis+cluster:// to follow it";
-    finding(lane, Condition::Replica, message.into())
+    finding(server_queue, Condition::Replica, message.into())
 }
 
 /// A field of `INFO`; empty if there is none.

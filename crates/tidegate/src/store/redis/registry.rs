@@ -16,10 +16,10 @@ use redis::{Cmd, Value};
 use tidegate_core::Timestamp;
 use tokio::time::{Instant, timeout};
 
-use super::entry::{self, MAX_NODES, Node};
-use super::inspection::{Condition, Finding};
-use super::route::Routes;
-use super::settling::Settling;
+use crate::store::redis::inspection::{Condition, Finding};
+use crate::store::redis::routing::route::Routes;
+use crate::store::redis::settling::Settling;
+use crate::store::redis::wire::entry::{self, MAX_NODES, Node};
 use crate::store::{DomainRevision, Nodes, Revisions, StoreError};
 
 /// Intervals after which a silent node is removed.

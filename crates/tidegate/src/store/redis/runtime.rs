@@ -30,7 +30,7 @@ mod tests {
 
     use tokio::runtime::Builder;
 
-    use super::super::{RedisConfig, RedisStore};
+    use crate::store::redis::{RedisConfig, RedisStore};
 
     fn config() -> RedisConfig {
         RedisConfig::new("redis://127.0.0.1:1").unwrap()

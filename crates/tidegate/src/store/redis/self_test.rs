@@ -3,20 +3,20 @@
 use redis::Cmd;
 use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
 
-use super::failure::Failure;
-use super::inspection::Finding;
-use super::{RedisStore, StoreError};
 use crate::key::{Key, Scope};
+use crate::store::redis::failure::Failure;
+use crate::store::redis::inspection::Finding;
+use crate::store::redis::{RedisStore, StoreError};
 use crate::store::{Charge, Store};
 
 /// Looks at every server, then has each carry out every command that a script may ever need.
 pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Finding>, StoreError> {
     store.refresh(true).await?;
-    for (lane, _) in store.routes.lanes() {
-        let connected = lane.link.connected().await?;
+    for (server_queue, _) in store.routes.server_queues() {
+        let connected = server_queue.connection.connected().await?;
         // Scripts that the server knows today it may have forgotten tomorrow.
         let whole = Cmd::new().arg("EVAL").arg("return 0").arg(0).to_owned();
-        lane.link.send(&connected, &whole).await.map_err(Failure::into_error)?;
+        server_queue.connection.send(&connected, &whole).await.map_err(Failure::into_error)?;
     }
     try_apart(store, now).await?;
     for text in store.routes.probes(&store.namer, probe_scope()) {

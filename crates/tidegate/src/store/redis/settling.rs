@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::entry::{MAX_DOMAINS, MAX_NODES};
 use crate::store::DomainRevision;
+use crate::store::redis::wire::entry::{MAX_DOMAINS, MAX_NODES};
 
 /// The most policies of other nodes that are remembered; of one registry all are.
 const MOST_OTHERS: usize = MAX_NODES * MAX_DOMAINS;

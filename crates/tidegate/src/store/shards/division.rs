@@ -33,7 +33,7 @@ impl Division {
     /// and stays whole: shards that space what they let in cannot do so together, places in flight are
     /// released by who took them, and a shard without units would let nobody in.
     pub(super) fn of(charge: &Charge<'_>) -> Option<Self> {
-        let of = charge.terms.shards?.get().min(MAX_SHARDS);
+        let of = charge.options.shards?.get().min(MAX_SHARDS);
         Self::new(charge.limit, of.into())
     }
 
@@ -106,7 +106,7 @@ impl Shard {
     /// The same charge, on this shard. What it is denied on is the shard's and nobody else's.
     pub(super) fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
         let key = Key { scope: self.scope, text: charge.key.text, tag: &self.tag };
-        Charge { key, limit: &self.limit, sight: None, ..*charge }
+        Charge { key, limit: &self.limit, denied_state: None, ..*charge }
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::super::super::finding::{Place, quoted};
 use super::super::{Kind, Node};
 use super::Reader;
+use crate::policy::document::finding::{Location, quoted};
 
 impl Reader<'_> {
     /// Keys and values, each key once, with what `<<` brings in.
     pub(super) fn pairs(&mut self, children: Vec<Node>) -> Vec<(Node, Node)> {
         let mut pairs = Vec::with_capacity(children.len() / 2);
         let mut merged = Vec::new();
-        let mut seen: HashMap<Arc<str>, Place> = HashMap::new();
+        let mut seen: HashMap<Arc<str>, Location> = HashMap::new();
         let mut children = children.into_iter();
         while let (Some(key), Some(value)) = (children.next(), children.next()) {
             let Kind::Scalar { text, plain } = &key.kind else {
@@ -43,7 +43,7 @@ impl Reader<'_> {
         &mut self,
         source: &Node,
         pairs: &mut Vec<(Node, Node)>,
-        seen: &mut HashMap<Arc<str>, Place>,
+        seen: &mut HashMap<Arc<str>, Location>,
     ) {
         let maps = match &source.kind {
             Kind::List(maps) => maps.as_slice(),

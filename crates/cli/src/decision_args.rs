@@ -1,0 +1,159 @@
+//! A request from the command line, and whoever answers it.
+
+use std::borrow::Cow;
+
+use tidegate::policy::{
+    CheckError, Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request, Source,
+};
+use tidegate::store::Store;
+use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::{Clock, Verdict};
+
+use crate::args::DecisionArgs;
+use crate::secret::enforce_secret_of;
+
+/// What is wanted to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// Charge the request, and say what was decided.
+    Check,
+    /// Say what would be decided, and why.
+    Explain,
+}
+
+/// What was found out.
+#[derive(Debug)]
+pub(crate) struct Findings {
+    /// The descriptors of the request, in the order of the answer.
+    pub(crate) descriptors: Vec<Vec<(String, String)>>,
+    /// How many entries of each lead somewhere.
+    pub(crate) depths: Vec<usize>,
+    pub(crate) verdict: Verdict,
+}
+
+impl DecisionArgs {
+    /// Asks, or says why there is no answer.
+    pub(crate) fn ask(&self, wish: Wish) -> Result<Findings, String> {
+        let policy = self.policy()?;
+        let domain = self.domain(&policy)?;
+        let descriptors = self.descriptors(&policy, &domain)?;
+        if descriptors.is_empty() {
+            return Err("no rule of `requests` makes a descriptor of this request".into());
+        }
+        let borrowed: Vec<Vec<Entry<'_>>> = descriptors.iter().map(|it| entries(it)).collect();
+        let sides: Vec<Descriptor<'_>> = borrowed.iter().map(|it| Descriptor::new(it)).collect();
+        let request = Request { domain: &domain, descriptors: &sides, hits: self.hits };
+        let depth = |entries: &Vec<Entry<'_>>| policy.domain(&domain).map(|it| it.depth(entries));
+        let depths = borrowed.iter().map(|entries| depth(entries).unwrap_or(0)).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+        let verdict = runtime.block_on(self.answer(policy.clone(), &request, wish))?;
+        Ok(Findings { descriptors, depths, verdict })
+    }
+
+    fn policy(&self) -> Result<Policy, String> {
+        let merging = if self.merge { Merging::Allow } else { Merging::Refuse };
+        let source = Source::new(self.config.iter().cloned(), merging);
+        let loaded = source.load().map_err(|error| error.to_string())?;
+        loaded.policy.ok_or(loaded.findings)
+    }
+
+    /// The domain that was named, or the only one.
+    fn domain(&self, policy: &Policy) -> Result<String, String> {
+        let mut names: Vec<&str> = policy.domains().map(|domain| domain.name()).collect();
+        names.sort_unstable();
+        match (&self.domain, &names[..]) {
+            (Some(name), names) if names.contains(&name.as_str()) => Ok(name.clone()),
+            (Some(name), names) => {
+                Err(format!("no domain is called {name:?}; there are {}", names.join(", ")))
+            }
+            (None, [only]) => Ok((*only).to_owned()),
+            (None, names) => Err(format!("say --domain, one of {}", names.join(", "))),
+        }
+    }
+
+    fn descriptors(
+        &self,
+        policy: &Policy,
+        domain: &str,
+    ) -> Result<Vec<Vec<(String, String)>>, String> {
+        let Some(text) = &self.request else {
+            return self.descriptor.iter().map(|text| descriptor(text)).collect();
+        };
+        let Some((method, path)) = text.split_once(' ') else {
+            return Err(format!("expected a request such as 'GET /v1/users', found {text:?}"));
+        };
+        let headers: Result<Vec<(&str, &str)>, String> = self
+            .headers
+            .iter()
+            .map(|header| {
+                let wrong =
+                    || format!("expected a header such as 'x-api-key: k1', found {header:?}");
+                let (name, value) = header.split_once(':').ok_or_else(wrong)?;
+                Ok((name.trim(), value.trim()))
+            })
+            .collect();
+        let (headers, path) = (headers?, path.trim());
+        let request =
+            HttpRequest { method, path, host: None, headers: &headers, peer: Some(self.peer) };
+        let Some(domain) = policy.domain(domain) else { return Ok(Vec::new()) };
+        let owned = |(key, value): &(&str, Cow<'_, str>)| ((*key).to_owned(), value.to_string());
+        let described = domain.requests().describe(&request);
+        let described = described
+            .map_err(|error| format!("the daemon refuses this request with 400: {error}"))?;
+        Ok(described.descriptors().map(|it| it.iter().map(owned).collect()).collect())
+    }
+
+    async fn answer(
+        &self,
+        policy: Policy,
+        request: &Request<'_>,
+        wish: Wish,
+    ) -> Result<Verdict, String> {
+        let secret = enforce_secret_of(self.enforce_secret_file.as_ref())?;
+        if self.store == "memory" {
+            let limiter = PolicyLimiter::in_memory(policy).map_err(|error| error.to_string())?;
+            limiter.set_enforce_secret(secret);
+            return ask(&limiter, request, wish).await.map_err(|error| error.to_string());
+        }
+        let config = RedisConfig::new(&self.store).map_err(|error| error.to_string())?;
+        let store = RedisStore::connect(config).await.map_err(|error| error.to_string())?;
+        let limiter = PolicyLimiter::new(policy, store, Clock::default());
+        limiter.set_enforce_secret(secret);
+        ask(&limiter, request, wish).await.map_err(|error| error.to_string())
+    }
+}
+
+async fn ask<S: Store>(
+    limiter: &PolicyLimiter<S>,
+    request: &Request<'_>,
+    wish: Wish,
+) -> Result<Verdict, CheckError> {
+    match wish {
+        Wish::Explain => limiter.explain(request).await,
+        Wish::Check => limiter.check(request).await,
+    }
+}
+
+fn entries(descriptor: &[(String, String)]) -> Vec<Entry<'_>> {
+    descriptor.iter().map(|(key, value)| Entry { key, value }).collect()
+}
+
+/// Reads `key=value,key=value`, in which `\,` is a comma.
+pub(crate) fn descriptor(text: &str) -> Result<Vec<(String, String)>, String> {
+    let (mut entries, mut entry) = (Vec::new(), String::new());
+    let mut letters = text.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            ',' => entries.push(std::mem::take(&mut entry)),
+            '\\' => entry.push(letters.next().unwrap_or('\\')),
+            other => entry.push(other),
+        }
+    }
+    entries.push(entry);
+    let pair = |entry: &String| match entry.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("expected a descriptor such as user=bob,path=/login, found {text:?}")),
+    };
+    entries.iter().map(pair).collect()
+}

@@ -1,0 +1,8 @@
+//! Threads, sockets and connections of the daemon.
+
+pub(crate) mod fd_limit;
+pub(crate) mod listener;
+pub(crate) mod server;
+pub(crate) mod tls;
+pub(crate) mod turns;
+pub(crate) mod worker;

@@ -1,0 +1,163 @@
+//! Listeners on TCP ports and Unix sockets.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener as StdTcp;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener as StdUnix, UnixStream as StdUnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::net::listen;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::settings::Address;
+use crate::transport::Stream;
+
+/// How many connections may wait to be accepted. The standard library asks for 128; further clients would wait
+/// a second for their next try. The system allows at most `net.core.somaxconn`.
+const BACKLOG: i32 = 4_096;
+
+/// An open listener that belongs to no runtime yet.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(StdTcp),
+    Unix(StdUnix, SocketFile),
+}
+
+/// An open listener of the runtime that waits for it.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix { listener: UnixListener, _file: SocketFile },
+}
+
+/// A connection that belongs to no runtime.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(std::net::TcpStream),
+    Unix(StdUnixStream),
+}
+
+/// Removes the file of a socket in the end, which the system does not.
+#[derive(Debug)]
+pub(crate) struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // If this fails, the next start replaces the file.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Bound {
+    /// Opens a listener.
+    pub(crate) fn open(address: &Address) -> io::Result<Self> {
+        match address {
+            Address::Tcp(address) => {
+                let listener = StdTcp::bind(address)?;
+                listen(&listener, BACKLOG)?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+            Address::Unix(path) => {
+                remove_leftover(path)?;
+                let listener = StdUnix::bind(path)?;
+                listen(&listener, BACKLOG)?;
+                let file = SocketFile(path.clone());
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(listener, file))
+            }
+        }
+    }
+
+    /// The address, with the port that the system chose.
+    pub(crate) fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+        }
+    }
+
+    /// Hands it to the runtime that this is called in.
+    pub(crate) fn register(self) -> io::Result<Listener> {
+        match self {
+            Self::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
+            Self::Unix(listener, file) => {
+                Ok(Listener::Unix { listener: UnixListener::from_std(listener)?, _file: file })
+            }
+        }
+    }
+}
+
+/// Removes the socket of a process that has ended; if one accepts connections there, the path is taken.
+fn remove_leftover(path: &Path) -> io::Result<()> {
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let kind = found.file_type();
+    if !kind.is_socket() {
+        let what = match () {
+            () if kind.is_dir() => "a directory",
+            () if kind.is_symlink() => "a symbolic link",
+            () if kind.is_file() => "a regular file",
+            () => "not a socket",
+        };
+        return Err(io::Error::other(format!(
+            "the path is {what}; remove it, or choose another path"
+        )));
+    }
+    if StdUnixStream::connect(path).is_ok() {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
+    fs::remove_file(path)
+}
+
+impl Listener {
+    /// The next connection, free of this runtime's poller.
+    pub(crate) async fn accept(&self) -> io::Result<Socket> {
+        match self {
+            Self::Tcp(listener) => Ok(Socket::Tcp(listener.accept().await?.0.into_std()?)),
+            Self::Unix { listener, .. } => Ok(Socket::Unix(listener.accept().await?.0.into_std()?)),
+        }
+    }
+}
+
+impl Socket {
+    /// Hands it to the runtime that this is called in.
+    pub(crate) fn register(self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(socket) => {
+                let socket = TcpStream::from_std(socket)?;
+                // Answers leave in one piece; waiting for more would only delay the rest of a long one.
+                socket.set_nodelay(true)?;
+                Ok(Stream::Tcp(socket))
+            }
+            Self::Unix(socket) => UnixStream::from_std(socket).map(Stream::Unix),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file and a directory are refused with the reason; the socket of an ended process is replaced.
+    #[test]
+    fn a_path_that_is_no_socket_is_refused_with_the_reason() {
+        let folder = std::env::temp_dir().join(format!("tidegate-listener-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("file");
+        fs::write(&path, "precious").unwrap();
+        let why = |path: &Path| {
+            Bound::open(&Address::Unix(path.into())).map(drop).unwrap_err().to_string()
+        };
+        assert_eq!(why(&path), "the path is a regular file; remove it, or choose another path");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        assert_eq!(why(&folder), "the path is a directory; remove it, or choose another path");
+        let socket = folder.join("socket");
+        drop(StdUnix::bind(&socket).unwrap());
+        let bound = Bound::open(&Address::Unix(socket.clone())).unwrap();
+        let taken = Bound::open(&Address::Unix(socket)).map(drop).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(bound);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

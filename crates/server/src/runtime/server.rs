@@ -1,0 +1,396 @@
+//! Listeners, and the threads behind them.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::runtime;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use crate::observability::log::{Level, Log};
+use crate::observability::outages;
+use crate::observability::throttle::{Admitted, Frequent};
+use crate::runtime::fd_limit::Descriptors;
+use crate::runtime::listener::{Bound, Listener};
+use crate::runtime::tls::{Tls, TlsError};
+use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
+use crate::service::RateLimitService;
+use crate::settings::{Address, Listen, Settings};
+use crate::transport::grpc::Budget;
+use crate::transport::{Protocol, Transport};
+
+/// How many sockets wait for a worker to take them up.
+const MAX_WAITING: usize = 1_024;
+
+/// How long to wait before accepting again after the system could not, as when it is out of file
+/// descriptors: until one is closed, asking again at once would fail again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// After so many attempts without a new connection a stopping listener is closed.
+const LAST_LOOKS: usize = 3;
+
+/// How often the files of certificates are looked at.
+const CERTIFICATES: Duration = Duration::from_secs(10);
+
+/// A server that runs until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Server {
+    open: Vec<(Protocol, Address)>,
+    stop: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Where it listens, and what is spoken there.
+    pub fn listeners(&self) -> &[(Protocol, Address)] {
+        &self.open
+    }
+
+    /// Where it speaks the Redis protocol.
+    pub fn resp(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Resp)
+    }
+
+    /// Where it speaks HTTP.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Http)
+    }
+
+    /// Where it speaks gRPC.
+    pub fn grpc(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Grpc)
+    }
+
+    /// Where the admin API listens.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Admin)
+    }
+
+    fn address(&self, protocol: Protocol) -> Option<SocketAddr> {
+        self.open.iter().find_map(|(spoken, address)| match address {
+            Address::Tcp(address) if *spoken == protocol => Some(*address),
+            _ => None,
+        })
+    }
+
+    /// Takes no more connections, answers what has been read, closes, and waits for all of it, at
+    /// most as long as [`Settings::drain`] says.
+    pub fn stop(self) {
+        // What has to be done is done by dropping.
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // A panic is logged already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts a server: its listeners are open once this returns.
+pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, ServeError> {
+    settings.check()?;
+    service.status().show_keys(settings.key_values);
+    for (level, text) in settings.exposures() {
+        match level {
+            Level::Warn => warn!(event = "exposure", "{text}"),
+            _ => info!(event = "exposure", "{text}"),
+        }
+    }
+    let wanted = [
+        (Protocol::Resp, &settings.resp),
+        (Protocol::Http, &settings.http),
+        (Protocol::Grpc, &settings.grpc),
+        (Protocol::Admin, &settings.admin),
+        (Protocol::Metrics, &settings.metrics),
+    ];
+    let (mut listening, mut failed) = (Vec::new(), Vec::new());
+    for (protocol, listen) in wanted {
+        match listen.as_ref().map(|listen| open(protocol, listen)) {
+            Some(Ok(opened)) => listening.push(opened),
+            Some(Err(error)) => failed.push(error),
+            None => {}
+        }
+    }
+    match failed.len() {
+        0 => {}
+        1 => return Err(failed.remove(0)),
+        _ => return Err(ServeError::Several(failed)),
+    }
+    let open =
+        listening.iter().map(|open| (open.listener.protocol, open.address.clone())).collect();
+    let (stop, stopped) = watch::channel(false);
+    // From here on, dropping it ends the threads that are there already.
+    let mut server = Server { open, stop, threads: Vec::new() };
+    let mut workers = Vec::new();
+    let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
+    for number in 0..settings.threads.get() {
+        let (sender, incoming) = mpsc::channel(MAX_WAITING);
+        let (service, settings, budget) = (service.clone(), Arc::clone(&settings), budget.clone());
+        let runtime = runtime().map_err(ServeError::Start)?;
+        let work = move || runtime.block_on(worker::work(incoming, service, settings, budget));
+        server.threads.push(start(format!("tidegate-{number}"), work)?);
+        workers.push(sender);
+    }
+    let runtime = runtime().map_err(ServeError::Start)?;
+    let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
+    let descriptors = Descriptors::divide(listening.len());
+    let (service, log) = (service.clone(), service.status().log().clone());
+    let accept = move || {
+        runtime.block_on(async {
+            let mut accepting = JoinSet::new();
+            accepting.spawn(outages::watch(service, stopped.clone()));
+            for (Listening { bound, listener, .. }, descriptors) in
+                listening.into_iter().zip(descriptors)
+            {
+                let slots = Arc::new(Semaphore::new(max_connections));
+                if listener.tls.is_some() {
+                    accepting.spawn(renew(Arc::clone(&listener), stopped.clone()));
+                }
+                let (workers, log) = (workers.clone(), log.clone());
+                let acceptor = Acceptor { listener, slots, descriptors, workers, log };
+                accepting.spawn(acceptor.accept(bound, stopped.clone()));
+            }
+            // The workers end once the last sender is gone.
+            drop(workers);
+            while accepting.join_next().await.is_some() {}
+        });
+    };
+    server.threads.push(start("tidegate-accept".into(), accept)?);
+    Ok(server)
+}
+
+/// An open listener that does not accept yet.
+struct Listening {
+    bound: Bound,
+    address: Address,
+    listener: Arc<Transport>,
+}
+
+fn open(protocol: Protocol, listen: &Listen) -> Result<Listening, ServeError> {
+    let (name, address) = (protocol.name(), listen.address.clone());
+    let tls = listen.tls.clone().map(|files| Tls::load(files, protocol.in_tls()));
+    let tls = tls.transpose().map_err(|error| ServeError::Tls { name, error })?;
+    let refused = |error| ServeError::Bind { name, address: listen.address.clone(), error };
+    let bound = Bound::open(&address).map_err(refused)?;
+    let address = bound.address().map_err(refused)?;
+    Ok(Listening { bound, address, listener: Arc::new(Transport { protocol, tls }) })
+}
+
+fn runtime() -> io::Result<runtime::Runtime> {
+    runtime::Builder::new_current_thread().enable_all().event_interval(POLLS_PER_LOOK).build()
+}
+
+/// Tasks that a thread runs before it looks for new input, at the latest. The default of 61 lets a few
+/// busy connections delay the others on their thread.
+const POLLS_PER_LOOK: u32 = 16;
+
+fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, ServeError> {
+    thread::Builder::new().name(name).spawn(work).map_err(ServeError::Start)
+}
+
+/// Takes over certificates that have been renewed.
+async fn renew(listener: Arc<Transport>, mut stopped: watch::Receiver<bool>) {
+    let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
+    let mut stopping = pin!(stopping);
+    while tokio::time::timeout(CERTIFICATES, stopping.as_mut()).await.is_err() {
+        let name = listener.protocol.name();
+        match listener.tls.as_ref().map(Tls::reload) {
+            Some(Ok(true)) => {
+                info!(event = "certificate_renewed", listener = name, "certificate renewed");
+            }
+            // The file may be half written: the old certificate stays, and the next look tries again.
+            Some(Err(error)) => {
+                let event = "certificate_refused";
+                warn!(event, listener = name, "certificate not renewed: {error}");
+            }
+            Some(Ok(false)) | None => {}
+        }
+    }
+}
+
+/// Accepts the connections of one listener and hands them to workers.
+struct Acceptor {
+    listener: Arc<Transport>,
+    slots: Arc<Semaphore>,
+    descriptors: Descriptors,
+    workers: Vec<mpsc::Sender<NewConnection>>,
+    log: Log,
+}
+
+impl Acceptor {
+    async fn accept(self, bound: Bound, mut stopped: watch::Receiver<bool>) {
+        // It is registered here, for it has to be in the runtime that waits for it.
+        let Ok(listener) = bound.register() else { return };
+        let mut turn = 0;
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => break,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok(socket) => {
+                    let Some(slot) = self.slot() else {
+                        self.log_refused();
+                        continue;
+                    };
+                    turn += 1;
+                    let listener = Arc::clone(&self.listener);
+                    self.hand_over(turn, NewConnection { socket, slot, listener }).await;
+                }
+                Err(error) if is_about_the_peer(&error) => {}
+                Err(error) => {
+                    self.log_failed(&error);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        self.accept_pending(&listener, turn).await;
+    }
+
+    /// Accepts connections that were opened before the daemon stopped: their requests may be under way.
+    async fn accept_pending(&self, listener: &Listener, mut turn: usize) {
+        let mut quiet = 0;
+        while quiet < LAST_LOOKS {
+            // Lets the runtime poll for new connections.
+            tokio::task::yield_now().await;
+            let mut next = pin!(listener.accept());
+            let next = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
+            match (next, self.slot()) {
+                (Poll::Ready(Ok(socket)), Some(slot)) => {
+                    turn += 1;
+                    let listener = Arc::clone(&self.listener);
+                    self.hand_over(turn, NewConnection { socket, slot, listener }).await;
+                }
+                _ => quiet += 1,
+            }
+        }
+    }
+
+    fn log_refused(&self) {
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::ConnectionRefused) {
+            let (event, listener) = ("connection_refused", self.listener.protocol.name());
+            warn!(event, listener, suppressed, "connection refused: too many connections");
+        }
+    }
+
+    fn log_failed(&self, error: &io::Error) {
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::AcceptFailed) {
+            let (event, listener) = ("accept_failed", self.listener.protocol.name());
+            error!(event, listener, suppressed, "cannot accept connections: {error}");
+        }
+    }
+
+    /// A slot for one more connection, if one is free.
+    fn slot(&self) -> Option<ConnectionSlot> {
+        let on_listener = Arc::clone(&self.slots).try_acquire_owned().ok()?;
+        let in_process = self.descriptors.take()?;
+        Some(ConnectionSlot { _on_listener: on_listener, _in_process: in_process })
+    }
+
+    /// Hands a connection to the worker whose turn it is, or to the next one if that has ended by a panic.
+    async fn hand_over(&self, turn: usize, mut connection: NewConnection) {
+        for next in 0..self.workers.len() {
+            let Some(worker) = self.workers.get((turn + next) % self.workers.len()) else { return };
+            match worker.send(connection).await {
+                Ok(()) => return,
+                Err(mpsc::error::SendError(back)) => connection = back,
+            }
+        }
+    }
+}
+
+/// Whether accepting failed because of this client: the next connection can be accepted at once.
+fn is_about_the_peer(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+/// Why there is no server.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A listener could not be opened.
+    Bind {
+        /// What would have been spoken there.
+        name: &'static str,
+        /// Where.
+        address: Address,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A certificate cannot be used.
+    Tls {
+        /// What would have been encrypted by it.
+        name: &'static str,
+        /// Why not.
+        error: TlsError,
+    },
+    /// Clients of other machines could use the Redis protocol without credentials.
+    Unauthenticated(Address),
+    /// A thread or its runtime could not be started.
+    Start(io::Error),
+    /// Several listeners could not be opened.
+    Several(Vec<Self>),
+}
+
+/// How to choose another address for a listener.
+fn other_address(name: &str) -> String {
+    let setting = format!("listen.{}.address", name.to_ascii_lowercase());
+    match name {
+        // The only listener without a flag.
+        "metrics" => format!("choose another with {setting}"),
+        _ => format!("choose another with --{} or {setting}", name.to_ascii_lowercase()),
+    }
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bind { name, address, error } if error.kind() == io::ErrorKind::AddrInUse => {
+                let advice = other_address(name);
+                write!(f, "cannot bind {address} ({name}): address already in use; {advice}")
+            }
+            Self::Bind { name, address, error } => {
+                write!(f, "cannot bind {address} ({name}): {error}; {}", other_address(name))
+            }
+            Self::Several(errors) => {
+                for (number, error) in errors.iter().enumerate() {
+                    let separator = if number == 0 { "" } else { "\n" };
+                    write!(f, "{separator}{error}")?;
+                }
+                Ok(())
+            }
+            Self::Tls { name, error } => write!(f, "cannot encrypt {name}: {error}"),
+            Self::Unauthenticated(address) => write!(
+                f,
+                "listen.resp.address: RESP on {address} is open to other machines without a \
+                 password; set listen.resp.password_file (--password-file), listen on 127.0.0.1, or \
+                 set listen.resp.allow_unauthenticated to true"
+            ),
+            Self::Start(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Bind { error, .. } | Self::Start(error) => Some(error),
+            Self::Tls { error, .. } => Some(error),
+            Self::Unauthenticated(_) | Self::Several(_) => None,
+        }
+    }
+}

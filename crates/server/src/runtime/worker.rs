@@ -1,0 +1,130 @@
+//! A worker: a thread with a runtime of its own that serves connections.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::observability::status::Counters;
+use crate::observability::throttle::{Admitted, Frequent};
+use crate::runtime::listener::Socket;
+use crate::service::RateLimitService;
+use crate::settings::Settings;
+use crate::transport::admin::{self, Access};
+use crate::transport::grpc::Budget;
+use crate::transport::{Protocol, Transport, grpc, http, resp};
+
+/// How often the runtime looks for what has been sent before connections are asked to end.
+const LAST_LOOKS: usize = 4;
+
+/// A connection on its way from the listener to the worker.
+#[derive(Debug)]
+pub(crate) struct NewConnection {
+    pub(crate) socket: Socket,
+    pub(crate) slot: ConnectionSlot,
+    pub(crate) listener: Arc<Transport>,
+}
+
+/// Room for one connection, free again when it ends.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlot {
+    pub(crate) _on_listener: OwnedSemaphorePermit,
+    pub(crate) _in_process: OwnedSemaphorePermit,
+}
+
+/// Serves connections until the acceptors end; then lets the open ones finish.
+pub(crate) async fn work(
+    mut incoming: mpsc::Receiver<NewConnection>,
+    service: RateLimitService,
+    settings: Arc<Settings>,
+    budget: Budget,
+) {
+    let service = service.for_thread();
+    // The worker's own, so that connections of other threads do not contend for it.
+    let (stop, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            connection = incoming.recv() => {
+                let Some(connection) = connection else { break };
+                let context = ConnContext {
+                    service: service.behind(connection.listener.protocol),
+                    settings: Arc::clone(&settings),
+                    stopped: stopped.clone(),
+                    budget: budget.clone(),
+                };
+                connections.spawn(receive(connection, context));
+            }
+            // Removes ended connections from the set. A panic ends its connection only.
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    // New connections have not been read from yet: the runtime reads what has arrived.
+    for _ in 0..LAST_LOOKS {
+        tokio::task::yield_now().await;
+    }
+    stop.send_replace(true);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    // Connections that have not finished by then are closed when the set is dropped.
+    let _ = timeout(settings.drain, finished).await;
+}
+
+/// The context of a connection.
+#[derive(Debug)]
+pub(crate) struct ConnContext {
+    pub(crate) service: RateLimitService,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) stopped: watch::Receiver<bool>,
+    pub(crate) budget: Budget,
+}
+
+async fn receive(connection: NewConnection, context: ConnContext) {
+    let NewConnection { socket, slot, listener } = connection;
+    // Fails if the client has closed the connection already.
+    let Ok(mut stream) = socket.register() else { return };
+    if let Some(tls) = &listener.tls {
+        let peer = stream.peer();
+        match tls.accept(stream).await {
+            Ok(encrypted) => stream = encrypted,
+            Err(why) => {
+                let log = context.service.status().log();
+                if let Some(Admitted { suppressed }) = log.admit(Frequent::ClientRefused) {
+                    let client = peer.map(|peer| peer.to_string());
+                    let (event, listener) = ("client_refused", listener.protocol.name());
+                    warn!(event, listener, client, suppressed, "TLS handshake failed: {why}");
+                }
+                return;
+            }
+        }
+    }
+    let _open = Open::new(context.service.counters(), listener.protocol);
+    match listener.protocol {
+        Protocol::Resp => resp::converse(stream, context).await,
+        Protocol::Http => http::converse(stream, context).await,
+        Protocol::Grpc => grpc::converse(stream, context).await,
+        Protocol::Admin => admin::converse(stream, context, Access::WholeNumber).await,
+        Protocol::Metrics => admin::converse(stream, context, Access::Metrics).await,
+    }
+    drop(slot);
+}
+
+/// Counts a connection as open until it ends, also by a panic.
+struct Open {
+    counters: Arc<Counters>,
+    protocol: Protocol,
+}
+
+impl Open {
+    fn new(counters: &Arc<Counters>, protocol: Protocol) -> Self {
+        counters.count_opened(protocol);
+        Self { counters: Arc::clone(counters), protocol }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.counters.count_closed(self.protocol);
+    }
+}

@@ -1,0 +1,183 @@
+//! What is told about the daemon, as documents.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tidegate::Timestamp;
+use tidegate::policy::{LocallyDecided, OtherNumbers, Switch, in_words};
+use tidegate::store::DomainRevision;
+use tidegate::store::breaker::CircuitReport;
+use tidegate::store::redis::{Finding, Node, RegistryReport};
+
+use crate::observability::hot_keys::{HotKey, TOLD};
+use crate::observability::utc::Utc;
+use crate::service::RateLimitService;
+
+/// Why the daemon is not ready; `None` if it is. Asks the store. One that is away is no reason, for the
+/// policy says what then; one that refuses is, for somebody has to act.
+pub(crate) async fn reason(service: &RateLimitService) -> Option<String> {
+    if let Some(why) = service.status().reason() {
+        return Some(why.to_owned());
+    }
+    service.probe().await.err().filter(|error| !error.is_outage()).map(|error| error.to_string())
+}
+
+/// How the daemon is, and what its store is to it.
+pub(super) async fn status(service: &RateLimitService) -> Value {
+    let reason = reason(service).await;
+    let mut told = json!({
+        "ready": reason.is_none(),
+        "reason": reason,
+        "state": if service.is_degraded() { "degraded" } else { "healthy" },
+        "store": { "kind": if service.is_local() { "memory" } else { "redis" } },
+    });
+    if let Some(store) = service.shared_store() {
+        let endpoint = |circuit: CircuitReport| {
+            let timing = store.store().timing(circuit.endpoint);
+            let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+            json!({
+                "endpoint": circuit.endpoint,
+                "address": store.store().address(circuit.endpoint),
+                "circuit": circuit.state.as_str(),
+                "trips": circuit.trips,
+                "round_trip_ms": timing.and_then(|timing| timing.round_trip).map(millis),
+                "deadline_ms": timing.map(|timing| millis(timing.deadline)),
+            })
+        };
+        let endpoints: Vec<Value> = store.circuits().into_iter().map(endpoint).collect();
+        let failure = store.failure();
+        let failure =
+            failure.map(|(at, error)| json!({ "at": time(at), "error": error.to_string() }));
+        told["store"]["endpoints"] = endpoints.into();
+        told["store"]["last_failure"] = failure.into();
+        told["store"]["owing_keys"] = store.stats().fallback.owing_keys.into();
+        let finding = |it: Finding| json!({ "server": it.server, "condition": it.condition.as_str(), "message": it.message });
+        let findings: Vec<Value> = store.store().findings().into_iter().map(finding).collect();
+        told["store"]["findings"] = findings.into();
+        told["nodes"] = node_count(service);
+        let registry = store.store().registry();
+        told["repair"] = json!({
+            "active": store.store().repairs(),
+            "lagging": lagging(&registry),
+        });
+    }
+    told
+}
+
+/// The live nodes that share the store.
+pub(super) fn nodes(service: &RateLimitService) -> Value {
+    let Some(store) = service.shared_store() else { return json!({ "nodes": [], "count": 1 }) };
+    let registry = store.store().registry();
+    let node = |node: &Node| {
+        let domains = node.domains.iter().map(revision).collect::<Map<String, Value>>();
+        json!({
+            "id": node.id,
+            "this": node.is_own,
+            "last_seen": time(node.seen),
+            "policy": domains,
+        })
+    };
+    let mut told = node_count(service);
+    told["nodes"] = registry.nodes.iter().map(node).collect();
+    told["lagging"] = lagging(&registry);
+    told["read_at"] = registry.read_at.map(time).into();
+    told["error"] = registry.error.map(|error| error.to_string()).into();
+    told
+}
+
+/// How many nodes share the limits, and whether the registry counts them.
+fn node_count(service: &RateLimitService) -> Value {
+    let (count, is_auto) =
+        service.nodes().map_or((1, false), |it| (it.count().get(), it.is_auto()));
+    json!({ "count": count, "auto": is_auto })
+}
+
+/// Nodes that hold another policy than this one.
+fn lagging(registry: &RegistryReport) -> Value {
+    let lags = |(id, domains): &(String, Vec<DomainRevision>)| json!({ "id": id, "policy": domains.iter().map(revision).collect::<Map<String, Value>>() });
+    registry.lagging.iter().map(lags).collect()
+}
+
+fn revision(it: &DomainRevision) -> (String, Value) {
+    (it.domain.to_string(), format!("{:016x}", it.revision).into())
+}
+
+pub(super) fn policy(service: &RateLimitService) -> Value {
+    let status = service.status().policy();
+    let policy = service.policy();
+    let limits =
+        policy.domains().flat_map(|it| it.rules()).map(|rule| rule.limits().len()).sum::<usize>();
+    let mut domains: Vec<&str> = policy.domains().map(|domain| domain.name()).collect();
+    domains.sort_unstable();
+    json!({
+        "revision": status.revision.map(|revision| revision.to_string()),
+        "files": status.files,
+        "loaded_at": status.loaded_at.map(time),
+        "loaded": status.loaded,
+        "refused": status.refused,
+        "refusal": status.refusal,
+        "domains": domains,
+        "limits": limits,
+        "overrides": overrides(service)["overrides"],
+        "kill_switch": switches(service)["kill_switch"],
+        "demoted_keys": service.limiter().controls().demotions().count(service.time(service.now())),
+    })
+}
+
+pub(super) fn overrides(service: &RateLimitService) -> Value {
+    let (controls, now) = (service.limiter().controls(), service.time(service.now()));
+    let overrides: Vec<Value> = controls
+        .overrides()
+        .filter(|(_, it)| now < it.until)
+        .map(|(id, it)| {
+            let mut told = json!({ "limit": id, "until": time(it.until), "reason": it.reason });
+            match &it.numbers {
+                OtherNumbers::Percent(percent) => told["percent"] = (*percent).into(),
+                OtherNumbers::Limit(limit) => told["numbers"] = in_words(limit).to_string().into(),
+            }
+            told
+        })
+        .collect();
+    json!({ "overrides": overrides })
+}
+
+pub(super) fn demotions(service: &RateLimitService) -> Value {
+    let (controls, now) = (service.limiter().controls(), service.time(service.now()));
+    let values = service.status().key_values();
+    let told = |it: &LocallyDecided| {
+        let entry = |(key, value): &(String, String)| (key.clone(), values.show_text(value));
+        json!({
+            "domain": it.domain,
+            "descriptor": it.entries.iter().map(entry).collect::<Vec<_>>(),
+            "nodes": it.demotion.nodes.count(),
+            "until": it.demotion.until.map(time),
+            "reason": it.demotion.reason,
+        })
+    };
+    let holds = |it: &&LocallyDecided| it.demotion.until.is_none_or(|until| now < until);
+    let demotions: Vec<Value> = controls.demotions().iter().filter(holds).map(told).collect();
+    json!({ "demotions": demotions })
+}
+
+pub(super) fn switches(service: &RateLimitService) -> Value {
+    let controls = service.limiter().controls();
+    let told = |switch: &Switch| match switch {
+        Switch::All => json!({ "all": true }),
+        Switch::Domain(name) => json!({ "domain": name }),
+        Switch::Limit(id) => json!({ "limit": id }),
+    };
+    let switches: Vec<Value> = controls.switches().map(told).collect();
+    json!({ "kill_switch": switches })
+}
+
+pub(super) fn hot_keys(service: &RateLimitService) -> Value {
+    let told = |denied: bool| -> Vec<Value> {
+        let told = |HotKey { key, requests }| json!({ "key": key, "requests": requests });
+        service.status().hot_keys(denied).into_iter().map(told).collect()
+    };
+    json!({ "at_most": TOLD, "asked": told(false), "denied": told(true) })
+}
+
+fn time(at: Timestamp) -> String {
+    Utc(at).to_string()
+}

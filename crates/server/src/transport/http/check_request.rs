@@ -1,0 +1,266 @@
+//! Questions in JSON: a limit that comes with the request, or descriptors for the policy.
+
+use serde::{Deserialize, Deserializer};
+use tidegate::policy::{
+    CheckError, Descriptor, Entry, Hits, InlineLimit, MAX_DESCRIPTORS, Request,
+};
+use tidegate::store::MAX_TOGETHER;
+use tidegate::{AlgorithmName, InvalidLimit, Limit, Op, Rate, Verdict};
+use tidegate_core::{Builder, UnknownAlgorithm};
+
+use super::Reply;
+use super::descriptor_input::{DescriptorInput, Text};
+use super::object::Object;
+use super::reply::{self, Refused};
+use super::unreadable::unreadable;
+use super::whole_number::WholeNumber;
+use crate::service::RateLimitService;
+use crate::transport::access::Caller;
+
+/// What is to be done with what is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Decide and charge.
+    Check,
+    /// Decide.
+    Peek,
+    /// Give back what was charged.
+    Refund,
+    /// Tell which limits there are, and how they stand.
+    Explain,
+}
+
+/// Either a key with a limit, or several, or a domain of the policy and descriptors.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CheckRequest<'a> {
+    #[serde(borrow, deserialize_with = "present")]
+    key: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "present")]
+    rate: Option<Text<'a>>,
+    #[serde(deserialize_with = "present")]
+    burst: Option<WholeNumber>,
+    #[serde(deserialize_with = "present")]
+    queue: Option<WholeNumber>,
+    #[serde(borrow, deserialize_with = "present")]
+    algorithm: Option<Text<'a>>,
+    #[serde(deserialize_with = "present")]
+    cost: Option<WholeNumber>,
+    #[serde(borrow, deserialize_with = "present")]
+    limits: Option<Vec<Object<Self>>>,
+    #[serde(borrow, deserialize_with = "present")]
+    domain: Option<Text<'a>>,
+    #[serde(borrow, deserialize_with = "present")]
+    descriptors: Option<Vec<DescriptorInput<'a>>>,
+}
+
+/// Whoever writes `null` has not left it out.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+/// Answers one question.
+pub(crate) async fn answer(
+    service: &RateLimitService,
+    caller: &Caller<'_>,
+    action: Action,
+    body: &[u8],
+) -> Reply {
+    let answers = &caller.settings.answers;
+    let read = read(body).and_then(|question| {
+        let is_reading = matches!(action, Action::Peek | Action::Explain);
+        if action == Action::Refund || (!is_reading && question.returns_units()) {
+            caller.may_return_units()?;
+        }
+        Ok(question)
+    });
+    let verdict = match read {
+        Ok(question) => question.ask(service, action).await,
+        Err(refused) => Err(refused),
+    };
+    match verdict {
+        Ok(verdict) if action == Action::Explain => reply::explanation(&verdict, answers),
+        Ok(verdict) => reply::verdict(&verdict, answers),
+        Err(refused) => refused.reply(),
+    }
+}
+
+fn read(body: &[u8]) -> Result<CheckRequest<'_>, Refused> {
+    match serde_json::from_slice(body) {
+        Ok(Object(question)) => Ok(question),
+        Err(error) => malformed(unreadable(&error, body, EXAMPLE)),
+    }
+}
+
+/// A question that can be read.
+pub(super) const EXAMPLE: &str = r#"{"key":"user:17","rate":"100/60s"}"#;
+
+fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
+    Err(Refused::Malformed(why.into()))
+}
+
+impl CheckRequest<'_> {
+    /// Decides it.
+    pub(crate) async fn ask(
+        &self,
+        service: &RateLimitService,
+        action: Action,
+    ) -> Result<Verdict, Refused> {
+        let wanted = match self.form()? {
+            Form::One => vec![self.wanted(action)?],
+            Form::Several(limits) => {
+                let wanted = limits.iter().map(|Object(limit)| limit.wanted(action));
+                wanted.collect::<Result<Vec<_>, _>>()?
+            }
+            Form::Policy(domain, sides) => {
+                return self.ask_policy(service, action, (domain, sides)).await;
+            }
+        };
+        let (inline, now): (Vec<_>, _) =
+            (wanted.iter().map(Wanted::inline).collect(), service.now());
+        Ok(match action {
+            Action::Explain => service.explain_inline(now, &inline).await?,
+            _ => service.report_inline(now, &inline).await?,
+        })
+    }
+
+    /// Whether a check of it gives units back.
+    pub(crate) fn returns_units(&self) -> bool {
+        let sides = self.descriptors.as_deref().unwrap_or_default();
+        sides.iter().any(|side| matches!(side.hits, Some(Hits::Return(_))))
+    }
+
+    /// Whether it can be asked at all.
+    pub(crate) fn verify(&self) -> Result<(), Refused> {
+        match self.form()? {
+            Form::One => self.wanted(Action::Check).map(drop),
+            Form::Several(limits) => {
+                limits.iter().try_for_each(|Object(limit)| limit.wanted(Action::Check).map(drop))
+            }
+            Form::Policy(..) => Ok(()),
+        }
+    }
+
+    /// What kind of question it is.
+    fn form(&self) -> Result<Form<'_>, Refused> {
+        match (&self.key, &self.limits, &self.domain) {
+            (Some(_), None, None) => Ok(Form::One),
+            (None, Some(limits), None) => {
+                let is_bare = !self.has_numbers() && self.cost.is_none();
+                if !is_bare || self.descriptors.is_some() {
+                    return malformed("each of the limits has key, rate and cost of its own");
+                }
+                if !(1..=MAX_TOGETHER).contains(&limits.len()) {
+                    return malformed(format!("a question has 1 to {MAX_TOGETHER} limits"));
+                }
+                Ok(Form::Several(limits))
+            }
+            (None, None, Some(domain)) => {
+                if self.has_numbers() {
+                    return malformed("the limits of a domain are in its policy");
+                }
+                let sides = self.descriptors.as_deref().unwrap_or_default();
+                let wrong = match sides.len() {
+                    _ if domain.is_empty() => CheckError::NoDomain,
+                    0 => CheckError::NoDescriptors,
+                    1..=MAX_DESCRIPTORS => return Ok(Form::Policy(domain, sides)),
+                    _ => CheckError::TooManyDescriptors,
+                };
+                Err(wrong.into())
+            }
+            _ => malformed("say key and rate, or limits, or domain and descriptors"),
+        }
+    }
+
+    const fn has_numbers(&self) -> bool {
+        self.rate.is_some()
+            || self.burst.is_some()
+            || self.queue.is_some()
+            || self.algorithm.is_some()
+    }
+
+    /// The limit that came with the request, and what is to be done.
+    fn wanted(&self, action: Action) -> Result<Wanted<'_>, Refused> {
+        let (Some(key), Some(rate)) = (&self.key, &self.rate) else {
+            return malformed("a key needs a rate, such as 100/60s");
+        };
+        if key.is_empty() {
+            return malformed("key must not be empty: it names whose limit it is, such as user:17");
+        }
+        if self.descriptors.is_some() || self.domain.is_some() || self.limits.is_some() {
+            return malformed("a limit has key, rate, burst, queue, algorithm and cost");
+        }
+        let algorithm = match &self.algorithm {
+            None => AlgorithmName::TokenBucket,
+            Some(name) => {
+                name.parse().or_else(|wrong: UnknownAlgorithm| malformed(wrong.to_string()))?
+            }
+        };
+        let rate: Rate = rate.parse().or_else(|wrong: InvalidLimit| match wrong {
+            InvalidLimit::RateText => malformed(wrong.to_string()),
+            _ => Err(Refused::Impossible(wrong.to_string())),
+        })?;
+        let builder = Builder::new(algorithm, rate);
+        let builder = self.burst.map_or(builder, |WholeNumber(burst)| builder.burst(burst));
+        let builder = self.queue.map_or(builder, |WholeNumber(queue)| builder.queue(queue));
+        let limit = builder.build().map_err(|wrong| Refused::Impossible(wrong.to_string()))?;
+        let cost = self.cost.map_or(1, |WholeNumber(cost)| cost);
+        let op = match action {
+            Action::Check => Op::Take(cost),
+            Action::Peek | Action::Explain => Op::Read(cost),
+            Action::Refund => Op::Return(cost),
+        };
+        Ok(Wanted { key, algorithm, limit, op })
+    }
+
+    async fn ask_policy(
+        &self,
+        service: &RateLimitService,
+        action: Action,
+        (domain, sides): (&str, &[DescriptorInput<'_>]),
+    ) -> Result<Verdict, Refused> {
+        let entries: Vec<Entry<'_>> = sides.iter().flat_map(DescriptorInput::entries).collect();
+        let mut rest = &entries[..];
+        let descriptors: Vec<Descriptor<'_>> = sides
+            .iter()
+            .map(|side| {
+                let (entries, others) = rest.split_at(side.entries().len());
+                rest = others;
+                Descriptor { entries, hits: side.hits, limit: side.limit }
+            })
+            .collect();
+        let request = Request {
+            domain,
+            descriptors: &descriptors,
+            hits: self.cost.map(|WholeNumber(cost)| cost),
+        };
+        Ok(match action {
+            Action::Check => service.check(&request).await?,
+            Action::Peek => service.peek(&request).await?,
+            Action::Refund => service.refund(&request).await?,
+            Action::Explain => service.explain(&request).await?,
+        })
+    }
+}
+
+/// The kinds of questions.
+enum Form<'q> {
+    One,
+    Several(&'q [Object<CheckRequest<'q>>]),
+    Policy(&'q str, &'q [DescriptorInput<'q>]),
+}
+
+/// A limit that came with the request, and what is to be done.
+struct Wanted<'a> {
+    key: &'a str,
+    algorithm: AlgorithmName,
+    limit: Limit,
+    op: Op,
+}
+
+impl Wanted<'_> {
+    const fn inline(&self) -> InlineLimit<'_> {
+        let Self { key, algorithm, ref limit, op } = *self;
+        InlineLimit { key: key.as_bytes(), algorithm, limit, op }
+    }
+}

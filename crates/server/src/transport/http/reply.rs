@@ -1,0 +1,177 @@
+//! Verdicts as status, header fields and a body.
+
+use http_body_util::Full;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::http::Response;
+use tidegate::Verdict;
+use tidegate::policy::CheckError;
+use tidegate::store::StoreError;
+use tidegate::verdict::Headers;
+
+use super::Reply;
+use crate::settings::{Answers, Body};
+use crate::transport::access::Denied;
+
+/// How long to wait where only the store knows, in seconds.
+const STORE_RETRY: u64 = 1;
+
+/// The verdict, with the document.
+pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
+    let reply = match verdict.is_allowed() {
+        true => json(StatusCode::OK, verdict.json().into()),
+        false => denial(verdict, answers.body),
+    };
+    with_headers(reply, verdict, answers)
+}
+
+/// The verdict for a proxy: what it lets through needs no body.
+pub(crate) fn for_proxy(verdict: &Verdict, answers: &Answers) -> Reply {
+    let reply = match verdict.is_allowed() {
+        true => empty(StatusCode::OK),
+        false => denial(verdict, answers.body),
+    };
+    with_headers(reply, verdict, answers)
+}
+
+/// What was found out, whatever the verdict.
+pub(crate) fn explanation(verdict: &Verdict, answers: &Answers) -> Reply {
+    with_headers(json(StatusCode::OK, verdict.json().into()), verdict, answers)
+}
+
+fn denial(verdict: &Verdict, body: Body) -> Reply {
+    let status = match verdict.is_unavailable() {
+        true => StatusCode::SERVICE_UNAVAILABLE,
+        false => StatusCode::TOO_MANY_REQUESTS,
+    };
+    match body {
+        Body::Json => json(status, verdict.json().into()),
+        Body::Problem => typed(status, verdict.problem_json().into(), "application/problem+json"),
+        Body::Empty => empty(status),
+    }
+}
+
+fn with_headers(mut reply: Reply, verdict: &Verdict, answers: &Answers) -> Reply {
+    reply.headers_mut().extend(HeaderMap::from(headers(verdict, answers)));
+    reply
+}
+
+/// The header fields that the settings ask for.
+pub(crate) fn headers(verdict: &Verdict, answers: &Answers) -> Headers {
+    let headers = verdict.headers();
+    if answers.x_rate_limit { headers.with_x_rate_limit() } else { headers }
+}
+
+/// Why there is no verdict.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// The question cannot be read.
+    Malformed(String),
+    /// It asks for something that is not there.
+    Missing(&'static str),
+    /// It can be read, but what it says cannot be.
+    Impossible(String),
+    /// The store gave no decision.
+    Store,
+    /// The caller may not ask for it.
+    Denied(Denied),
+}
+
+impl Refused {
+    /// The same, of one of several questions.
+    pub(crate) fn of_question(self, number: usize) -> Self {
+        let told = format!("question {}: {self}", number + 1);
+        match self {
+            Self::Impossible(_) => Self::Impossible(told),
+            _ => Self::Malformed(told),
+        }
+    }
+
+    pub(crate) fn reply(&self) -> Reply {
+        match self {
+            Self::Malformed(why) => refusal(StatusCode::BAD_REQUEST, why),
+            Self::Missing(why) => refusal(StatusCode::NOT_FOUND, why),
+            Self::Impossible(why) => refusal(StatusCode::UNPROCESSABLE_ENTITY, why),
+            Self::Denied(denied) => {
+                let mut reply = refusal(denied.status, denied.why);
+                if denied.status == StatusCode::UNAUTHORIZED {
+                    let scheme = HeaderValue::from_static("Bearer");
+                    reply.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+                }
+                reply
+            }
+            Self::Store => {
+                let mut reply = refusal(StatusCode::SERVICE_UNAVAILABLE, &self.to_string());
+                reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(STORE_RETRY));
+                reply
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
+            Self::Missing(why) => f.write_str(why),
+            Self::Denied(denied) => f.write_str(denied.why),
+            // Whoever asked may be a stranger: which store, and why, is in the log.
+            Self::Store => f.write_str("the store gives no decision; the log says why"),
+        }
+    }
+}
+
+impl From<Denied> for Refused {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(denied)
+    }
+}
+
+impl From<StoreError> for Refused {
+    fn from(_: StoreError) -> Self {
+        Self::Store
+    }
+}
+
+impl From<CheckError> for Refused {
+    fn from(error: CheckError) -> Self {
+        match error {
+            CheckError::Store(_) => Self::Store,
+            // A slip in the configuration of a proxy should be noticed at once.
+            CheckError::UnknownDomain => Self::Missing("the policy has no such domain"),
+            CheckError::NoRequestRules => {
+                Self::Missing("the domain has no `requests`, so nothing is limited")
+            }
+            // Which limits a request meets is up to the policy.
+            CheckError::TooManyTogether => Self::Impossible(error.to_string()),
+            _ => Self::Malformed(error.to_string()),
+        }
+    }
+}
+
+/// Says why there is no verdict.
+pub(crate) fn refusal(status: StatusCode, why: &str) -> Reply {
+    json(status, serde_json::json!({ "error": why }).to_string().into())
+}
+
+pub(crate) fn json(status: StatusCode, document: Bytes) -> Reply {
+    typed(status, document, "application/json")
+}
+
+fn typed(status: StatusCode, body: Bytes, kind: &'static str) -> Reply {
+    let mut reply = Response::new(Full::new(body));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}
+
+pub(crate) fn text(status: StatusCode, text: &'static str) -> Reply {
+    typed(status, Bytes::from_static(text.as_bytes()), "text/plain; charset=utf-8")
+}
+
+pub(crate) fn empty(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::new()));
+    *reply.status_mut() = status;
+    reply
+}

@@ -1,0 +1,362 @@
+//! The limiter of a policy: resolve → decide → fold.
+//!
+//! ```text
+//!   request ──resolve──▶ matched limits ──decide──▶ decisions ──fold──▶ verdict
+//!          matched_limits.rs             store/              verdict/fold.rs
+//! ```
+//!
+//! # What is decided together
+//! Limits in our form are taken all or nothing, those of envoyproxy/ratelimit each alone, unless
+//! the domain says otherwise (`charge`). Shadows and quotas are always alone, whatever the others
+//! said.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tidegate_core::{Decision, Timestamp};
+
+use crate::clock::Clock;
+use crate::key::Hashing;
+use crate::policy::Policy;
+use crate::policy::decide::control::Controls;
+use crate::policy::decide::dry_run::dry_run;
+use crate::policy::decide::reason::reasons;
+use crate::policy::decide::stats::StatsRegistry;
+use crate::policy::http::RequestError;
+use crate::policy::matching::matched_limits::{Asked, Intent, MatchedLimits};
+use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
+use crate::store::memory::MemoryStore;
+use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
+use crate::verdict::{Details, Origin, Standing, Verdict};
+
+/// Decides requests by a policy. Cheap to share: clones are handles to the same limiter.
+///
+/// ```
+/// use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+///
+/// let file = "
+/// domain: api
+/// descriptors:
+///   - key: user
+///     rate: 2/min
+/// ";
+/// let loaded = Policy::load(&[("policy.yaml", file)], Merging::Refuse);
+/// let limiter = PolicyLimiter::in_memory(loaded.policy.expect("no errors"))?;
+///
+/// let entries = [Entry { key: "user", value: "bob" }];
+/// let descriptors = [Descriptor::new(&entries)];
+/// let request = Request { domain: "api", descriptors: &descriptors, hits: None };
+/// assert!(limiter.check_now(&request)?.is_allowed());
+/// assert!(limiter.check_now(&request)?.is_allowed());
+/// assert!(!limiter.check_now(&request)?.is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct PolicyLimiter<S>(pub(in crate::policy) Arc<Shared<S>>);
+
+#[derive(Debug)]
+pub(in crate::policy) struct Shared<S> {
+    policy: ArcSwap<Policy>,
+    /// What overrules it for now.
+    pub(in crate::policy) controls: ArcSwap<Controls>,
+    pub(in crate::policy) store: S,
+    pub(in crate::policy) clock: Clock,
+    pub(in crate::policy) stats_registry: StatsRegistry,
+}
+
+impl<S> Clone for PolicyLimiter<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl PolicyLimiter<MemoryStore> {
+    /// With state in this process, bounded as [`MemoryStore::DEFAULT_BYTES`] says.
+    pub fn in_memory(policy: Policy) -> std::io::Result<Self> {
+        let clock = Clock::default();
+        let store = MemoryStore::new(MemoryStore::DEFAULT_BYTES, Hashing::Fast)?;
+        Ok(Self::new(policy, store.with_clock(clock.clone()), clock))
+    }
+
+    /// As [`PolicyLimiter::check`], at once: memory keeps nobody waiting.
+    pub fn check_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        ready(self.check(request))
+    }
+
+    /// As [`PolicyLimiter::check_http`], at once.
+    #[cfg(feature = "http")]
+    pub fn check_http_now(
+        &self,
+        domain: &str,
+        parts: &http::request::Parts,
+    ) -> Result<Verdict, CheckError> {
+        ready(self.check_http(domain, parts))
+    }
+
+    /// As [`PolicyLimiter::explain`], at once.
+    pub fn explain_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        ready(self.explain(request))
+    }
+}
+
+/// The value of a future that waits for nothing.
+fn ready<T>(future: impl Future<Output = Result<T, CheckError>>) -> Result<T, CheckError> {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => Err(CheckError::Store(StoreError::Timeout)),
+    }
+}
+
+impl<S: Store> PolicyLimiter<S> {
+    /// With state in `store`, by the time of `clock`.
+    pub fn new(policy: Policy, store: S, clock: Clock) -> Self {
+        let (policy, controls) = (ArcSwap::from_pointee(policy), ArcSwap::default());
+        Self(Arc::new(Shared {
+            policy,
+            controls,
+            store,
+            clock,
+            stats_registry: StatsRegistry::default(),
+        }))
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> Arc<Policy> {
+        self.0.policy.load_full()
+    }
+
+    /// Puts another policy in force. Every request is decided by one or the other as a whole; state
+    /// is kept under all limits that are still there, and so is what shadows have counted.
+    pub fn replace(&self, policy: Policy) {
+        let old = self.0.policy.load_full();
+        let policy = policy.continuing(&old);
+        let has_other_numbers = policy.has_other_numbers(&old);
+        if has_other_numbers {
+            // Before anybody decides by the new numbers.
+            self.0.store.limits_changed();
+        }
+        self.0.policy.store(Arc::new(policy));
+        if has_other_numbers {
+            // Meanwhile the store may have registered the old policy.
+            self.0.store.limits_changed();
+        }
+    }
+
+    #[cfg(feature = "http")]
+    pub(in crate::policy) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
+    /// The store that keeps the state.
+    pub fn store(&self) -> &S {
+        &self.0.store
+    }
+
+    /// Decides a request and charges it.
+    pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Take).await
+    }
+
+    /// Says what [`PolicyLimiter::check`] would, and charges nothing.
+    pub async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Read).await
+    }
+
+    /// Gives back what a request was charged.
+    pub async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Return).await
+    }
+
+    /// Lets whoever the request is about start afresh under every limit that it meets.
+    pub async fn reset(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Reset).await
+    }
+
+    /// What [`PolicyLimiter::check`] would say, with the reason and the state of every limit
+    /// ([`Part::reason`](crate::verdict::Part::reason)). Changes nothing.
+    pub async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        let (mut details, matched, now) = self.decide(request, Intent::Read).await?;
+        if let Origin::Domain(domain) = &details.origin {
+            let reasons = reasons((&details, now), domain, &self.0.controls.load(), request);
+            details.explained = reasons.into_iter().map(|reason| (reason, None)).collect();
+        }
+        for one in matched.iter().filter(|one| !one.in_front) {
+            let state = self.0.store.explain(now, &matched.charge(one)).await?;
+            details.explained[one.record].1 = Some(state);
+        }
+        Ok(details.fold(now))
+    }
+
+    async fn decided(&self, request: &Request<'_>, intent: Intent) -> Result<Verdict, CheckError> {
+        let (details, _, now) = self.decide(request, intent).await?;
+        Ok(details.fold(now))
+    }
+
+    /// Resolves the request to limits and decides them.
+    async fn decide(
+        &self,
+        request: &Request<'_>,
+        intent: Intent,
+    ) -> Result<(Box<Details>, MatchedLimits, Timestamp), CheckError> {
+        request.verify()?;
+        let Shared { policy, controls, store, clock, stats_registry } = &*self.0;
+        let local = clock.now();
+        let (mut matched, mut details) =
+            (MatchedLimits::with_room(request.descriptors.len()), Box::<Details>::default());
+        let Some(domain) = policy.load().shared_domain(request.domain) else {
+            if intent == Intent::Take {
+                stats_registry.count_unknown(request.domain);
+            }
+            return Ok((details, matched, local));
+        };
+        let now = store.clock(local);
+        details.origin = Origin::Domain(Arc::clone(&domain));
+        details.records.reserve_exact(request.descriptors.len());
+        matched.resolve(Asked {
+            domain: &domain,
+            controls: &controls.load(),
+            request,
+            intent,
+            now,
+            records: &mut details.records,
+        });
+        matched.order(&details.records);
+        if matched.split().0.len() > MAX_TOGETHER {
+            return Err(CheckError::TooManyTogether);
+        }
+        if intent == Intent::Read {
+            dry_run(store, local, &matched, &mut details).await?;
+            return Ok((details, matched, now));
+        }
+        charge(store, local, &matched, &mut details).await?;
+        if intent == Intent::Take {
+            count_shadows(&details);
+            stats_registry.count(&domain, &details, &matched, request);
+        }
+        Ok((details, matched, now))
+    }
+}
+
+/// Decides quotas, then the limits that are charged together, then all others each alone.
+async fn charge<S: Store>(
+    store: &S,
+    local: Timestamp,
+    matched: &MatchedLimits,
+    details: &mut Details,
+) -> Result<(), StoreError> {
+    let (together, quotas, others) = matched.split();
+    let mut decisions: Vec<Decision> = Vec::with_capacity(matched.len());
+    for (limits, is_group) in [(quotas, false), (together, true), (others, false)] {
+        if limits.is_empty() {
+            continue;
+        }
+        // A request that quotas deny is not charged.
+        let is_denied = is_group && details.exhausted_quota().is_some();
+        let charge = |one| if is_denied { matched.read(one) } else { matched.charge(one) };
+        let charges: Vec<Charge<'_>> = limits.iter().map(charge).collect();
+        let source = match is_group {
+            true => store.decide(local, &charges, &mut decisions).await?,
+            false => store.decide_each(local, &charges, &mut decisions).await?,
+        };
+        details.source = details.source.max(source);
+        for (one, decision) in limits.iter().zip(decisions.drain(..)) {
+            one.record_in(&mut details.records[one.record], decision);
+        }
+    }
+    Ok(())
+}
+
+/// Counts how often limits and the shadows beside them agreed.
+fn count_shadows(details: &Details) {
+    for (live, beside) in details.records.iter().zip(details.records.iter().skip(1)) {
+        let Some(variant) = details.rule(beside).and_then(|(_, limit)| limit.shadow()) else {
+            continue;
+        };
+        if beside.standing == Standing::Beside && live.decision.is_some() {
+            variant.count(!live.denies(), !beside.denies());
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Checks what every transport has to refuse.
+    fn verify(&self) -> Result<(), CheckError> {
+        match self.descriptors.len() {
+            _ if self.domain.is_empty() => Err(CheckError::NoDomain),
+            0 => Err(CheckError::NoDescriptors),
+            1..=MAX_DESCRIPTORS => Ok(()),
+            _ => Err(CheckError::TooManyDescriptors),
+        }
+    }
+}
+
+/// Why a request got no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The request names no domain.
+    NoDomain,
+    /// The request has no descriptors.
+    NoDescriptors,
+    /// The request has more than [`MAX_DESCRIPTORS`].
+    TooManyDescriptors,
+    /// The request meets more than [`MAX_TOGETHER`] limits that are charged together.
+    TooManyTogether,
+    /// The policy has no such domain.
+    UnknownDomain,
+    /// The domain has no `requests` rules, so it describes no HTTP request.
+    NoRequestRules,
+    /// A rule reads the client's address, and the request has no peer.
+    NoPeer,
+    /// Servers would read the HTTP request in different ways: a mistake of the client (400).
+    Request(RequestError),
+    /// The store gave no decision.
+    Store(StoreError),
+}
+
+impl From<StoreError> for CheckError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl std::fmt::Display for CheckError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NoDomain => f.write_str("rate limit domain must not be empty"),
+            Self::NoDescriptors => f.write_str("rate limit descriptor list must not be empty"),
+            Self::TooManyDescriptors => {
+                write!(f, "a request has at most {MAX_DESCRIPTORS} descriptors")
+            }
+            Self::TooManyTogether => {
+                write!(f, "the request meets more than {MAX_TOGETHER} limits charged together")
+            }
+            Self::UnknownDomain => f.write_str("the policy has no such domain"),
+            Self::NoRequestRules => {
+                f.write_str("the domain has no `requests`, so nothing is limited")
+            }
+            Self::NoPeer => f.write_str(
+                "the rules read the client's address, but the request has no peer: insert its \
+                 SocketAddr or IpAddr into the extensions",
+            ),
+            Self::Request(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Request(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "limiter_tests.rs"]
+mod tests;

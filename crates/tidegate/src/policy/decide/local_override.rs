@@ -1,0 +1,131 @@
+//! Keys that one node decides by itself, by hand and for a while: a customer whose traffic would cost all
+//! others the store.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use tidegate_core::Timestamp;
+
+use crate::policy::decide::control::{ControlError, MAX_CONTROLS, MAX_OVERRIDE};
+use crate::policy::decide::limiter::PolicyLimiter;
+use crate::policy::matching::resolve::whole_text;
+use crate::policy::model::descriptor::Entry;
+use crate::store::{Nodes, Store};
+
+/// The keys that this node decides by itself, each by its share of the limits it meets.
+#[derive(Clone, Debug, Default)]
+pub struct LocalOverrides(BTreeMap<Box<[u8]>, LocallyDecided>);
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocallyDecided {
+    /// The domain.
+    pub domain: String,
+    /// Every entry of the descriptor, in order.
+    pub entries: Vec<(String, String)>,
+    /// How.
+    pub demotion: LocalOverride,
+}
+
+/// How a key is decided by one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalOverride {
+    /// Number of nodes that share the limits: this one enforces 1.5 × limit / nodes, at least one unit.
+    pub nodes: Nodes,
+    /// From when on the store decides again; until somebody says so if nothing.
+    pub until: Option<Timestamp>,
+    /// Why, for whoever wonders later.
+    pub reason: Option<String>,
+}
+
+impl LocalOverride {
+    fn holds(&self, now: Timestamp) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+impl LocalOverrides {
+    /// All in force or not yet cleared away, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &LocallyDecided> {
+        self.0.values()
+    }
+
+    /// How many keys are demoted at `now`.
+    pub fn count(&self, now: Timestamp) -> usize {
+        self.iter().filter(|it| it.demotion.holds(now)).count()
+    }
+
+    /// On how many nodes a descriptor comes in that this node decides by itself; `None` if it does not.
+    #[inline]
+    pub(in crate::policy) fn nodes(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        now: Timestamp,
+    ) -> Option<NonZeroU32> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let demotion = &self.0.get(&*text(domain, entries))?.demotion;
+        demotion.holds(now).then(|| demotion.nodes.count())
+    }
+}
+
+/// No two descriptors have the same.
+fn text(domain: &str, entries: &[Entry<'_>]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(64);
+    whole_text(&[Entry { key: "domain", value: domain }], &mut text);
+    whole_text(entries, &mut text);
+    text
+}
+
+impl<S: Store> PolicyLimiter<S> {
+    /// Lets this node decide by itself about whoever has this descriptor, by its share of the limits. No
+    /// other node knows of it.
+    pub fn demote(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        demotion: &LocalOverride,
+    ) -> Result<(), ControlError> {
+        let now = self.0.store.clock(self.0.clock.now());
+        let last = now.as_micros().saturating_add(MAX_OVERRIDE.as_micros());
+        if demotion.until.is_some_and(|until| until <= now || until.as_micros() > last) {
+            return Err(ControlError::Until);
+        }
+        if entries.is_empty() {
+            return Err(ControlError::NoEntries);
+        }
+        self.policy().domain(domain).ok_or(ControlError::NoSuchDomain)?;
+        let key = text(domain, entries).into_boxed_slice();
+        let owned = entries.iter().map(|it| (it.key.to_owned(), it.value.to_owned())).collect();
+        let demoted = LocallyDecided {
+            domain: domain.to_owned(),
+            entries: owned,
+            demotion: demotion.clone(),
+        };
+        self.change(|controls| {
+            let LocalOverrides(all) = controls.demotions_mut();
+            all.retain(|_, it| it.demotion.holds(now));
+            if all.len() >= MAX_CONTROLS && !all.contains_key(&key) {
+                return Err(ControlError::TooMany);
+            }
+            all.insert(key.clone(), demoted.clone());
+            Ok(())
+        })
+    }
+
+    /// Lets the store decide again; false if it did.
+    pub fn promote(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
+        let (key, mut was_demoted) = (text(domain, entries), false);
+        let changed = self.change(|controls| {
+            was_demoted = controls.demotions_mut().0.remove(&*key).is_some();
+            Ok(())
+        });
+        changed.is_ok() && was_demoted
+    }
+}
+
+#[cfg(test)]
+#[path = "local_override_tests.rs"]
+mod tests;

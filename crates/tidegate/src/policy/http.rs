@@ -1,0 +1,301 @@
+//! Rules that turn an HTTP request into descriptors.
+//!
+//! # Meaning
+//! Every rule whose path, method and host match applies, in the order of the file. Each of its
+//! descriptors is yielded if the request has all that its entries ask for; an entry that is absent (or
+//! empty) and has no default drops its whole descriptor, as in Envoy. Two rules that yield the same
+//! descriptor charge it twice.
+//!
+//! A path is normalised before it is compared ([`RequestTarget`]). A request that common servers would
+//! read in different ways is refused ([`RequestError`]): an ambiguous path, or two different values of a
+//! header, cookie or query field that a matching rule asks for. Empty values are skipped.
+//!
+//! # Bounds
+//! [`MAX_DESCRIBED`] for one request; one that asks for more is refused. Values are as long as the door allows a header to be.
+
+mod client;
+#[cfg(feature = "http")]
+mod headers;
+mod host;
+mod source;
+mod target;
+mod template;
+mod tree;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+#[cfg(feature = "http")]
+pub use self::headers::HeaderTexts;
+pub(crate) use self::host::HostPattern;
+pub use self::host::normal_host;
+pub(crate) use self::source::Source;
+pub use self::target::{RequestTarget, TargetError};
+pub(crate) use self::template::Template;
+
+use self::host::MAX_HOST;
+use self::source::Facts;
+use self::tree::Tree;
+
+/// How many descriptors one request yields at most.
+pub const MAX_DESCRIBED: usize = 16;
+
+/// What is asked for where a rule takes every method, to see how many rules meet.
+const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
+
+/// What a door knows of an HTTP request.
+#[derive(Clone, Copy, Debug)]
+pub struct HttpRequest<'a> {
+    /// In capitals, as it came.
+    pub method: &'a str,
+    /// The request target as it came, such as `/path?query`.
+    pub path: &'a str,
+    /// Whom the request is for, perhaps with a port; the header `host` if this is none.
+    pub host: Option<&'a str>,
+    /// Names, in any case, and values, in the order they came.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Who opened the connection.
+    pub peer: Option<IpAddr>,
+}
+
+/// The descriptors of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described<'a> {
+    entries: Vec<(&'a str, Cow<'a, str>)>,
+    /// Where each descriptor ends in the list of entries.
+    ends: Vec<usize>,
+}
+
+/// Why a request is refused before any limit is looked up. A client's mistake (400), not a denial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// The path can be read in several ways.
+    Target(TargetError),
+    /// The request has several values of this header, cookie or query field, or one that can be read
+    /// in several ways.
+    Conflict(String),
+    /// `Authorization` has more than a scheme and one word, or its `Basic` is not base 64 of a user, a
+    /// colon and a password.
+    Credentials,
+    /// The host is longer than any host name.
+    Host,
+    /// The rules ask for more than [`MAX_DESCRIBED`] descriptors.
+    TooManyDescriptors,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(error) => error.fmt(f),
+            Self::Conflict(what) => {
+                write!(
+                    f,
+                    "{what} has several values, or one that servers read differently; send one"
+                )
+            }
+            Self::Credentials => f.write_str(
+                "header authorization is not a scheme, a space and one word of ASCII, which for Basic \
+                 is user:password in padded base64",
+            ),
+            Self::Host => write!(f, "the host has more than {MAX_HOST} bytes"),
+            Self::TooManyDescriptors => {
+                write!(f, "the rules ask for more than {MAX_DESCRIBED} descriptors of this request")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+impl From<TargetError> for RequestError {
+    fn from(error: TargetError) -> Self {
+        Self::Target(error)
+    }
+}
+
+/// The rules of one domain.
+#[derive(Clone, Debug, Default)]
+pub struct RequestRules {
+    trusted_proxies: usize,
+    rules: Vec<RequestRule>,
+    tree: Tree,
+}
+
+/// One rule, as read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestRule {
+    /// None: every path.
+    pub(crate) template: Option<Template>,
+    /// Empty: every method.
+    pub(crate) methods: Vec<Box<str>>,
+    /// Empty: every host, known or not.
+    pub(crate) hosts: Vec<HostPattern>,
+    /// Each a list of entries.
+    pub(crate) descriptors: Vec<Vec<EntryRule>>,
+}
+
+/// Where an entry's value comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct EntryRule {
+    pub(crate) key: Box<str>,
+    pub(crate) source: Source,
+    pub(crate) default: Option<Box<str>>,
+}
+
+impl<'a> Described<'a> {
+    /// The descriptors, each a list of keys and values.
+    pub fn descriptors(&self) -> impl ExactSizeIterator<Item = &[(&'a str, Cow<'a, str>)]> {
+        self.ends.iter().enumerate().map(|(number, end)| {
+            let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.entries[start..*end]
+        })
+    }
+
+    /// Adds a descriptor, once for each API key if it asks for one.
+    fn add(&mut self, descriptor: &'a [EntryRule], facts: &Facts<'a>) -> Result<(), RequestError> {
+        let keys = match has_api_key(descriptor) {
+            true => facts.api_keys()?,
+            false => Vec::new(),
+        };
+        self.add_for(descriptor, facts, keys.first())?;
+        keys.iter().skip(1).try_for_each(|key| self.add_for(descriptor, facts, Some(key)))
+    }
+
+    fn add_for(
+        &mut self,
+        descriptor: &'a [EntryRule],
+        facts: &Facts<'a>,
+        key: Option<&Cow<'a, str>>,
+    ) -> Result<(), RequestError> {
+        let start = self.entries.len();
+        for entry in descriptor {
+            let value = entry.source.value(facts, key)?;
+            let Some(value) = value.or_else(|| entry.default.as_deref().map(Cow::Borrowed)) else {
+                self.entries.truncate(start);
+                return Ok(());
+            };
+            self.entries.push((&entry.key, value));
+        }
+        if self.ends.len() == MAX_DESCRIBED {
+            return Err(RequestError::TooManyDescriptors);
+        }
+        self.ends.push(self.entries.len());
+        Ok(())
+    }
+}
+
+fn has_api_key(descriptor: &[EntryRule]) -> bool {
+    descriptor.iter().any(|entry| entry.source == Source::ApiKey)
+}
+
+impl RequestRules {
+    /// Rules in the order of the file. With `trusted_proxies` of our own between clients and the door,
+    /// a client's address is the one that the farthest of them saw.
+    pub(crate) fn new(trusted_proxies: usize, rules: Vec<RequestRule>) -> Self {
+        let mut tree = Tree::default();
+        for (number, rule) in rules.iter().enumerate() {
+            tree.add(&rule.hosts, rule.template.as_ref(), number);
+        }
+        Self { trusted_proxies, rules, tree }
+    }
+
+    /// Adds the rules of another file; the longer chain of proxies counts.
+    pub(super) fn extend(&mut self, other: Self) {
+        if other.rules.is_empty() && other.trusted_proxies == 0 {
+            return;
+        }
+        let proxies = self.trusted_proxies.max(other.trusted_proxies);
+        let mut rules = std::mem::take(&mut self.rules);
+        rules.extend(other.rules);
+        *self = Self::new(proxies, rules);
+    }
+
+    pub(crate) fn rules(&self) -> &[RequestRule] {
+        &self.rules
+    }
+
+    /// Whether any rule reads the path or the query.
+    pub fn needs_target(&self) -> bool {
+        self.rules.iter().any(|rule| {
+            let mut entries = rule.descriptors.iter().flatten();
+            rule.template.is_some() || entries.any(|entry| entry.source.is_of_target())
+        })
+    }
+
+    /// Whether any rule reads the method.
+    pub fn needs_method(&self) -> bool {
+        self.rules.iter().any(|rule| {
+            let mut entries = rule.descriptors.iter().flatten();
+            !rule.methods.is_empty() || entries.any(|entry| entry.source.is_method())
+        })
+    }
+
+    /// Whether any rule reads the address of the client.
+    pub fn needs_peer(&self) -> bool {
+        let entries = self.rules.iter().flat_map(|rule| rule.descriptors.iter().flatten());
+        entries.into_iter().any(|entry| entry.source == Source::ClientIp)
+    }
+
+    /// Whether there is no rule, so that no request yields anything.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// The descriptors of a request.
+    ///
+    /// # Errors
+    /// If servers would read the request in different ways.
+    pub fn describe<'a>(
+        &'a self,
+        request: &HttpRequest<'a>,
+    ) -> Result<Described<'a>, RequestError> {
+        let facts = Facts::of(request, self.trusted_proxies)?;
+        let mut described = Described::default();
+        for rule in self.matching(facts.host.as_deref(), &facts.path, facts.method) {
+            for descriptor in &rule.descriptors {
+                described.add(descriptor, &facts)?;
+            }
+        }
+        Ok(described)
+    }
+
+    /// A rule such that a request can be made for which it and others ask for more than
+    /// [`MAX_DESCRIBED`]. Not every such request is thought of: of the rules that a path leads to,
+    /// only those that the paths of the file lead to.
+    pub(crate) fn crowded(&self) -> Option<usize> {
+        self.rules.iter().position(|rule| {
+            // No literal segment has braces, so a template is a path that only parameters match.
+            let path = rule.template.as_ref().map_or("/", Template::text);
+            let hosts: Vec<Option<&str>> = match rule.hosts.is_empty() {
+                true => vec![None],
+                false => rule.hosts.iter().map(|host| Some(host.example())).collect(),
+            };
+            let methods: Vec<&str> = match rule.methods.is_empty() {
+                true => METHODS.to_vec(),
+                false => rule.methods.iter().map(|method| &**method).collect(),
+            };
+            let mut requests =
+                hosts.iter().flat_map(|host| methods.iter().map(|method| (*host, *method)));
+            requests.any(|(host, method)| {
+                let rules = self.matching(host, path, method);
+                let descriptors = rules.flat_map(|rule| &rule.descriptors);
+                let count = |entries: &Vec<EntryRule>| 1 + usize::from(has_api_key(entries));
+                descriptors.take(MAX_DESCRIBED + 1).map(count).sum::<usize>() > MAX_DESCRIBED
+            })
+        })
+    }
+
+    fn matching(
+        &self,
+        host: Option<&str>,
+        path: &str,
+        method: &str,
+    ) -> impl Iterator<Item = &RequestRule> {
+        let found = self.tree.find(host, path).into_iter().map(|number| &self.rules[number]);
+        found.filter(move |rule| {
+            rule.methods.is_empty() || rule.methods.iter().any(|known| **known == *method)
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! Whose address a request comes from.
+
+use std::net::IpAddr;
+
+use super::source::values;
+use crate::policy::matching::network::address;
+
+/// The address of the client, with so many proxies of ours between it and the door.
+///
+/// Each proxy appends to `X-Forwarded-For` whom it was asked by, so with `n` of them the client is the
+/// `n`-th address from the right, and with none it is the peer. What stands further left came from
+/// outside and may say anything. This is Envoy's `xff_num_trusted_hops: n` with
+/// `use_remote_address: true`, also in that the peer is taken if there are fewer addresses, or if the
+/// one at that place is none.
+pub(super) fn client(
+    headers: &[(&str, &str)],
+    peer: Option<IpAddr>,
+    trusted_proxies: usize,
+) -> Option<IpAddr> {
+    let forwarded = trusted_proxies.checked_sub(1).and_then(|place| {
+        // Several lines are one list.
+        let lines = values(headers, "x-forwarded-for").rev();
+        lines.flat_map(|line| line.rsplit(',')).nth(place)
+    });
+    forwarded.and_then(address).or_else(|| peer.map(|peer| peer.to_canonical()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_that_our_proxies_wrote_is_trusted() {
+        let long = "1.1.1.1, 2.2.2.2 ,3.3.3.3";
+        for (lines, proxies, expected) in [
+            (&[long][..], 0, "9.9.9.9"),
+            (&[long], 1, "3.3.3.3"),
+            (&[long], 2, "2.2.2.2"),
+            (&[long], 3, "1.1.1.1"),
+            (&[long], 4, "9.9.9.9"),
+            (&[long], usize::MAX, "9.9.9.9"),
+            (&["1.1.1.1", "2.2.2.2, 3.3.3.3"], 1, "3.3.3.3"),
+            (&["1.1.1.1", "2.2.2.2, 3.3.3.3"], 2, "2.2.2.2"),
+            (&["1.1.1.1", "2.2.2.2, 3.3.3.3"], 3, "1.1.1.1"),
+            (&[], 1, "9.9.9.9"),
+            (&["1.1.1.1, unknown"], 1, "9.9.9.9"),
+            (&["1.1.1.1, "], 1, "9.9.9.9"),
+            (&["1.1.1.1:443"], 1, "1.1.1.1"),
+            (&["[2001:db8::1]:443"], 1, "2001:db8::1"),
+            (&["[2001:db8::1]"], 1, "2001:db8::1"),
+            (&["2001:DB8:0::1"], 1, "2001:db8::1"),
+            (&["::ffff:1.1.1.1"], 1, "1.1.1.1"),
+        ] {
+            let headers: Vec<(&str, &str)> =
+                lines.iter().map(|line| ("X-Forwarded-FOR", *line)).collect();
+            let found = client(&headers, address("::ffff:9.9.9.9"), proxies);
+            assert_eq!(found.map(|ip| ip.to_string()).as_deref(), Some(expected), "{lines:?}");
+        }
+        assert_eq!(client(&[], None, 0), None);
+        assert_eq!(client(&[("x-forwarded-for", "none")], None, 1), None);
+    }
+}

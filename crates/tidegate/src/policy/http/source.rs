@@ -1,0 +1,308 @@
+//! Where the values of entries come from.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use super::client::client;
+use super::host::{MAX_HOST, normal_host};
+use super::target::{RequestTarget, hex};
+use super::template::Parameter;
+use super::{HttpRequest, RequestError};
+
+/// The header of API keys.
+const API_KEY: &str = "x-api-key";
+
+/// What an entry's value is taken from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// `X-API-Key`, the token of `Authorization: Bearer`, the user of `Authorization: Basic`.
+    ///
+    /// A request with both headers gets the descriptor once for each key, so an added key does not
+    /// replace the other.
+    ApiKey,
+    /// The address of the client, without a port.
+    ClientIp,
+    /// A cookie of this name.
+    Cookie(Box<str>),
+    /// A header of this name.
+    Header(Box<str>),
+    /// Whom the request is for, in small letters and without a port.
+    Host,
+    /// As it came.
+    Method,
+    /// Normalised, without the query.
+    Path,
+    /// A part of the normalised path.
+    PathParameter(Parameter),
+    /// A field of the query, decoded: otherwise each way to encode a value would have its own budget.
+    Query(Box<str>),
+    /// The same for all.
+    Value(Box<str>),
+}
+
+/// A request, taken apart as far as all rules need it.
+pub(super) struct Facts<'a> {
+    pub(super) method: &'a str,
+    pub(super) path: Cow<'a, str>,
+    pub(super) host: Option<Cow<'a, str>>,
+    query: &'a str,
+    headers: &'a [(&'a str, &'a str)],
+    peer: Option<IpAddr>,
+    trusted_proxies: usize,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn of(
+        request: &HttpRequest<'a>,
+        trusted_proxies: usize,
+    ) -> Result<Self, RequestError> {
+        let HttpRequest { method, path, headers, peer, .. } = *request;
+        let (path, query) = RequestTarget::parse(path)?.into_parts();
+        let host = match request.host {
+            Some(host) => Some(host),
+            None => unique(values(headers, "host"), || "header host".into())?,
+        };
+        let host = host.map(normal_host);
+        // Otherwise a host of nothing but dots would be looked up as often as it has bytes.
+        if host.as_ref().is_some_and(|host| host.len() > MAX_HOST) {
+            return Err(RequestError::Host);
+        }
+        Ok(Self { method, path, host, query, headers, peer, trusted_proxies })
+    }
+
+    /// Every API key of the request, each once: `X-API-Key` and `Authorization`. At most two.
+    pub(super) fn api_keys(&self) -> Result<Vec<Cow<'a, str>>, RequestError> {
+        let mut keys = Vec::new();
+        let lines = values(self.headers, API_KEY);
+        let key = unique(lines.flat_map(|line| line.split(',')).map(str::trim), || {
+            format!("header {API_KEY}")
+        })?;
+        keys.extend(key.map(Cow::Borrowed));
+        let lines = values(self.headers, "authorization");
+        let key = match unique(lines, || "header authorization".into())? {
+            Some(line) => credentials(line)?,
+            None => None,
+        };
+        keys.extend(key.filter(|key| !key.is_empty() && keys.first() != Some(key)));
+        Ok(keys)
+    }
+
+    /// A part of the path, borrowed where possible.
+    fn of_path(&self, part: impl Fn(&str) -> Option<&str>) -> Option<Cow<'a, str>> {
+        match self.path {
+            Cow::Borrowed(path) => part(path).map(Cow::Borrowed),
+            Cow::Owned(ref path) => part(path).map(|part| Cow::Owned(part.to_owned())),
+        }
+    }
+}
+
+impl Source {
+    /// The value, if the request has it; `key` is the API key that the descriptor is for.
+    pub(super) fn value<'a>(
+        &'a self,
+        facts: &Facts<'a>,
+        key: Option<&Cow<'a, str>>,
+    ) -> Result<Option<Cow<'a, str>>, RequestError> {
+        let value = match self {
+            Self::ApiKey => key.cloned(),
+            Self::ClientIp => {
+                let client = client(facts.headers, facts.peer, facts.trusted_proxies);
+                client.map(|client| Cow::Owned(client.to_string()))
+            }
+            Self::Cookie(name) => cookie(facts.headers, name)?,
+            Self::Header(name) => header(facts.headers, name)?.map(Cow::Borrowed),
+            Self::Host => facts.host.clone(),
+            Self::Method => Some(Cow::Borrowed(facts.method)),
+            Self::Path => Some(facts.path.clone()),
+            Self::PathParameter(parameter) => facts.of_path(|path| parameter.value(path)),
+            Self::Query(name) => field(facts.query, name)?,
+            Self::Value(text) => Some(Cow::Borrowed(&**text)),
+        };
+        Ok(value.filter(|value| !value.is_empty()))
+    }
+
+    /// Whether it is the method.
+    pub(super) const fn is_method(&self) -> bool {
+        matches!(self, Self::Method)
+    }
+
+    /// Whether it is a part of the path or the query.
+    pub(super) const fn is_of_target(&self) -> bool {
+        matches!(self, Self::Path | Self::PathParameter(_) | Self::Query(_))
+    }
+
+    /// Whether it may tell one client from another.
+    pub(crate) const fn is_identity(&self) -> bool {
+        match self {
+            Self::ApiKey
+            | Self::ClientIp
+            | Self::Cookie(_)
+            | Self::Header(_)
+            | Self::PathParameter(_)
+            | Self::Query(_) => true,
+            Self::Host | Self::Method | Self::Path | Self::Value(_) => false,
+        }
+    }
+
+    /// Whether it says who somebody claims to be, with proof.
+    pub(crate) fn is_credential(&self) -> bool {
+        match self {
+            Self::ApiKey => true,
+            Self::Header(name) => {
+                ["authorization", "x-api-key"].iter().any(|known| name.eq_ignore_ascii_case(known))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The values of all headers of a name, in order, without the space around them.
+pub(super) fn values<'a>(
+    headers: &[(&'a str, &'a str)],
+    name: &str,
+) -> impl DoubleEndedIterator<Item = &'a str> {
+    let named = headers.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+    named.map(|(_, value)| value.trim())
+}
+
+/// The one value that is not empty. Two that differ are refused: what stands behind may read either.
+fn unique<T: PartialEq + AsRef<str>>(
+    values: impl Iterator<Item = T>,
+    what: impl FnOnce() -> String,
+) -> Result<Option<T>, RequestError> {
+    let mut values = values.filter(|value| !value.as_ref().is_empty());
+    let first = values.next();
+    match values.any(|value| first.as_ref() != Some(&value)) {
+        true => Err(RequestError::Conflict(what())),
+        false => Ok(first),
+    }
+}
+
+/// A header. Only the lines of `X-API-Key` are split at commas: a key has none, and proxies that join
+/// lines put one there. Values of other headers, such as `User-Agent`, have commas of their own; lint
+/// warns of rules that only such a header holds.
+fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Result<Option<&'a str>, RequestError> {
+    let what = || format!("header {}", name.to_ascii_lowercase());
+    let lines = values(headers, name);
+    match name.eq_ignore_ascii_case(API_KEY) {
+        true => unique(lines.flat_map(|line| line.split(',')).map(str::trim), what),
+        false => unique(lines, what),
+    }
+}
+
+/// The token of `Bearer`, or the user of `Basic`. The scheme ends at a space or a tab; what follows is
+/// one word, because servers disagree on which of two they take.
+fn credentials(line: &str) -> Result<Option<Cow<'_, str>>, RequestError> {
+    if !line.bytes().all(|byte| byte.is_ascii_graphic() || b" \t".contains(&byte)) {
+        return Err(RequestError::Credentials);
+    }
+    // A proxy that joins lines leaves commas, also beside empty ones.
+    let parts = line.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let mut found = None;
+    for (number, part) in parts.enumerate() {
+        let (scheme, rest) = part.split_once([' ', '\t']).unwrap_or((part, ""));
+        let is = |known: &str| scheme.eq_ignore_ascii_case(known);
+        let is_key = is("bearer") || is("basic");
+        let rest = rest.trim();
+        if (is_key && rest.contains([' ', '\t'])) || (number > 0 && (is_key || found.is_some())) {
+            return Err(RequestError::Credentials);
+        }
+        if is("bearer") {
+            found = Some(Cow::Borrowed(rest));
+        } else if is("basic") {
+            found = Some(Cow::Owned(user(rest).ok_or(RequestError::Credentials)?));
+        }
+    }
+    Ok(found)
+}
+
+/// The user of `user:password` in base 64 (RFC 7617). `None` unless it is the only way to write these
+/// bytes: servers decode other alphabets, a lack of padding and stray bits, each in its own way.
+fn user(credentials: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(credentials.len());
+    let (mut bits, mut held) = (0_u32, 0);
+    let unpadded = credentials.strip_suffix("==").or_else(|| credentials.strip_suffix('='));
+    for byte in unpadded.unwrap_or(credentials).bytes() {
+        let digit = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(digit)) & 0xFFFF;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+        }
+    }
+    if !credentials.len().is_multiple_of(4) || bits & ((1 << held) - 1) != 0 {
+        return None;
+    }
+    let colon = bytes.iter().position(|byte| *byte == b':')?;
+    Some(String::from_utf8_lossy(&bytes[..colon]).into_owned())
+}
+
+/// A cookie, without quotes and percent-encoding, which many servers remove.
+fn cookie<'a>(
+    headers: &[(&'a str, &'a str)],
+    name: &str,
+) -> Result<Option<Cow<'a, str>>, RequestError> {
+    let plain = |pair: &'a str| {
+        let (known, value) = pair.split_once('=')?;
+        let value = value.trim();
+        let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        (known.trim() == name).then(|| decoded(inner.unwrap_or(value), false))
+    };
+    let what = || format!("cookie {name}");
+    let lines = || values(headers, "cookie");
+    let value = unique(lines().flat_map(|line| line.split(';')).filter_map(plain), what)?;
+    // A proxy that joins lines puts a comma between them.
+    let other = lines().flat_map(|line| line.split([';', ','])).filter_map(plain);
+    match unique(other, what)? == value {
+        true => Ok(value),
+        false => Err(RequestError::Conflict(what())),
+    }
+}
+
+/// A field of the query. `;` separates fields too at some servers: a field that reads differently then
+/// is refused.
+fn field<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, RequestError> {
+    let what = || format!("query field {name}");
+    let matched = |pair: &'a str| {
+        let (known, value) = pair.split_once('=')?;
+        (decoded(known, true) == name).then_some(value)
+    };
+    let is_invalid = |value: &str| {
+        let mut parts = value.split('%').skip(1);
+        parts.any(|part| part.len() < 2 || !part.bytes().take(2).all(|it| it.is_ascii_hexdigit()))
+    };
+    if query.split('&').filter_map(matched).any(is_invalid) {
+        return Err(RequestError::Conflict(what()));
+    }
+    let value = unique(query.split('&').filter_map(matched).map(|it| decoded(it, true)), what)?;
+    let other = query.split(['&', ';']).filter_map(matched).map(|it| decoded(it, true));
+    match !query.contains(';') || unique(other, what)? == value {
+        true => Ok(value),
+        false => Err(RequestError::Conflict(what())),
+    }
+}
+
+/// A text without percent-encoding. What is no encoding stands for itself.
+fn decoded(text: &str, plus_is_space: bool) -> Cow<'_, str> {
+    let is_plus = |byte: u8| plus_is_space && byte == b'+';
+    if !text.bytes().any(|byte| byte == b'%' || is_plus(byte)) {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        let digits = after.first_chunk().filter(|_| *byte == b'%');
+        let encoded = digits.and_then(|[high, low]| Some(hex(*high)? << 4 | hex(*low)?));
+        bytes.push(encoded.unwrap_or(if is_plus(*byte) { b' ' } else { *byte }));
+        rest = if encoded.is_some() { &after[2..] } else { after };
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,397 @@
+//! The limits that a request meets, each with its key and what is to be done.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
+
+use crate::key::{Key, Scope};
+use crate::policy::decide::control::Controls;
+use crate::policy::matching::resolve::{Match, escape, whole_text};
+use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
+use crate::policy::model::limit::{Form, Mode, PolicyLimit};
+use crate::policy::model::rule::{Charging, Domain};
+use crate::scaling::share_of_node;
+use crate::store::{Charge, LimitOptions, Tier};
+use crate::verdict::{LimitSource, Record, Standing, rank};
+
+/// What is to be done with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::policy) enum Intent {
+    /// Charge it.
+    Take,
+    /// Say what charging it would say.
+    Read,
+    /// Give back what it was charged.
+    Return,
+    /// Forget whom it is about.
+    Reset,
+}
+
+/// Everything that is to be decided for one request.
+#[derive(Debug)]
+pub(in crate::policy) struct MatchedLimits {
+    /// The texts of all keys, one after the other.
+    text: Vec<u8>,
+    matched_limits: Vec<MatchedLimit>,
+}
+
+/// One limit that is to be decided.
+#[derive(Clone, Debug)]
+pub(in crate::policy) struct MatchedLimit {
+    /// Number of its record in the verdict.
+    pub(in crate::policy) record: usize,
+    pub(in crate::policy) numbers: Limit,
+    pub(in crate::policy) op: Op,
+    options: LimitOptions,
+    scope: Scope,
+    text: Range<usize>,
+    tag: (usize, usize),
+    together: bool,
+    is_quota: bool,
+    /// Whether it is the local pre-limit of the limit whose record it is.
+    pub(in crate::policy) in_front: bool,
+}
+
+/// What is asked of a domain, and what its limits are told in.
+pub(in crate::policy) struct Asked<'r> {
+    pub(in crate::policy) domain: &'r Domain,
+    pub(in crate::policy) controls: &'r Controls,
+    pub(in crate::policy) request: &'r Request<'r>,
+    pub(in crate::policy) intent: Intent,
+    pub(in crate::policy) now: Timestamp,
+    pub(in crate::policy) records: &'r mut Vec<Record>,
+}
+
+/// What one descriptor adds.
+struct DescriptorInput<'r> {
+    controls: &'r Controls,
+    descriptor: usize,
+    text: Range<usize>,
+    hits: Option<Hits>,
+    intent: Intent,
+    tag: (usize, usize),
+    now: Timestamp,
+    /// If this node decides alone about the descriptor, on how many nodes it comes in.
+    demoted: Option<NonZeroU32>,
+}
+
+impl DescriptorInput<'_> {
+    /// The numbers and options of a limit that this node decides alone, if it does; counted apart, for
+    /// they are others.
+    fn settle(
+        &self,
+        name: &str,
+        numbers: (Limit, Scope),
+        options: LimitOptions,
+    ) -> ((Limit, Scope), LimitOptions) {
+        let Some(nodes) = self.demoted else { return (numbers, options) };
+        let share = share_of_node(&numbers.0, nodes);
+        let scope = Scope::new(&format!("{name}#demoted"), &share);
+        ((share, scope), LimitOptions::default().tier(Tier::Local).calendar(options.is_calendar))
+    }
+
+    fn matched(
+        &self,
+        numbers: (Limit, Scope),
+        op: Op,
+        record: usize,
+        together: bool,
+    ) -> MatchedLimit {
+        let (numbers, scope) = numbers;
+        // Only what can be denied is decided together.
+        let together = together && matches!(op, Op::Take(1..));
+        let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
+        let (is_quota, in_front) = (false, false);
+        MatchedLimit {
+            record,
+            numbers,
+            op,
+            options,
+            scope,
+            text,
+            tag,
+            together,
+            is_quota,
+            in_front,
+        }
+    }
+}
+
+impl MatchedLimit {
+    /// Records a decision. A local pre-limit is recorded only if it denies, and for longer than its limit.
+    pub(in crate::policy) fn record_in(&self, record: &mut Record, decision: Decision) {
+        let is_stricter = |own: Decision| rank(&decision) > rank(&own);
+        let binds = !decision.is_allowed() && record.decision.is_none_or(is_stricter);
+        if !self.in_front || binds {
+            (record.decision, record.numbers) = (Some(decision), Some(self.numbers));
+        }
+    }
+}
+
+impl MatchedLimits {
+    /// With room for one limit under each descriptor, which is how most requests are.
+    pub(in crate::policy) fn with_room(descriptors: usize) -> Self {
+        Self {
+            text: Vec::with_capacity(64 * descriptors),
+            matched_limits: Vec::with_capacity(descriptors),
+        }
+    }
+
+    /// Finds every limit that the request meets; tells them in `records`.
+    pub(in crate::policy) fn resolve(&mut self, asked: Asked<'_>) {
+        let Asked { domain, controls, request, intent, now, records } = asked;
+        for (number, descriptor) in request.descriptors.iter().enumerate() {
+            let hits = descriptor.hits.or(request.hits.map(Hits::Take));
+            let start = self.text.len();
+            let mut side = DescriptorInput {
+                controls,
+                descriptor: number,
+                text: start..start,
+                hits,
+                intent,
+                tag: (start, start),
+                now,
+                demoted: controls.demotions().nodes(domain.name(), descriptor.entries, now),
+            };
+            if let Some(limit) = descriptor.limit {
+                whole_text(&[Entry { key: "domain", value: domain.name() }], &mut self.text);
+                whole_text(descriptor.entries, &mut self.text);
+                side.text.end = self.text.len();
+                if let Some(first) = descriptor.entries.first() {
+                    escape(first.value, &mut self.text);
+                }
+                side.tag = (side.text.end, self.text.len());
+                self.request_limit(domain, limit, &side, records);
+                continue;
+            }
+            let found = domain.resolve(descriptor.entries, &mut self.text);
+            side.text.end = self.text.len();
+            if let Some(found) = found {
+                side.tag = found.tag;
+                self.rule_limits(domain, &found, &side, records);
+            }
+        }
+        self.drop_replaced(domain, records);
+        for matched in self.matched_limits.iter().filter(|matched| !matched.in_front) {
+            records[matched.record].key_number = self.charge(matched).key_number();
+        }
+    }
+
+    /// Puts what is decided together first, then quotas.
+    pub(in crate::policy) fn order(&mut self, records: &[Record]) {
+        for matched in &mut self.matched_limits {
+            matched.is_quota = records[matched.record].standing == Standing::Quota;
+        }
+        self.matched_limits.sort_by_key(|matched| (!matched.together, !matched.is_quota));
+    }
+
+    /// What is decided together; quotas; and what else is decided alone.
+    pub(in crate::policy) fn split(&self) -> (&[MatchedLimit], &[MatchedLimit], &[MatchedLimit]) {
+        let (together, alone) = self
+            .matched_limits
+            .split_at(self.matched_limits.partition_point(|matched| matched.together));
+        let (quotas, others) = alone.split_at(alone.partition_point(|matched| matched.is_quota));
+        (together, quotas, others)
+    }
+
+    pub(in crate::policy) fn iter(&self) -> std::slice::Iter<'_, MatchedLimit> {
+        self.matched_limits.iter()
+    }
+
+    pub(in crate::policy) fn len(&self) -> usize {
+        self.matched_limits.len()
+    }
+
+    pub(in crate::policy) fn key(&self, matched: &MatchedLimit) -> Key<'_> {
+        let (text, tag) =
+            (&self.text[matched.text.clone()], &self.text[matched.tag.0..matched.tag.1]);
+        Key::new(matched.scope, text).tagged(tag)
+    }
+
+    /// Whether two limits decide on one state.
+    pub(in crate::policy) fn share_a_state(
+        &self,
+        one: &MatchedLimit,
+        other: &MatchedLimit,
+    ) -> bool {
+        let text = |matched: &MatchedLimit| &self.text[matched.text.clone()];
+        one.scope == other.scope && text(one) == text(other)
+    }
+
+    pub(in crate::policy) fn charge<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
+        Charge::new(self.key(matched), &matched.numbers, matched.op).on(matched.options)
+    }
+
+    /// The same without taking anything.
+    pub(in crate::policy) fn read<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
+        let charge = self.charge(matched);
+        match charge.op {
+            Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
+            _ => charge,
+        }
+    }
+
+    /// A limit that came with the request goes before those of the policy, and is never a shadow
+    /// unless the whole domain is.
+    fn request_limit(
+        &mut self,
+        domain: &Domain,
+        limit: RequestLimit,
+        side: &DescriptorInput<'_>,
+        records: &mut Vec<Record>,
+    ) {
+        let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
+        let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
+        let scope = Scope::new("request", &numbers);
+        let ((numbers, scope), options) =
+            side.settle("request", (numbers, scope), LimitOptions::default());
+        let source = LimitSource::Descriptor(limit);
+        let standing = match domain.mode() {
+            Some(Mode::Off) => Standing::Off,
+            Some(Mode::Shadow) => Standing::Shadow,
+            Some(Mode::Enforce) | None if side.controls.spares(domain) => Standing::Shadow,
+            Some(Mode::Enforce) | None => Standing::Live,
+        };
+        let together = domain.charging() == Charging::Together && standing == Standing::Live;
+        records.push(Record { standing, ..Record::live(side.descriptor, source, Some(numbers)) });
+        if standing == Standing::Off {
+            return;
+        }
+        let op = op(side.hits, 1, side.intent);
+        let matched = side.matched((numbers, scope), op, records.len() - 1, together);
+        let options = match standing {
+            Standing::Shadow => options.refund_staleness(Span::ZERO),
+            _ => options,
+        };
+        self.matched_limits.push(MatchedLimit { options, ..matched });
+    }
+
+    fn rule_limits(
+        &mut self,
+        domain: &Domain,
+        found: &Match<'_, '_>,
+        side: &DescriptorInput<'_>,
+        records: &mut Vec<Record>,
+    ) {
+        let spares_all = side.controls.spares(domain);
+        for (number, limit) in found.rule.limits().iter().enumerate() {
+            let source = LimitSource::Policy { rule: found.id, limit: number };
+            let allowance = limit.allowance_for(found.value, found.plan, side.now);
+            let plain = allowance.at(side.now);
+            let numbers = side.controls.numbers(limit, plain, side.now);
+            // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
+            let scope = |numbers: Option<(Limit, Scope)>| numbers.map(|(_, scope)| scope);
+            let options = match scope(plain) == scope(numbers) {
+                true => limit.options().calendar(allowance.is_calendar()),
+                false => limit.options().tier(Tier::Exact),
+            };
+            let settled = numbers.map(|it| side.settle(limit.id(), it, options));
+            let (numbers, own_terms) = settled.unzip();
+            let is_spared = spares_all || side.controls.spares_limit(limit);
+            // A domain's mode only loosens.
+            let mode = domain.mode().unwrap_or_default().max(limit.mode());
+            let standing = match (mode, numbers) {
+                (Mode::Off, _) => Standing::Off,
+                (_, None) => Standing::Unlimited,
+                (Mode::Shadow, _) => Standing::Shadow,
+                (Mode::Enforce, _) if is_spared || !self.is_enforced(limit, side) => {
+                    Standing::Shadow
+                }
+                (Mode::Enforce, _) if found.rule.is_quota() => Standing::Quota,
+                (Mode::Enforce, _) => Standing::Live,
+            };
+            let decided_by = numbers.map(|(numbers, _)| numbers);
+            let record = Record { standing, ..Record::live(side.descriptor, source, decided_by) };
+            records.push(record);
+            let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
+            let op = op(side.hits, limit.cost(), side.intent);
+            let together = match domain.charging() {
+                Charging::Together => true,
+                Charging::Each => false,
+                Charging::AsWritten => limit.form() == Form::Native,
+            };
+            // A quota that is over may deny nobody, so it must not keep others from being charged.
+            let together = together && standing == Standing::Live;
+            // What holds nobody back is counted in the store, each time.
+            let own_terms = own_terms.unwrap_or_default();
+            let unrepeated = own_terms.refund_staleness(Span::ZERO);
+            let options = if standing == Standing::Shadow { unrepeated } else { own_terms };
+            self.matched_limits.push(MatchedLimit {
+                options,
+                ..side.matched(numbers, op, records.len() - 1, together)
+            });
+            // Whoever is not held back by the limit is not held back by what stands before it.
+            if let Some(local) = limit.local.filter(|_| together) {
+                let options = LimitOptions::default().tier(Tier::Local);
+                let matched = side.matched(local, op, records.len() - 1, together);
+                self.matched_limits.push(MatchedLimit { options, in_front: true, ..matched });
+            }
+            // Whoever has other numbers would be compared with what was not meant for them.
+            let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
+            let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
+            if let Some(numbers) = beside {
+                let name = format!("{}~shadow", limit.id());
+                let is_calendar = shadow.is_some_and(|it| it.allowance().is_calendar());
+                let options = unrepeated.calendar(is_calendar);
+                let (numbers, options) = side.settle(&name, numbers, options);
+                records.push(Record {
+                    standing: Standing::Beside,
+                    numbers: Some(numbers.0),
+                    ..record
+                });
+                self.matched_limits.push(MatchedLimit {
+                    options,
+                    ..side.matched(numbers, op, records.len() - 1, false)
+                });
+            }
+        }
+    }
+
+    fn is_enforced(&self, limit: &PolicyLimit, side: &DescriptorInput<'_>) -> bool {
+        let (secret, text) = (side.controls.enforce_secret.as_ref(), &self.text[side.text.clone()]);
+        limit.enforce().holds(secret, limit.id(), text)
+    }
+
+    /// Takes out the limits that others replace, wherever in the request they stand.
+    fn drop_replaced(&mut self, domain: &Domain, records: &mut [Record]) {
+        let limit_of = |record: &Record| match record.source {
+            LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
+            _ => None,
+        };
+        let is_replaced = |record: &Record, records: &[Record]| {
+            let name = limit_of(record).and_then(PolicyLimit::name).filter(|name| !name.is_empty());
+            name.is_some_and(|name| {
+                let mut others = records.iter().filter(|other| other.standing != Standing::Off);
+                others.any(|other| {
+                    limit_of(other).is_some_and(|other| other.replaces().any(|it| it == name))
+                })
+            })
+        };
+        if !records.iter().any(|record| limit_of(record).is_some_and(|it| it.replaces().len() > 0))
+        {
+            return;
+        }
+        let replaced: Vec<bool> =
+            records.iter().map(|record| is_replaced(record, records)).collect();
+        for (record, replaced) in records.iter_mut().zip(&replaced) {
+            // Whatever is unlimited is so even if it is replaced.
+            if *replaced && record.standing != Standing::Unlimited {
+                record.standing = Standing::Replaced;
+            }
+        }
+        self.matched_limits.retain(|matched| !replaced[matched.record]);
+    }
+}
+
+fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
+    match (intent, hits) {
+        // What is only read is read as what would be charged.
+        (Intent::Take | Intent::Read, Some(Hits::Return(units))) => Op::Return(units),
+        (Intent::Take | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
+        (Intent::Take | Intent::Read, None) => Op::Take(cost),
+        (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
+        (Intent::Return, None) => Op::Return(cost),
+        (Intent::Reset, _) => Op::Reset,
+    }
+}

@@ -1,0 +1,106 @@
+//! Asking sentinels who the primary is.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{ConnectionInfo, Value};
+use tokio::task::JoinSet;
+
+use crate::store::redis::config::{Tls, at};
+use crate::store::redis::failure::Failure;
+use crate::store::redis::wire::connection::open;
+use crate::store::redis::wire::deadline::listen;
+use crate::store::{Misconfigured, StoreError};
+
+/// A primary that sentinels watch.
+#[derive(Clone, Debug)]
+pub(in crate::store::redis) struct Watched {
+    pub(in crate::store::redis) sentinels: Vec<ConnectionInfo>,
+    pub(in crate::store::redis) name: String,
+    /// How its servers are talked to, wherever they are.
+    pub(in crate::store::redis) node: ConnectionInfo,
+}
+
+/// The primary, as most sentinels know it: one that was away may name the last one still. If most do
+/// not answer, those that do have it their way.
+pub(in crate::store::redis) async fn primary(
+    watched: &Watched,
+    tls: &Tls,
+    patience: Duration,
+) -> Result<ConnectionInfo, StoreError> {
+    let mut trouble = StoreError::unavailable("no sentinel is known");
+    let mut asked = JoinSet::new();
+    for sentinel in &watched.sentinels {
+        let (sentinel, name, tls) = (sentinel.clone(), watched.name.clone(), tls.clone());
+        asked.spawn(async move { ask(&sentinel, &name, &tls, patience).await });
+    }
+    let mut named: HashMap<(String, u16), usize> = HashMap::new();
+    while let Some(answer) = asked.join_next().await {
+        match answer {
+            Ok(Ok((host, port))) => {
+                let votes = named.entry((host, port)).or_default();
+                *votes += 1;
+                if *votes * 2 > watched.sentinels.len() {
+                    break;
+                }
+            }
+            // Another sentinel that is away does not make it right.
+            Ok(Err(error)) if trouble.is_outage() => trouble = error,
+            Ok(Err(_)) | Err(_) => {}
+        }
+    }
+    let most = named.into_iter().max_by_key(|(_, votes)| *votes);
+    most.map(|((host, port), _)| at(&watched.node, &host, port)).ok_or(trouble)
+}
+
+async fn ask(
+    sentinel: &ConnectionInfo,
+    name: &str,
+    tls: &Tls,
+    patience: Duration,
+) -> Result<(String, u16), StoreError> {
+    let mut connection = open(sentinel.clone(), tls, patience).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(name);
+    let asked = listen(patience, command.query_async::<Option<(String, u16)>>(&mut connection));
+    match asked.await {
+        Ok(Ok(Some(address))) => Ok(address),
+        Ok(Ok(None)) => {
+            let why = format!("sentinel {} knows no primary called {name:?}", sentinel.addr());
+            Err(StoreError::misconfigured(Misconfigured::Setting, why))
+        }
+        Ok(Err(error)) if error.to_string().contains("unknown command") => {
+            let why = format!("{} is no sentinel", sentinel.addr());
+            Err(StoreError::misconfigured(Misconfigured::Setting, why))
+        }
+        Ok(Err(error)) => Err(Failure::of(&error, sentinel.addr()).into_error()),
+        Err(_) => Err(StoreError::unavailable(format!("{} is silent", sentinel.addr()))),
+    }
+}
+
+/// Whether a server is a primary, by its own word: a sentinel may name one that is none yet, or no
+/// more, and a URL one that never was.
+pub(in crate::store::redis) async fn is_primary(
+    connection: &mut MultiplexedConnection,
+    address: &str,
+    patience: Duration,
+) -> Result<bool, StoreError> {
+    let role = redis::cmd("ROLE");
+    let asked = listen(patience, role.query_async::<Value>(connection)).await;
+    match asked {
+        Ok(Ok(role)) => Ok(!is_replica(&role)),
+        Ok(Err(error)) => Err(Failure::of(&error, address).into_error()),
+        Err(_) => Err(StoreError::unavailable(format!("{address} is silent"))),
+    }
+}
+
+/// Whether an answer to `ROLE` is a replica's.
+pub(in crate::store::redis) fn is_replica(role: &Value) -> bool {
+    let Value::Array(role) = role else { return false };
+    match role.first() {
+        Some(Value::BulkString(role)) => role == b"slave",
+        Some(Value::SimpleString(role)) => role == "slave",
+        _ => false,
+    }
+}

@@ -1,0 +1,192 @@
+//! A script's reply: the time, and for each charge the state it was decided on.
+//!
+//! The decision itself is made here, by the same function that decides in memory, from that state;
+//! the script only says whether it admitted, and the two have to agree.
+
+use redis::Value;
+use tidegate_core::algorithm::bucket::{BucketState, Moment};
+use tidegate_core::algorithm::fixed_window::FixedWindowState;
+use tidegate_core::algorithm::inflight::{InFlightState, Lease};
+use tidegate_core::algorithm::sliding_log::{Entry, SlidingLogState};
+use tidegate_core::algorithm::sliding_window::SlidingWindowState;
+use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, State, Timestamp};
+
+use crate::store::redis::wire::script_args::{ScriptArgs, Verb};
+use crate::store::{Misconfigured, StoreError};
+
+/// What a script said of one charge.
+#[derive(Clone, Debug)]
+pub(in crate::store::redis) struct Answer {
+    /// How often it was admitted; 1 for what is never denied. Of several charges together, 2 for
+    /// one that would have fitted, had not the denial of another been counted.
+    pub(in crate::store::redis) admitted: u64,
+    pub(in crate::store::redis) state: State,
+    after: Option<After>,
+}
+
+/// Lists and sets tell how they stand after an operation, and what came of it.
+#[derive(Clone, Copy, Debug)]
+struct After {
+    booked: u64,
+    lease: Option<LeaseId>,
+}
+
+impl Answer {
+    /// What the operation was answered.
+    pub(in crate::store::redis) fn decide(
+        &self,
+        limit: &Limit,
+        now: Timestamp,
+        op: Op,
+    ) -> Result<Decision, StoreError> {
+        let mut state = self.state.clone();
+        let Some(After { booked, lease }) = self.after else {
+            let decision = limit.decide(&mut state, now, op);
+            let looked = self.admitted == 2;
+            self.agrees(if decision.is_allowed() { 1 } else { u64::from(looked) * 2 }, op)?;
+            return Ok(decision);
+        };
+        let standing = limit.decide(&mut state, now, Op::Read(0));
+        let outcome = match (op, lease) {
+            (Op::Renew(_), None) => Outcome::Deny { retry_after: None },
+            _ => Outcome::Allow,
+        };
+        let unbooked = if let Op::Force(units) = op { units - booked } else { 0 };
+        Ok(Decision { outcome, unbooked, lease, ..standing })
+    }
+}
+
+impl Answer {
+    /// What the script did must be what the library says it did.
+    pub(in crate::store::redis) fn agrees(&self, admitted: u64, op: Op) -> Result<(), StoreError> {
+        if admitted == self.admitted {
+            return Ok(());
+        }
+        let Self { admitted: by_script, state, .. } = self;
+        let why = format!(
+            "the script admitted {by_script} of {op:?} on {state:?}, the library {admitted}"
+        );
+        // The state of this key is at fault, not the server.
+        Err(StoreError::misconfigured(Misconfigured::WrongType, why))
+    }
+}
+
+/// Reads whole numbers one by one.
+pub(in crate::store::redis) struct Reader<'a> {
+    values: std::slice::Iter<'a, Value>,
+}
+
+impl<'a> Reader<'a> {
+    pub(in crate::store::redis) fn new(reply: &'a Value) -> Result<Self, StoreError> {
+        match reply {
+            Value::Array(values) => Ok(Self { values: values.iter() }),
+            other => Err(StoreError::protocol(format!("expected a list, found {other:?}"))),
+        }
+    }
+
+    pub(in crate::store::redis) fn time(&mut self) -> Result<Timestamp, StoreError> {
+        self.number().map(Timestamp::from_micros)
+    }
+
+    /// The number of corrupt states that the script replaced, which is only there if there were any.
+    pub(in crate::store::redis) fn finish(mut self) -> Result<u64, StoreError> {
+        let corrupt = if self.values.len() == 0 { 0 } else { self.number()? };
+        match self.values.next() {
+            None => Ok(corrupt),
+            Some(more) => Err(StoreError::protocol(format!("unexpected {more:?} at the end"))),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, StoreError> {
+        match self.values.next() {
+            Some(Value::Int(number)) if *number >= 0 => Ok(number.cast_unsigned()),
+            other => Err(StoreError::protocol(format!("expected a number, found {other:?}"))),
+        }
+    }
+
+    pub(in crate::store::redis) fn answer(
+        &mut self,
+        script_args: &ScriptArgs,
+    ) -> Result<Answer, StoreError> {
+        let listed = matches!(script_args.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
+        match script_args.verb() {
+            Verb::Take(_) | Verb::Read(_) => {
+                let admitted = self.number()?;
+                let admitted = if never_denied(script_args) { 1 } else { admitted };
+                Ok(Answer { admitted, state: self.state(&script_args.limit)?, after: None })
+            }
+            Verb::Dump => {
+                let state = match script_args.limit {
+                    Limit::InFlight(_) => self.all_leases()?,
+                    _ => self.state(&script_args.limit)?,
+                };
+                Ok(Answer { admitted: 1, state, after: None })
+            }
+            verb if listed => {
+                let (unbooked, lease) = (self.number()?, LeaseId::new(self.number()?));
+                let booked = if let Verb::Force(units) = verb {
+                    units.min(1 << 52).saturating_sub(unbooked)
+                } else {
+                    0
+                };
+                let state = self.state(&script_args.limit)?;
+                Ok(Answer { admitted: 1, state, after: Some(After { booked, lease }) })
+            }
+            _ => Ok(Answer { admitted: 1, state: self.state(&script_args.limit)?, after: None }),
+        }
+    }
+
+    fn state(&mut self, limit: &Limit) -> Result<State, StoreError> {
+        Ok(match limit {
+            Limit::Bucket(_) => {
+                let (ticks, part) = (self.number()?, self.number()?);
+                State::Bucket(BucketState { full_at: Moment { ticks, part } })
+            }
+            Limit::FixedWindow(_) => {
+                let (end, count) = (self.number()?, self.number()?);
+                State::FixedWindow(FixedWindowState { end, count })
+            }
+            Limit::SlidingWindow(_) => {
+                let (end, previous, current) = (self.number()?, self.number()?, self.number()?);
+                State::SlidingWindow(SlidingWindowState { end, previous, current })
+            }
+            Limit::SlidingLog(_) => {
+                let mut entries = Vec::new();
+                for _ in 0..self.number()? {
+                    let (at, weight) = (self.number()?, self.number()?);
+                    entries.push(Entry { at, weight });
+                }
+                State::SlidingLog(SlidingLogState::restore(entries))
+            }
+            Limit::InFlight(_) => {
+                let last_id = self.number()?;
+                let mut leases = Vec::new();
+                for id in 1..=self.number()? {
+                    let (expires, weight) = (self.number()?, self.number()?);
+                    leases.push(Lease { id, expires, weight });
+                }
+                State::InFlight(InFlightState::restore(leases, last_id))
+            }
+            _ => return Err(StoreError::protocol("a family that has no script")),
+        })
+    }
+
+    fn all_leases(&mut self) -> Result<State, StoreError> {
+        let last_id = self.number()?;
+        let mut leases = Vec::new();
+        for _ in 0..self.number()? {
+            let (id, expires, weight) = (self.number()?, self.number()?, self.number()?);
+            leases.push(Lease { id, expires, weight });
+        }
+        Ok(State::InFlight(InFlightState::restore(leases, last_id)))
+    }
+}
+
+/// Operations that a script only reads for, but that the library never denies.
+fn never_denied(script_args: &ScriptArgs) -> bool {
+    use crate::store::redis::wire::script_args::Work;
+    match script_args.work {
+        Work::Operate(Op::Take(_) | Op::Read(_)) | Work::Dump => false,
+        Work::Operate(_) | Work::Undo { .. } => true,
+    }
+}

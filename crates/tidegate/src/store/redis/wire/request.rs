@@ -1,0 +1,131 @@
+//! Requests on their way to a server, and those that wait for their turn.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate_core::{Op, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::store::StoreError;
+use crate::store::redis::wire::call::{Answered, Item};
+use crate::store::redis::wire::script_args::Work;
+
+/// Charges that one script call decides, and who waits for them.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Request {
+    pub(in crate::store::redis) items: Vec<Item>,
+    pub(in crate::store::redis) slot: u16,
+    pub(in crate::store::redis) now: Timestamp,
+    /// How often it was sent on, and whether the node it goes to must be told.
+    pub(in crate::store::redis) hops: u8,
+    pub(in crate::store::redis) asking: bool,
+    /// Carried out even if the caller no longer waits.
+    pub(in crate::store::redis) unasked: bool,
+    /// Its share of what may be under way; given back with the request.
+    pub(in crate::store::redis) permit: Option<OwnedSemaphorePermit>,
+    /// When it was queued, by the queue's own time.
+    pub(in crate::store::redis) queued: Duration,
+    /// `None` once the caller was told that the reply is late.
+    pub(in crate::store::redis) answer: Option<oneshot::Sender<Result<Answered, StoreError>>>,
+}
+
+impl Request {
+    pub(in crate::store::redis) fn new(
+        items: Vec<Item>,
+        slot: u16,
+        now: Timestamp,
+        answer: oneshot::Sender<Result<Answered, StoreError>>,
+    ) -> Self {
+        let (hops, asking, permit, queued) = (0, false, None, Duration::ZERO);
+        // A place that is not given back stays taken until its lease ends, and by its number it can
+        // be given back at any time. Units could not: their window may be over.
+        let unasked = items.iter().all(|item| {
+            matches!(item.script_args.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
+        });
+        Self { items, slot, now, hops, asking, unasked, permit, queued, answer: Some(answer) }
+    }
+
+    /// Whether others wait for what it does: it frees places or units, or keeps a place.
+    pub(in crate::store::redis) fn gives_back(&self) -> bool {
+        self.items.iter().all(|item| match item.script_args.work {
+            Work::Operate(op) => {
+                matches!(op, Op::Release(_) | Op::Renew(_) | Op::Return(_) | Op::Reset)
+            }
+            Work::Undo { .. } => true,
+            Work::Dump => false,
+        })
+    }
+
+    /// The caller no longer waits: the charge would serve no request.
+    pub(in crate::store::redis) fn is_pointless(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) && !self.unasked
+    }
+
+    pub(in crate::store::redis) fn fail(mut self, error: StoreError) {
+        self.expire(error);
+    }
+
+    /// Tells the caller why there is no answer. What the server makes of the request is still worth
+    /// knowing: it may have taken a place that only this process can give back.
+    pub(in crate::store::redis) fn expire(&mut self, error: StoreError) {
+        if let Some(answer) = self.answer.take() {
+            // The caller may have given up.
+            let _ = answer.send(Err(error));
+        }
+    }
+}
+
+/// Commands under way for a slot, and requests that wait for them.
+#[derive(Default)]
+pub(in crate::store::redis) struct Waiting {
+    pub(in crate::store::redis) under_way: usize,
+    pub(in crate::store::redis) requests: VecDeque<Request>,
+}
+
+impl Waiting {
+    /// Refuses requests that were queued before `time`.
+    pub(in crate::store::redis) fn expire(&mut self, time: Duration) {
+        while self.requests.front().is_some_and(|request| request.queued < time) {
+            let Some(mut request) = self.requests.pop_front() else { return };
+            request.expire(StoreError::Overloaded);
+            if !request.is_pointless() {
+                request.queued = Duration::MAX;
+                self.requests.push_back(request);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::{LeaseId, Limit, Rate};
+
+    use super::*;
+    use crate::store::redis::wire::script_args::ScriptArgs;
+
+    fn request(op: Op, queued: u64) -> (Request, oneshot::Receiver<Result<Answered, StoreError>>) {
+        let limit = Limit::token_bucket(Rate::per_second(1)).build().unwrap();
+        let item =
+            Item { name: Vec::new(), script_args: ScriptArgs { limit, work: Work::Operate(op) } };
+        let (answer, answered) = oneshot::channel();
+        let mut request = Request::new(vec![item], 0, Timestamp::EPOCH, answer);
+        request.queued = Duration::from_secs(queued);
+        (request, answered)
+    }
+
+    /// What frees a place is still carried out.
+    #[test]
+    fn requests_that_were_queued_for_too_long_are_refused() {
+        let release = Op::Release(LeaseId::new(1).unwrap());
+        let each = [request(release, 1), request(Op::Take(1), 2), request(Op::Take(1), 3)];
+        let (requests, mut answers): (VecDeque<_>, Vec<_>) = each.into_iter().unzip();
+        let mut waiting = Waiting { under_way: 0, requests };
+        waiting.expire(Duration::from_secs(3));
+        let overloaded = |answer: &mut oneshot::Receiver<_>| {
+            matches!(answer.try_recv(), Ok(Err(StoreError::Overloaded)))
+        };
+        let refused: Vec<bool> = answers.iter_mut().map(overloaded).collect();
+        assert_eq!((refused, waiting.requests.len()), (vec![true, true, false], 2));
+        assert!(waiting.requests.iter().all(|request| !request.is_pointless()));
+    }
+}

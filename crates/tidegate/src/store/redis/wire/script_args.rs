@@ -1,0 +1,200 @@
+//! What a charge costs, in the numbers that scripts take.
+//!
+//! Scripts only add, subtract, compare and take whole quotients below 2^53: every other product and
+//! quotient is worked out here and passed along.
+
+use redis::Cmd;
+use tidegate_core::algorithm::bucket::{Bucket, Moment};
+use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{Limit, MAX_COST, Op, Timestamp};
+
+use crate::store::redis::wire::script::{Script, Scripts};
+
+/// Counts are kept up to 2^52; a larger number of units is as good as this one.
+const MOST_UNITS: u64 = 1 << 52;
+
+/// A limit and what is done to a state of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) struct ScriptArgs {
+    pub(in crate::store::redis) limit: Limit,
+    pub(in crate::store::redis) work: Work,
+}
+
+/// An operation, or a look at all that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) enum Work {
+    Operate(Op),
+    /// Takes back what was taken at that time of the store's, as far as it is still owed.
+    Undo {
+        units: u64,
+        taken_at: Timestamp,
+    },
+    Dump,
+}
+
+/// What scripts call an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store::redis) enum Verb {
+    Take(u64),
+    /// Whatever changes nothing.
+    Read(u64),
+    Give(u64),
+    Force(u64),
+    Reset,
+    Release(u64),
+    Renew(u64),
+    Undo(u64),
+    Dump,
+}
+
+impl Verb {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Take(_) => "take",
+            Self::Read(_) => "read",
+            Self::Give(_) => "give",
+            Self::Force(_) => "force",
+            Self::Reset => "reset",
+            Self::Release(_) => "release",
+            Self::Renew(_) => "renew",
+            Self::Undo(_) => "undo",
+            Self::Dump => "dump",
+        }
+    }
+
+    /// Units, or a lease.
+    const fn number(self) -> u64 {
+        match self {
+            Self::Take(number)
+            | Self::Read(number)
+            | Self::Give(number)
+            | Self::Force(number)
+            | Self::Release(number)
+            | Self::Renew(number)
+            | Self::Undo(number) => number,
+            Self::Reset | Self::Dump => 0,
+        }
+    }
+
+    /// Only what may be denied is asked for within a limit.
+    const fn is_deniable(self) -> bool {
+        matches!(self, Self::Take(_) | Self::Read(_))
+    }
+}
+
+impl ScriptArgs {
+    pub(in crate::store::redis) fn verb(&self) -> Verb {
+        let op = match self.work {
+            Work::Operate(op) => op,
+            Work::Undo { units, .. } => return Verb::Undo(units),
+            Work::Dump => return Verb::Dump,
+        };
+        let in_flight = matches!(self.limit, Limit::InFlight(_));
+        match op {
+            Op::Take(units @ 1..) => Verb::Take(units),
+            Op::Take(0) | Op::Return(0) | Op::Force(0) => Verb::Read(0),
+            Op::Read(units) => Verb::Read(units),
+            Op::Return(_) if in_flight => Verb::Read(0),
+            Op::Return(units) => Verb::Give(units),
+            Op::Force(units) => Verb::Force(units),
+            Op::Reset => Verb::Reset,
+            Op::Release(lease) if in_flight => Verb::Release(lease.number()),
+            Op::Renew(lease) if in_flight => Verb::Renew(lease.number()),
+            Op::Release(_) | Op::Renew(_) => Verb::Read(0),
+        }
+    }
+
+    /// Whether many of them on one key can be sent as one: the state is small enough to be told
+    /// whole, so that each can be decided from the first answer.
+    pub(in crate::store::redis) fn repeats(&self) -> bool {
+        let small = !matches!(self.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
+        small && matches!(self.verb(), Verb::Take(_))
+    }
+
+    /// The script for one take.
+    pub(in crate::store::redis) fn single<'a>(&self, scripts: &'a Scripts) -> &'a Script {
+        match &self.limit {
+            Limit::Bucket(bucket) if is_whole(bucket) => &scripts.whole_bucket,
+            Limit::Bucket(_) => &scripts.bucket,
+            Limit::FixedWindow(_) => &scripts.fixed_window,
+            Limit::SlidingWindow(_) => &scripts.sliding_window,
+            Limit::SlidingLog(_) => &scripts.sliding_log,
+            Limit::InFlight(_) => &scripts.inflight,
+            // `Limit` may grow; a store that does not know a family must not guess.
+            _ => unreachable!("every family has a script"),
+        }
+    }
+
+    /// Appends the numbers that it reads.
+    pub(in crate::store::redis) fn write_single(&self, command: &mut Cmd, repairs: bool) {
+        match &self.limit {
+            Limit::Bucket(bucket) if is_whole(bucket) => {
+                let cost = cost(bucket, self.verb()).ticks;
+                command.arg(cost).arg(bucket.fill_time().ticks).arg(u8::from(repairs));
+            }
+            _ => self.write_numbers(command, repairs),
+        }
+    }
+
+    /// Appends family, operation and numbers, as `batch.lua` reads them.
+    pub(in crate::store::redis) fn write(&self, command: &mut Cmd, repairs: bool) {
+        command.arg(self.limit.family()).arg(self.verb().as_str());
+        self.write_numbers(command, repairs);
+        if let Work::Undo { taken_at, .. } = self.work {
+            command.arg(taken_at.as_micros());
+        }
+    }
+
+    /// Appends the numbers alone.
+    pub(in crate::store::redis) fn write_numbers(&self, command: &mut Cmd, repairs: bool) {
+        let verb = self.verb();
+        let units = verb.number().min(MOST_UNITS);
+        let within = |limit: u64| match verb.is_deniable() && verb.number() > limit.min(MAX_COST) {
+            true => -1,
+            false => limit.cast_signed(),
+        };
+        match &self.limit {
+            Limit::Bucket(bucket) => {
+                let (Moment { ticks, part }, fill) = (cost(bucket, verb), bucket.fill_time());
+                let numbers = [ticks, part, fill.ticks, fill.part, bucket.denominator()];
+                command.arg(&numbers).arg(u8::from(repairs));
+            }
+            Limit::FixedWindow(window) => {
+                let length = window.length().as_micros();
+                let shift = (length - window.offset().as_micros()) % length;
+                let counts = u8::from(window.denied() == Denied::Counted);
+                command.arg(units).arg(within(window.limit())).arg(length).arg(shift).arg(counts);
+            }
+            Limit::SlidingWindow(window) => {
+                command.arg(units).arg(within(window.limit())).arg(window.length().as_micros());
+                command.arg(window.step()).arg(window.steps());
+            }
+            Limit::SlidingLog(log) => {
+                command.arg(units).arg(within(log.limit())).arg(log.length().as_micros());
+            }
+            Limit::InFlight(in_flight) => {
+                let number = if matches!(verb, Verb::Release(_) | Verb::Renew(_)) {
+                    verb.number()
+                } else {
+                    units
+                };
+                command.arg(number).arg(within(in_flight.limit()));
+                command.arg(in_flight.ttl().as_micros()).arg(u8::from(repairs));
+            }
+            // `Limit` may grow; a store that does not know a family must not guess.
+            _ => unreachable!("every family has a script"),
+        }
+    }
+}
+
+/// Whether every instant is a whole number of microseconds.
+fn is_whole(bucket: &Bucket) -> bool {
+    bucket.denominator() == 1
+}
+
+/// The time that the units take to refill; more than fits takes longer than a full refill.
+fn cost(bucket: &Bucket, verb: Verb) -> Moment {
+    let never = verb.is_deniable() && verb.number() > MAX_COST;
+    let exact = if never { None } else { bucket.time_of(verb.number()) };
+    exact.unwrap_or(Moment { ticks: bucket.fill_time().ticks + 1, part: 0 })
+}
