@@ -298,7 +298,7 @@ fn a_leased_bucket_is_not_reduced() {
 
 /// Leases whose numbers change, without another fault.
 fn pushed(drawn: WorldSetup) -> WorldSetup {
-    WorldSetup { faults: vec![Fault::PolicyPush], load: 400, ..leased(drawn) }
+    WorldSetup { faults: vec![Fault::PolicyPush], seconds: 10, ..leased(drawn) }
 }
 
 #[test]

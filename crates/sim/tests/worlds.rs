@@ -159,7 +159,7 @@ fn a_seed_repeats_its_world() {
 /// The trace of a world does not depend on the build or the machine. It changes with the simulated code.
 #[test]
 fn a_trace_is_the_same_in_every_build() {
-    assert_eq!(world(7).trace.to_string(), "830ddb6b112a6d88");
+    assert_eq!(world(7).trace.to_string(), "6b72ea66e56a672e");
 }
 
 #[test]

@@ -69,6 +69,8 @@ pub(crate) struct Judge {
     revisions: Vec<usize>,
     /// Until when requests may be decided by other numbers, in microseconds.
     unsettled_until: u64,
+    /// When the bound begins to count requests of the newest revision, in microseconds.
+    bound_from: u64,
     /// No fault delays commands or debits with old numbers.
     settles_fast: bool,
     calm_from: u64,
@@ -118,6 +120,7 @@ impl Judge {
             revision: 0,
             revisions: vec![0; nodes],
             unsettled_until: 0,
+            bound_from: 0,
             settles_fast: setup.faults.iter().all(is_harmless),
             calm_from: setup.calm_from(),
             has_recovered: false,
@@ -240,7 +243,7 @@ impl Judge {
             Ok(DecisionSource::Store) => {
                 let spent = self.grants.spent(place, it.units, it.asked.now);
                 self.note(spent);
-                if self.is_settled(it.asked.now) {
+                if it.asked.now >= self.bound_from && request.revision == self.revision {
                     let excess = self.bound.admitted(key, it, oldest);
                     self.note(excess);
                 }
@@ -380,6 +383,9 @@ impl Judge {
 
     /// The limit has new numbers, which nodes learn of one after the other.
     pub(crate) fn published(&mut self, revision: usize) {
+        let is_smaller = self.promises[revision].is_within(&self.promises[self.revision]);
+        let is_judged = self.settles_fast && is_smaller && self.is_settled(self.present.now);
+        self.bound_from = if is_judged { self.present.now } else { u64::MAX };
         self.revision = revision;
         self.unsettled_until = u64::MAX;
         self.bound.restart(self.promises[revision]);
@@ -394,6 +400,7 @@ impl Judge {
             let until = self.present.now + SETTLES;
             self.unsettled_until =
                 if self.settles_fast { until } else { until.max(self.calm_from) };
+            self.bound_from = self.bound_from.min(self.unsettled_until);
         }
     }
 

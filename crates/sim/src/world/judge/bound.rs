@@ -7,7 +7,8 @@
 //! - **Store clock set**: windows, logs and places are counted from zero. With leases, windows get one limit more
 //!   for the length of a window, because nodes hold units of the window that was current before.
 //! - **Refund**: the units given back.
-//! - **Policy change**: nothing is judged until every node has the new numbers; then the count starts from zero.
+//! - **Policy change**: the count starts from zero, with requests that are decided by the new numbers. If the new
+//!   numbers are larger, or other faults delay old commands, it starts when every node has the new numbers.
 //! - With leases, an extra also counts for intervals that begin within a lease time after it, because units that
 //!   were granted before are spent until then.
 //!

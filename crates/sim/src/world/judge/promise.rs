@@ -61,4 +61,17 @@ impl Promise {
             _ => Self { per: other.per, ..self },
         }
     }
+
+    /// Whether every state that it allows is possible under another promise, so that no node with the other one
+    /// repairs it. One unit is left for rounding.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        let time = |units: u64, it: &Self| u128::from(units) * u128::from(it.per);
+        match self.kind {
+            Kind::Bucket => {
+                time(self.units + 1, self) * u128::from(other.count)
+                    <= time(other.units, other) * u128::from(self.count)
+            }
+            _ => self.units <= other.units,
+        }
+    }
 }
