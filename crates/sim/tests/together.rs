@@ -111,7 +111,7 @@ fn node() -> (Fallback<Halves>, ManualClock, Limit, State) {
     (store.unwrap(), clock, limit, empty)
 }
 
-/// F13, FM-03: what was let in without the store is booked, and nothing else. Somebody books what is owed while the
+/// F13: what was let in without the store is booked, and nothing else. Somebody books what is owed while the
 /// other server is waited for, so nothing may be owed before its answer.
 #[test]
 fn nothing_is_owed_for_a_request_that_is_denied() {
@@ -130,7 +130,7 @@ fn nothing_is_owed_for_a_request_that_is_denied() {
     }
 }
 
-/// FM-03: whoever waits for one key holds units of the other, but not for longer.
+/// Whoever waits for one key holds units of the other, but not for longer.
 #[test]
 fn who_gives_up_leaves_the_share_as_it_was() {
     let (store, _, limit, _) = node();
@@ -142,7 +142,7 @@ fn who_gives_up_leaves_the_share_as_it_was() {
     assert_eq!(let_in.count(), 3);
 }
 
-/// FM-03: what was refilled while the other server was waited for is not given back besides.
+/// What was refilled while the other server was waited for is not given back besides.
 #[test]
 fn a_share_is_no_larger_for_a_request_that_is_denied() {
     let (store, clock, limit, empty) = node();

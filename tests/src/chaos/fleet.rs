@@ -185,7 +185,7 @@ fn disturbed(pace: &Pace, tier: &str, fate: Fate) -> Outcome {
     fleet.finish()
 }
 
-/// F23, FM-06: killed and stopped at random, decided in the store.
+/// F23: killed and stopped at random, decided in the store.
 pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "exact", Fate::Either).figures()
 }
@@ -213,7 +213,7 @@ pub(crate) fn suspended(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Stopped(pace.steady)).figures()
 }
 
-/// F14, HK-05, TT-03: ten times the limit, with units taken ahead.
+/// F14: ten times the limit, with units taken ahead.
 pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     // Calls depend on the nodes and not on what is offered, so that of little they are a large share.
     let limit = u64::from(pace.rate / 10).max(USUAL);
@@ -225,7 +225,7 @@ pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// TT-08: as much as the limit, with units taken ahead.
+/// As much as the limit, with units taken ahead.
 pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let limit = u64::from(pace.rate * 4 / 5);
     let mut fleet = Fleet::start("leased", limit, limit);

@@ -1,4 +1,4 @@
-//! F14, HK-05: one key at ten times its limit, on eight nodes.
+//! F14: one key at ten times its limit, on eight nodes.
 
 use super::figure::Figure;
 use super::load::{Load, Phase};
@@ -36,7 +36,7 @@ pub(crate) fn calls(server: &RedisServer) -> u64 {
     calls.sum()
 }
 
-/// F14, TT-03, TT-05: decided in the store. Of what is over the limit it is asked once per node and time to wait.
+/// F14: decided in the store. Of what is over the limit it is asked once per node and time to wait.
 pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (url, deadline) = (server.url(), pace.deadline);

@@ -7,7 +7,7 @@ use super::figure::Figure;
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// F2, FM-04, TT-08: stopped in its tracks.
+/// F2: stopped in its tracks.
 pub(crate) fn stopped(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let plan = Plan { outage: pace.hang, ..Plan::of(pace) };

@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-/// F7, CK-01, CK-05: an hour to and fro, on a node of several and on a node alone.
+/// F7: an hour to and fro, on a node of several and on a node alone.
 pub(crate) fn steps(_: &Pace) -> Vec<Figure> {
     let redis = RedisServer::start();
     let mut figures = Vec::new();

@@ -64,7 +64,7 @@ pub(crate) fn at_start(_: &Pace) -> Vec<Figure> {
     cases.into_iter().map(measure).collect()
 }
 
-/// F12, FM-02: found while the daemon runs.
+/// F12: found while the daemon runs.
 pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());

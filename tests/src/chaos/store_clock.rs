@@ -26,7 +26,7 @@ fn drain(node: &Node, key: &str) -> u64 {
     taken
 }
 
-/// F8, CK-02: an hour ahead and an hour back, under a key that is used up.
+/// F8: an hour ahead and an hour back, under a key that is used up.
 pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::builder().faketime().start();
     // faketime is slow, and the deadline is not what is measured.

@@ -7,7 +7,7 @@ use super::figure::Figure;
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// F1, FM-01 to FM-04: killed, as a crash would.
+/// F1: killed, as a crash would.
 pub(crate) fn killed(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let course = Course::run(Plan::of(pace), &server, RedisServer::kill, RedisServer::restart);

@@ -1,5 +1,5 @@
 //! Redis is stopped, hung and started again under load, behind a real daemon and a real Envoy: each
-//! failure mode keeps what it promises (FM-01 to FM-06, TT-07, F1, F2, F13).
+//! failure mode keeps what it promises (F1, F2, F13).
 
 #![expect(clippy::disallowed_methods, reason = "promises about time are what is tested")]
 
@@ -169,7 +169,7 @@ fn every_mode_keeps_its_promise_while_redis_hangs() {
     outage(RedisServer::pause, RedisServer::resume, false);
 }
 
-/// TT-01, FM-06: nodes that share nothing let in as many times the limit as there are; with a store they
+/// Nodes that share nothing let in as many times the limit as there are; with a store they
 /// share it, and one that dies takes nothing with it.
 #[test]
 fn nodes_alone_multiply_a_limit_and_nodes_with_a_store_share_it() {

@@ -1,5 +1,4 @@
-//! What is denied without asking the store is what the store would have denied. TT-03, TT-05,
-//! decisions 14.
+//! The deny cache denies only what Redis would have denied.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -281,7 +280,7 @@ fn a_denial_that_arrives_after_a_refund_is_not_repeated() {
     assert!(finish(Op::Take(1)).is_allowed(), "the unit was given back before");
 }
 
-/// TT-03, TT-05: one key at ten times its limit.
+/// One key at ten times its limit.
 #[test]
 fn most_of_what_is_over_the_limit_never_reaches_redis() {
     const LIMIT: u64 = 1_000;

@@ -1,5 +1,5 @@
 //! Keys that one server cannot serve: divided into shards on real servers, held back on each node, and
-//! demoted to it (HK-01 to HK-04, TT-01, TT-02).
+//! demoted to it.
 
 mod doors;
 
@@ -98,7 +98,7 @@ fn keys_of(server: &RedisServer) -> Vec<String> {
     from_redis_value(server.command(&["KEYS", "tg:*{acme/*"])).expect("names of keys")
 }
 
-/// HK-01: by the servers' own word, every shard lies in a slot of its own, and every primary has some.
+/// By the servers' own word, every shard lies in a slot of its own, and every primary has some.
 #[test]
 fn shards_lie_in_different_slots_on_every_server() {
     let cluster = Cluster::start();
@@ -113,7 +113,7 @@ fn shards_lie_in_different_slots_on_every_server() {
     assert!(each.iter().all(|keys| keys.len() >= 2), "{each:?}");
 }
 
-/// HK-02 on one server: two nodes, offered three times the limit, admit it and no more; what is given
+/// On one server, two nodes, offered three times the limit, admit it and no more; what is given
 /// back can be had again, and a reset is one of all shards.
 #[test]
 fn nodes_share_the_shards_of_a_key() {
@@ -205,7 +205,7 @@ fn shards_of_other_servers_go_on_without_one() {
     paused.resume();
 }
 
-/// TT-01: replicas that count each for itself multiply a limit; one store behind them does not.
+/// Replicas that count each for itself multiply a limit; one store behind them does not.
 #[test]
 fn local_counting_multiplies_a_limit_by_its_replicas() {
     let text =
@@ -232,7 +232,7 @@ fn local_counting_multiplies_a_limit_by_its_replicas() {
     assert_eq!(shared, 100, "the limit, however many replicas");
 }
 
-/// TT-02: the bucket of each node goes first, and what it denies costs no call; both bounds hold.
+/// The bucket of each node goes first, and what it denies costs no call; both bounds hold.
 #[test]
 fn a_local_bucket_spares_the_store() {
     let redis = RedisServer::start();

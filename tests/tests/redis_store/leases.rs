@@ -214,7 +214,7 @@ async fn a_permit_is_lost_when_the_store_stays_away() {
     tokio::time::timeout(Duration::from_secs(4), lost).await.expect("the lease has ended");
 }
 
-/// Decisions 9, 12: while nodes have different numbers, the shorter lease time of one must not end
+/// While nodes have different numbers, the shorter lease time of one must not end
 /// the longer leases of another.
 #[tokio::test]
 async fn renewing_a_short_lease_does_not_forget_a_long_one() {

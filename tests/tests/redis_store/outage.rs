@@ -1,5 +1,5 @@
 //! A Redis that hangs, dies, comes back or refuses: what each `on_store_failure` promises holds through
-//! the library and through the doors (FM-01 to FM-06; F1, F2, F4, F12, F13, F22).
+//! the library and through the doors (F1, F2, F4, F12, F13, F22).
 
 #![expect(clippy::disallowed_methods, reason = "promises about time are what is tested")]
 
@@ -71,7 +71,7 @@ impl Node {
         self.runtime.block_on(ask(request))
     }
 
-    /// FM-02: there is always an answer.
+    /// There is always an answer.
     fn check(&self, key: &str) -> Answer {
         let ask = async |request: Request<'_>| self.limiter.check(&request).await;
         self.request(key, "bob", ask).expect("a store that is away is no error")
@@ -128,7 +128,7 @@ fn calls(redis: &RedisServer) -> u64 {
     calls.filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok()).sum()
 }
 
-/// FM-01, FM-03, F1: each limit goes by its own word, and no further than that.
+/// F1: each limit goes by its own word, and no further than that.
 #[test]
 fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     let redis = RedisServer::start();
@@ -227,7 +227,7 @@ fn what_was_let_in_is_booked_when_the_store_is_back() {
     }
 }
 
-/// FM-04, F2: after five have waited, nobody does, and nobody but the probe asks.
+/// F2: after five have waited, nobody does, and nobody but the probe asks.
 #[test]
 fn a_store_that_hangs_is_asked_by_probes_alone() {
     let redis = RedisServer::start();

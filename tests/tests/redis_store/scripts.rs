@@ -209,7 +209,7 @@ fn a_server_that_restarts_is_told_its_scripts_again() {
     expiry::every_key_expires(&server);
 }
 
-/// CK-01: before Redis 7.2 the clock moves while a script runs, so one that asks twice has two
+/// Before Redis 7.2 the clock moves while a script runs, so one that asks twice has two
 /// opinions of the time.
 #[test]
 fn every_script_asks_for_the_time_once() {

@@ -102,7 +102,7 @@ fn encrypted_with_a_certificate_of_the_client() {
     works(config(&server.url()).tls_authority(authority).tls_certificate(certificate, key));
 }
 
-/// RT-02: limits of a second or less go to servers of their own.
+/// Limits of a second or less go to servers of their own.
 #[test]
 fn with_a_second_server_for_limits_per_second() {
     use tidegate::{Limit, Op, Rate};

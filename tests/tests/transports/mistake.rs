@@ -1,4 +1,4 @@
-//! F21: what goes wrong in the daemon itself costs the connection that it went wrong on, and nobody else
+//! What goes wrong in the daemon itself costs the connection that it went wrong on, and nobody else
 //! anything.
 
 use std::io::{Read, Write};

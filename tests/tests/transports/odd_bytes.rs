@@ -1,4 +1,4 @@
-//! Every parser of what strangers send meets bytes that nobody would write (F18, F19). `cargo xtask
+//! Every parser of what strangers send meets bytes that nobody would write. `cargo xtask
 //! fuzz` goes on for longer, led on by coverage.
 
 use std::fs;

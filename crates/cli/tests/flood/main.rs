@@ -1,5 +1,5 @@
 //! Clients that take and never give: slow ones by the thousands, more than there are descriptors, and
-//! a stop while everybody asks (F17, F20).
+//! a stop while everybody asks.
 
 mod frames;
 

@@ -91,7 +91,6 @@ fn published_limits_hold_to_the_request() {
     assert_eq!(desk.passing(51, &["fifty=x"]), 50);
 }
 
-/// LY-02.
 #[test]
 fn a_thousand_users_of_one_address_do_not_block_one_another() {
     let desk = Desk::open("per_identity.yaml");
@@ -159,7 +158,7 @@ fn an_outage_is_answered_limit_by_limit() {
     assert_eq!(modes.collect::<Vec<_>>(), ["allow", "local", "deny"]);
 }
 
-/// TT-02: in one process too, the bucket in front denies first, and the limit behind holds.
+/// In one process too, the bucket in front denies first, and the limit behind holds.
 #[test]
 fn a_hot_key_is_held_back_on_each_node() {
     let desk = Desk::open("hot_key.yaml");

@@ -120,7 +120,7 @@ fn a_primary_that_dies_between_reservations_leaves_nothing_admitted_too_often() 
         let wanted = (name, daily(most), texts[limit].as_str());
         let mut gone = runtime.block_on(consumed(&store, wanted));
         if limit == 1 {
-            // RT-03: its replica may not have heard of the last ones.
+            // Its replica may not have heard of the last ones.
             continue;
         }
         let unsure = count(&told, limit, |told| told.answer == Err(StoreError::Timeout));

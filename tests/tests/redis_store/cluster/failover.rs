@@ -1,4 +1,4 @@
-//! A primary fails, its replica takes over, and the other slots do not notice (F4, F5, RT-03).
+//! A primary fails, its replica takes over, and the other slots do not notice (F4, F5).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -48,7 +48,7 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
         let begun = Instant::now();
         cluster.begin_migration(slot, to);
         let names = keys_of(from, slot);
-        assert_eq!(names.len(), BURSTS.len(), "RT-01: all limits of {text} lie in slot {slot}");
+        assert_eq!(names.len(), BURSTS.len(), "all limits of {text} lie in slot {slot}");
         // Half the keys here, half there: what needs one key is decided all the same, and nobody
         // else notices.
         cluster.migrate_keys(slot, to, &[&names[0]]);

@@ -56,7 +56,7 @@ impl Daemon {
     }
 }
 
-/// HK-04: one switch, and a whale costs the store nothing; everybody else is decided as ever.
+/// One switch, and a whale costs the store nothing; everybody else is decided as ever.
 #[test]
 fn a_whale_is_demoted_to_this_node_and_back() {
     let redis = RedisServer::start();

@@ -79,7 +79,7 @@ impl Daemon {
     }
 }
 
-/// FM-01, FM-02, FM-06: every door says what the policy does, and none an error; the daemon stays ready.
+/// Every door says what the policy does, and none an error; the daemon stays ready.
 #[test]
 fn every_door_answers_while_redis_is_gone() {
     let redis = RedisServer::start();

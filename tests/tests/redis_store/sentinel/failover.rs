@@ -1,4 +1,4 @@
-//! Sentinels promote a replica, and decisions go on there (F5, RT-03).
+//! Sentinels promote a replica, and decisions go on there (F5).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -40,7 +40,7 @@ fn whoever_completes_nothing_is_closed() {
     let door = Door::with(&Settings { idle_after, ..settings() });
     let mut silent = door.connect();
     assert!(is_closed(&mut silent));
-    // Whoever has begun something is waited for less long than whoever only stays (F17).
+    // Whoever has begun something is waited for less long than whoever only stays.
     let stuck_after = Duration::from_millis(100);
     let strict = Door::with(&Settings { stuck_after, ..settings() });
     let (mut idle, mut begun) = (strict.connect(), strict.connect());
