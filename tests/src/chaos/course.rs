@@ -123,11 +123,11 @@ impl Course {
         let outage = self.load.log(Phase::Outage);
         let (allow, deny, local) = (0, 1, 2);
         vec![
-            Figure::none("errors that callers see", self.load.errors()),
+            Figure::none("errors returned to callers", self.load.errors()),
             Figure::none("`allow`: denied once the outage is known", read(&outage.denied[allow])),
-            Figure::none("`deny`: let in once the outage is known", read(&outage.allowed[deny])),
+            Figure::none("`deny`: admitted once the outage is known", read(&outage.allowed[deny])),
             Figure::count(
-                "`local`, limit 100: let in over the whole outage",
+                "`local`, limit 100: admitted during the outage",
                 read(&outage.allowed[local]),
                 SHARE,
             ),
@@ -146,25 +146,25 @@ impl Course {
         let stats = self.node.stats();
         vec![
             Figure::time(
-                "all by the store again, from its return",
+                "all decided by Redis again, from its return",
                 self.closed - self.mended,
                 seconds(2),
             ),
             Figure::time(
-                "all by the store again, from the first good probe",
+                "all decided by Redis again, from the first good probe",
                 self.closed - self.probed,
                 seconds(1),
             ),
-            Figure::none("trips after the first", self.trips - 1).when_idle(),
-            Figure::count("trips before, with nothing wrong", self.early, 0).told(),
-            Figure::times("highest load of the store, to the usual", peak, 1.5).when_idle(),
-            Figure::none("units let in and never booked", stats.forgotten_units),
+            Figure::none("circuit trips after the first", self.trips - 1).when_idle(),
+            Figure::count("circuit trips before the fault", self.early, 0).told(),
+            Figure::times("highest load of Redis / usual load", peak, 1.5).when_idle(),
+            Figure::none("units admitted and never booked", stats.forgotten_units),
         ]
     }
 
     /// By how much memory grew meanwhile.
     pub(crate) fn growth(&self) -> Figure {
-        Figure::mebibytes("growth of the process in the outage", self.growth.max(0.0), 20.0)
+        Figure::mebibytes("memory growth during the outage", self.growth.max(0.0), 20.0)
     }
 
     /// How many waited for the deadline, of those who asked at this rate.

@@ -166,15 +166,15 @@ impl Outcome {
     fn figures(&self) -> Vec<Figure> {
         let used = self.admitted() / (self.limit as f64 + self.refilled());
         vec![
-            Figure::none("let in beyond capacity + rate × time, in any interval", self.excess()),
-            Figure::percent("used of capacity + rate × time", used, 0.0).told(),
+            Figure::none("admitted beyond capacity + rate × time, in any interval", self.excess()),
+            Figure::percent("utilisation of capacity + rate × time", used, 0.0).told(),
         ]
     }
 
     /// Commands in the store to what was asked.
     fn asking(&self, most: f64) -> Figure {
         let share = self.calls as f64 / self.asked.max(1) as f64;
-        Figure::percent("calls of the store, of what is offered", share, most)
+        Figure::percent("calls to Redis, of the offered load", share, most)
     }
 }
 
@@ -203,7 +203,7 @@ pub(crate) fn crashes(pace: &Pace) -> Vec<Figure> {
     let ideal = (outcome.limit - held) as f64 + outcome.refilled();
     let lost = (ideal - outcome.admitted()).max(0.0) / outcome.killed.max(1) as f64;
     let mut figures = outcome.figures();
-    let behaviour = "units lost for each that is killed: what nodes may hold";
+    let behaviour = "units lost per killed process: what nodes may hold";
     figures.push(Figure::count(behaviour, lost.ceil() as u64, held).roughly());
     figures
 }
@@ -234,9 +234,9 @@ pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let offered = outcome.refilled().min(outcome.asked as f64);
     let admitted = outcome.admitted() / offered.max(1.0);
     vec![
-        Figure::none("let in beyond capacity + rate × time, in any interval", outcome.excess()),
+        Figure::none("admitted beyond capacity + rate × time, in any interval", outcome.excess()),
         Figure::percent(
-            "let in, the first burst too, of rate × time or what is offered",
+            "admitted, with the first burst, of rate × time or the offered load",
             admitted,
             99.0,
         )

@@ -120,15 +120,15 @@ pub(crate) fn waits(pace: &Pace) -> Vec<Figure> {
     });
     let seconds = Duration::from_secs;
     vec![
-        Figure::none("errors that callers see", herd.errors.load(Ordering::Relaxed)),
+        Figure::none("errors returned to callers", herd.errors.load(Ordering::Relaxed)),
         Figure::times(
-            "clients that come back in the fullest second, to the mean",
+            "clients that return in the busiest second / mean",
             herd.crowd(turned, end),
             3.0,
         )
         .when_idle(),
         Figure::time(
-            "all 200 are let in, from the store's return: 2 s and their wait",
+            "all 200 are admitted, from the return of Redis: 2 s and their wait",
             back,
             seconds(3),
         ),

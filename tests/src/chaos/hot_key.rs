@@ -73,25 +73,25 @@ pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     let busy = busy.fold(0.0, f64::max);
     vec![
         Figure::count(
-            "let in: capacity + rate × time",
+            "admitted: capacity + rate × time",
             admitted,
             (RATE + RATE * seconds).ceil() as u64,
         ),
         Figure::percent(
-            "questions to the store, of what is offered",
+            "calls to Redis, of the offered load",
             asked as f64 / offered as f64,
             0.0,
         )
         .told(),
         Figure::count(
-            "questions to the store: admitted + one per node and wait",
+            "calls to Redis: admitted + one per node and wait",
             asked,
             most.ceil() as u64,
         )
         .when_idle(),
-        Figure::count("commands in the store, for these and for other keys", calls(&server), 0)
+        Figure::count("commands in Redis, for these and for other keys", calls(&server), 0)
             .told(),
-        Figure::times("p99 of other keys, to that without", busy / usual.max(1e-6), 2.0)
+        Figure::times("p99 of other keys / p99 without the hot key", busy / usual.max(1e-6), 2.0)
             .when_idle(),
     ]
 }

@@ -104,7 +104,7 @@ impl Node {
     /// Asks about somebody, and waits.
     pub(crate) fn check(&self, key: &str, value: &str) -> Answer {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, false));
-        answer.expect("a store that is away is no error")
+        answer.expect("an unavailable store is no error")
     }
 
     /// Asks many times at once, and says what each was told.
@@ -119,7 +119,7 @@ impl Node {
     /// What is left, without taking any.
     pub(crate) fn remaining(&self, key: &str, value: &str) -> u64 {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, true));
-        let answer = answer.expect("a store that is away is no error");
+        let answer = answer.expect("an unavailable store is no error");
         answer.parts()[0].decision.expect("decided").remaining
     }
 

@@ -98,10 +98,10 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     let_pass(Duration::from_millis(50));
     let by_store = comes_back(&mut ask, &daemon);
     vec![
-        Figure::time("no memory: not ready any more", noticed, SOON),
-        Figure::none("errors that callers see", errors),
-        Figure::count("`allow`, limit 100: let in while it refuses", let_in, SHARE),
-        Figure::time("decided by the store again, from when it is mended", by_store - mended, SOON),
+        Figure::time("no memory: `/readyz` answers 503", noticed, SOON),
+        Figure::none("errors returned to callers", errors),
+        Figure::count("`allow`, limit 100: admitted while it refuses", let_in, SHARE),
+        Figure::time("decided by Redis again, from the repair", by_store - mended, SOON),
     ]
 }
 
