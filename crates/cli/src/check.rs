@@ -1,4 +1,4 @@
-//! `tidegate check`: may this request go ahead?
+//! `tidegate check`: decides one request.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::args::Check;
 use crate::daemon;
 use crate::decision_args::Wish;
 
-/// Says what was decided, and by its exit status whether the request is allowed.
+/// Prints the decision. The exit status tells whether the request is allowed.
 pub(crate) fn check(args: &Check) -> ExitCode {
     match decided(args) {
         Ok((is_allowed, text)) => {
@@ -25,7 +25,7 @@ pub(crate) fn check(args: &Check) -> ExitCode {
     }
 }
 
-/// The verdict, and how it is told.
+/// The verdict and its text.
 fn decided(args: &Check) -> Result<(bool, String), String> {
     let json = args.question.json;
     if let Some(url) = &args.question.url {
@@ -39,7 +39,7 @@ fn decided(args: &Check) -> Result<(bool, String), String> {
     Ok((report.is_allowed, text))
 }
 
-/// The one document, for people to read too.
+/// The JSON document, indented.
 pub(crate) fn indented(report: &Report<'_>) -> Result<String, String> {
     let document: serde_json::Value =
         serde_json::from_str(&report.json()).map_err(|error| error.to_string())?;
@@ -51,7 +51,7 @@ pub(crate) fn line(report: &Report<'_>) -> String {
     let verdict = if report.is_allowed { "allowed" } else { "denied" };
     let Some((name, decision)) = report.speaker().and_then(|it| Some((it.name, it.decision?)))
     else {
-        return format!("{verdict}: no limit counts");
+        return format!("{verdict}: no limit applies");
     };
     let (remaining, limit) = (decision.remaining, decision.limit);
     let mut line = format!("{verdict}: {remaining} of {limit} left under {name}");
@@ -59,7 +59,7 @@ pub(crate) fn line(report: &Report<'_>) -> String {
         line += &format!("; wait {} before starting", length_in_words(report.delay));
     }
     if report.is_never() {
-        line += "; no wait helps, for it costs more than there ever is";
+        line += "; no wait helps: the cost is above the limit's capacity";
     } else if let Some(wait) = report.retry_after {
         line += &format!("; try again after {}", length_in_words(wait));
     }

@@ -1,8 +1,8 @@
-//! `tidegate serve`: answers until it is told to stop.
+//! `tidegate serve`: runs the daemon until a signal stops it.
 //!
 //! ```text
 //!   settings.rs ──▶ setup.rs: service and listeners ──▶ serve ──▶ signals.rs ──▶ drain
-//!                   policy.rs: files, again and again          notify.rs: systemd
+//!                   policy.rs: files, with reload              notify.rs: systemd
 //! ```
 
 mod notify;
@@ -21,12 +21,12 @@ use self::signals::Signals;
 use crate::args::Serve;
 use crate::settings::{Chosen, Environment, Sources};
 
-/// Serves, and says why not by its exit status.
+/// Runs the daemon. The exit status is 1 if it cannot start.
 pub(crate) fn serve(args: &Serve) -> ExitCode {
     match run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            // Nobody is there to be told that nobody reads it.
+            // Nothing can be done if standard error is closed.
             let _ = writeln!(io::stderr(), "error: {}", problem.trim_end());
             ExitCode::FAILURE
         }
@@ -34,7 +34,7 @@ pub(crate) fn serve(args: &Serve) -> ExitCode {
 }
 
 fn run(args: &Serve) -> Result<(), String> {
-    // What is not text cannot be one of ours.
+    // All variables that are read are UTF-8.
     let environment: Environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
@@ -55,21 +55,21 @@ fn run(args: &Serve) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let ended = runtime.block_on(async {
-        // Before anybody can know that it listens, and so send a signal that would end it at once.
+        // Before the listeners open, so that a signal never hits the default handler.
         let mut signals =
-            Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
+            Signals::new().map_err(|error| format!("cannot install signal handlers: {error}"))?;
         let server =
             tidegate_server::serve(&settings, &service).map_err(|error| error.to_string())?;
         announce(&server);
         notify.ready();
         signals.until_the_end(watch.as_ref(), &notify).await;
-        // First of all, so that nobody sends more.
+        // First, so that load balancers stop sending requests.
         service.status().drain();
         notify.stopping();
         let linger = chosen.span("limits.linger").unwrap_or_default();
         if !linger.is_zero() {
             let log = service.status().log();
-            log.say(Level::Info, Event::Stopping, "not ready any more, and still answering");
+            log.say(Level::Info, Event::Stopping, "not ready; serving until limits.linger is over");
             tokio::select! {
                 () = tokio::time::sleep(linger) => {}
                 () = signals.end() => {}
@@ -77,30 +77,30 @@ fn run(args: &Serve) -> Result<(), String> {
         }
         stop(server, &service, signals).await
     });
-    // Does not wait for the connections: whoever is impatient has said so.
+    // Does not wait for connections: a second signal asked for that.
     runtime.shutdown_background();
     ended
 }
 
-/// Lets connections finish, unless a second signal says that there is no time for it.
+/// Drains connections, until a second signal.
 async fn stop(
     server: Server,
     service: &RateLimitService,
     mut signals: Signals,
 ) -> Result<(), String> {
-    service.status().log().say(Level::Info, Event::Stopping, "letting connections finish");
+    service.status().log().say(Level::Info, Event::Stopping, "draining connections");
     let stopping = tokio::task::spawn_blocking(|| server.stop());
     tokio::select! {
         _ = stopping => {
-            // Nobody asks any more: what was taken ahead goes back to where others can take it.
+            // No request is left: return leased units to the store for other nodes.
             service.give_back().await;
             Ok(())
         }
-        () = signals.end() => Err("stopped before all connections had ended".into()),
+        () = signals.end() => Err("stopped before all connections were closed".into()),
     }
 }
 
-/// The settings that the file, the environment and the flags make together.
+/// Merges the settings file, the environment and the flags.
 fn choose(args: &Serve, environment: &Environment) -> Result<Chosen, String> {
     let name = args.settings.as_deref().map(|file| file.display().to_string());
     let text = args.settings.as_deref().map(fs::read_to_string).transpose();
@@ -111,11 +111,11 @@ fn choose(args: &Serve, environment: &Environment) -> Result<Chosen, String> {
     Chosen::of(&Sources { file, environment, flags: args.flags() })
 }
 
-/// One line per listener, for people and for those who start it and wait for the line.
+/// Prints one line per listener. Programs that start the daemon wait for these lines.
 fn announce(server: &Server) {
     let mut out = io::stdout().lock();
     for (protocol, address) in server.listeners() {
-        // That nobody reads it is no reason not to serve.
+        // A closed standard output is no reason not to serve.
         let _ = writeln!(out, "listening for {} on {address}", protocol.name());
     }
     let _ = out.flush();

@@ -1,4 +1,4 @@
-//! The policy, read at the start and again whenever its files change.
+//! Loads the policy at start, and reloads it when its files change.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use tidegate_server::{Event, Level, RateLimitService};
 
 use crate::settings::Chosen;
 
-/// Loads the policy, and loads it again whenever it changes; `None` if there are no files.
+/// Loads the policy, and reloads it on changes; `None` without policy files.
 pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Option<Watch>, String> {
     let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
     if paths.is_empty() {
@@ -46,24 +46,23 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
                 service.replace(policy);
                 let names = files.read().map(|texts| names(&texts)).unwrap_or_default();
                 status.policy_loaded(revision, names, clock.wall(clock.now()));
-                let findings = told(findings, &fresh_starts);
+                let findings = summary(findings, &fresh_starts);
                 let level = if findings.is_empty() { Level::Info } else { Level::Warn };
                 log.say(level, Event::PolicyLoaded, format_args!("policy reloaded\n{findings}"));
             }
             Err(refusal) => {
                 let why = why(&refusal);
                 status.policy_refused(&why);
-                let told = format_args!("policy not reloaded: {why}");
-                log.say(Level::Error, Event::PolicyRefused, told);
+                let text = format_args!("policy not reloaded: {why}");
+                log.say(Level::Error, Event::PolicyRefused, text);
             }
         }
     });
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
 }
 
-/// What is told about a policy that was put in force: findings in its files, and limits whose keys start
-/// afresh.
-fn told(findings: String, fresh_starts: &[String]) -> String {
+/// The log text of a loaded policy: findings in its files, and limits whose keys start afresh.
+fn summary(findings: String, fresh_starts: &[String]) -> String {
     let warnings = fresh_starts.iter().map(|message| format!("warning: {message}"));
     let findings = Some(findings).filter(|findings| !findings.is_empty());
     findings.into_iter().chain(warnings).collect::<Vec<String>>().join("\n")
@@ -73,7 +72,7 @@ fn names(texts: &Texts) -> Vec<String> {
     texts.names().map(ToOwned::to_owned).collect()
 }
 
-/// What is wrong with the files, with all that was found.
+/// Why the files cannot be used, with all findings.
 fn why(refusal: &Refusal) -> String {
     match refusal {
         Refusal::Wrong { findings, .. } => format!("{refusal}\n{findings}"),

@@ -1,4 +1,4 @@
-//! The program, started for a test and ended with it. Nothing waits for it without end.
+//! The program, started for a test and stopped with it. Every wait has a timeout.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,23 +10,23 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate_tests::http::{self, Answer};
 
-/// Far longer than anything here takes; only so that what hangs fails.
+/// Timeout of every wait, far longer than any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A daemon that ends with the test.
+/// A daemon that stops with the test.
 pub(crate) struct Daemon {
     child: Child,
     listeners: HashMap<String, String>,
-    /// What it writes to its log, line by line.
+    /// Lines of its log.
     notes: Receiver<String>,
 }
 
-/// The lines of a pipe as they come; it ends with the pipe.
+/// The lines of a pipe, until it closes.
 fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(pipe).lines().map_while(Result::ok);
-        // Whoever has stopped listening does not want the rest.
+        // The test has stopped reading.
         lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
     });
     receiver
@@ -44,12 +44,12 @@ impl Daemon {
         Self::serving(&[&doors, arguments].concat(), variables, 3)
     }
 
-    /// One with these arguments and variables and no others, once it listens on so many doors.
+    /// Starts a daemon with these arguments and variables, and waits for this many listeners.
     pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], doors: usize) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .arg("serve")
             .args(arguments)
-            // Whatever the environment of the tests says is not about this daemon.
+            // The environment of the tests must not configure this daemon.
             .env_clear()
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
@@ -68,12 +68,12 @@ impl Daemon {
         daemon
     }
 
-    /// Where it listens for what people call this.
+    /// The address of the listener with this name.
     pub(crate) fn address(&self, door: &str) -> &str {
         &self.listeners[door]
     }
 
-    /// Reads its log until a line says so.
+    /// Reads its log until a line contains this text.
     pub(crate) fn until_it_says(&self, words: &str) -> String {
         loop {
             let line = self.notes.recv_timeout(PATIENCE);
@@ -84,7 +84,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for its end: how it ended, and what it wrote that nobody has read.
+    /// Waits for its end, and returns the exit status and the rest of its log.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         loop {
@@ -101,7 +101,7 @@ impl Daemon {
         self.notes.try_iter().collect::<Vec<_>>().join("\n")
     }
 
-    /// What the admin port answers to a call.
+    /// The response of the admin port.
     pub(crate) fn admin(&self, call: &str) -> Answer {
         http::ask(self.address("admin"), call, "", "")
     }
@@ -110,7 +110,7 @@ impl Daemon {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// What the Redis door answers to a command, in one line.
+    /// The response of the RESP listener to a command, in one line.
     pub(crate) fn ask(&self, command: &str) -> String {
         let mut socket = http::connect(self.address("RESP"));
         write!(socket, "{command}\r\nQUIT\r\n").expect("it reads");
@@ -121,7 +121,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails if it has ended, which is what is wanted.
+        // Fails if the daemon has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
