@@ -1,5 +1,5 @@
 //! `server`: the daemon through each of its doors, beside other servers and beside floors. All are up
-//! at once and rounds are interleaved, so that a noisy minute hits everybody.
+//! at once and rounds are interleaved, so that a noisy minute affects all servers.
 
 mod calls;
 mod cell;
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     report::write(&options.out("server.json"), &rows)
 }
 
-/// Asks everybody who keeps state in its own memory for every key once, and tells what they grew by.
+/// Uses every key once on each server with state in memory, and reports the growth of its memory.
 fn fill(fleet: &Fleet, cells: &[Cell]) -> Result<Vec<Row>, Trouble> {
     let mut grown = Vec::new();
     for cell in cells.iter().filter(|cell| cell.fills) {

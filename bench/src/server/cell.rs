@@ -33,7 +33,7 @@ pub enum Door {
     GrpcRedis,
     /// For a few hot keys of a leased limit.
     GrpcLeased,
-    /// Through Envoy, which asks nobody.
+    /// Through Envoy without a rate limit filter.
     EnvoyAlone,
     /// Through Envoy, which asks this one.
     Envoy,
@@ -217,5 +217,5 @@ impl Plan<'_> {
     }
 }
 
-/// The daemon's first port is that of the Redis protocol, as for everybody who speaks it.
+/// The first port of a server is that of the Redis protocol, if it has one.
 const _: () = assert!(RESP == 0);

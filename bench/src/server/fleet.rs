@@ -45,7 +45,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all that can be had; `quick` leaves out whoever has to be built first.
+    /// Starts all that can be had; `quick` leaves out servers that have to be built first.
     pub fn start(quick: bool) -> Result<Self, String> {
         let mut fleet =
             Self { members: BTreeMap::new(), stores: BTreeMap::new(), left_out: Vec::new() };
@@ -93,12 +93,12 @@ impl Fleet {
         self.members.get(name)
     }
 
-    /// The server that is asked itself, or that somebody's state is in.
+    /// The Redis that is measured itself, or that holds a server's state.
     pub fn store(&self, name: &str) -> Option<&RedisServer> {
         self.stores.get(name)
     }
 
-    /// The port of somebody's rate limit service.
+    /// The port of a rate limit service.
     fn rls(&self, name: &str) -> Option<u16> {
         let number = match name {
             OURS => GRPC,
@@ -165,7 +165,7 @@ fn program(variable: &str, file: &str) -> Option<PathBuf> {
 
 fn ours(program: &Path, threads: usize, store: &str, policy: &str) -> Result<Member, String> {
     let mut recipe = Recipe::new(program, 3);
-    // Everybody here waits for a Redis that shares two cores with who asks it.
+    // All servers here wait for a Redis that shares two cores with its clients.
     recipe.variables.push(("TIDEGATE__STORE__DEADLINE".into(), "1s".into()));
     let policy = recipe.file("policy.yaml", policy);
     let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|door| recipe.ports[door]);

@@ -148,7 +148,7 @@ impl Traffic {
         Ok(Self { clock, scope, limit, options, log: RefCell::default() })
     }
 
-    /// So many requests a second, by turns to each node; how many that were. Nobody waits for answers.
+    /// Sends requests at this rate to the nodes in turn, without waiting for answers; returns their number.
     async fn offer(self: &Rc<Self>, nodes: &[Rc<Stack>], rate: u32, length: Duration) -> u64 {
         let (start, mut sent) = (Instant::now(), 0);
         let mut ticks = tokio::time::interval(TICK);

@@ -20,7 +20,10 @@ const MAX_ANSWER: u64 = 1 << 20;
 pub(crate) fn ask(url: &str, path: &str, question: &DecisionArgs) -> Result<Value, String> {
     let wrong = || format!("expected a daemon such as http://127.0.0.1:8080, found {url:?}");
     let host = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
-    let domain = question.domain.as_deref().ok_or("--domain is required with --url, because a daemon may have several")?;
+    let domain = question
+        .domain
+        .as_deref()
+        .ok_or("--domain is required with --url, because a daemon may have several")?;
     let sides: Result<Vec<_>, String> =
         question.descriptor.iter().map(|text| descriptor(text)).collect();
     let mut body = json!({ "domain": domain, "descriptors": sides? });

@@ -100,7 +100,12 @@ fn add(all: &mut WorldReport, one: &WorldReport) {
 }
 
 /// The report on one world.
-fn report_text(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: Terminal) -> String {
+fn report_text(
+    cluster: &Cluster,
+    setup: &WorldSetup,
+    report: &WorldReport,
+    terminal: Terminal,
+) -> String {
     let faults: Vec<&str> = report.faults.iter().map(|fault| fault.as_str()).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let limit = match setup.in_flight {

@@ -113,7 +113,7 @@ impl Course {
         }
     }
 
-    /// From the failure until nobody waits for the store any more.
+    /// From the failure until requests stop waiting for Redis.
     pub(crate) fn trip(&self) -> Duration {
         self.noticed - self.failed
     }

@@ -38,7 +38,7 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
         let mut replicas = sentinels.servers().iter().filter(|it| it.port() != primary.port());
         replicas.all(|replica| replica.info("slave_repl_offset") == offset())
     });
-    // From now on replicas are not let in; whoever is connected otherwise stays so.
+    // From now on replicas cannot connect; other connections stay open.
     primary.command(&["CONFIG", "SET", "requirepass", "secret"]);
     let mut cut = redis::cmd("CLIENT");
     cut.arg("KILL").arg("TYPE").arg("replica");
@@ -129,7 +129,11 @@ pub(crate) fn splits(pace: &Pace) -> Vec<Figure> {
     let most = (50.0 + 50.0 * seconds).ceil() as u64;
     vec![
         Figure::none("errors returned to callers", load_one.errors() + load_other.errors()),
-        Figure::count("admitted by the second side: capacity + rate × time", side(&load_other), most),
+        Figure::count(
+            "admitted by the second side: capacity + rate × time",
+            side(&load_other),
+            most,
+        ),
         Figure::none("trips", one.trips() + other.trips()).when_idle(),
     ]
 }

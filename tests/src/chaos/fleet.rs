@@ -18,7 +18,7 @@ const NODES: usize = 8;
 const USUAL: u64 = 500;
 /// Of what the limit gives in a second, nodes together may hold this part unspent.
 const HELD: u64 = 10;
-/// Between two things that happen to somebody.
+/// Pause between two faults.
 const APART: Duration = Duration::from_millis(250);
 
 /// What happens to nodes.
@@ -208,7 +208,7 @@ pub(crate) fn crashes(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// F23: whoever was stopped for longer than it may hold units does not spend them.
+/// F23: a process that was stopped for longer than its units are valid does not spend them.
 pub(crate) fn suspended(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Stopped(pace.steady)).figures()
 }

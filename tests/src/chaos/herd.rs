@@ -19,7 +19,7 @@ const RULES: &str = "
 const CLIENTS: u64 = 200;
 /// Between two requests of a client that is let in.
 const APART: Duration = Duration::from_millis(200);
-/// Waits are told in whole seconds, so that nobody can spread within one.
+/// `Retry-After` has whole seconds, so clients cannot spread within one second.
 const BIN: Duration = Duration::from_secs(1);
 /// The shortest outage in which clients come back more than once.
 const SHORTEST: Duration = Duration::from_secs(3);
@@ -44,7 +44,10 @@ impl Herd {
         let (mut is_back, mut was_counted) = (false, false);
         while !self.stops.load(Ordering::Relaxed) {
             if is_back {
-                self.returns.lock().expect("nobody panics with it").push(Instant::now());
+                self.returns
+                    .lock()
+                    .expect("no thread panics while it holds the lock")
+                    .push(Instant::now());
             }
             let Ok(answer) = connection.ask("POST /v1/check", &body) else { return self.fail() };
             is_back = answer.status == 503;
@@ -73,7 +76,7 @@ impl Herd {
     fn crowd(&self, from: Instant, to: Instant) -> f64 {
         let bins = ((to - from).as_nanos() / BIN.as_nanos()).max(1);
         let mut counts = vec![0_u64; usize::try_from(bins).expect("some seconds")];
-        for at in self.returns.lock().expect("nobody panics with it").iter() {
+        for at in self.returns.lock().expect("no thread panics while it holds the lock").iter() {
             let bin = at.saturating_duration_since(from).as_nanos() / BIN.as_nanos();
             if let Some(count) = usize::try_from(bin).ok().and_then(|bin| counts.get_mut(bin)) {
                 *count += 1;

@@ -77,20 +77,15 @@ pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
             admitted,
             (RATE + RATE * seconds).ceil() as u64,
         ),
-        Figure::percent(
-            "calls to Redis, of the offered load",
-            asked as f64 / offered as f64,
-            0.0,
-        )
-        .told(),
+        Figure::percent("calls to Redis, of the offered load", asked as f64 / offered as f64, 0.0)
+            .told(),
         Figure::count(
             "calls to Redis: admitted + one per node and wait",
             asked,
             most.ceil() as u64,
         )
         .when_idle(),
-        Figure::count("commands in Redis, for these and for other keys", calls(&server), 0)
-            .told(),
+        Figure::count("commands in Redis, for these and for other keys", calls(&server), 0).told(),
         Figure::times("p99 of other keys / p99 without the hot key", busy / usual.max(1e-6), 2.0)
             .when_idle(),
     ]

@@ -101,7 +101,7 @@ impl Node {
         self.runtime.spawn(work)
     }
 
-    /// Asks about somebody, and waits.
+    /// Checks a key, and waits for the answer.
     pub(crate) fn check(&self, key: &str, value: &str) -> Answer {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, false));
         answer.expect("an unavailable store is no error")
@@ -182,7 +182,7 @@ pub(crate) struct About {
     pub(crate) value: String,
 }
 
-/// What somebody was told.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Allowed(DecisionSource),

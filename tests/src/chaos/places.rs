@@ -1,4 +1,4 @@
-//! F9: whoever holds places in flight dies.
+//! F9: the holder of in-flight leases is killed.
 
 use std::time::Duration;
 

@@ -73,7 +73,7 @@ impl Node {
             let apart = TICK.max(Duration::from_secs(1) / rate.max(1));
             let per_tick = (f64::from(rate) * apart.as_secs_f64()).round() as u64;
             let mut tick = interval(apart);
-            // Whoever was stopped does not make up for it.
+            // A process that was stopped does not catch up.
             tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
             while !stops.load(Ordering::Relaxed) {
                 tick.tick().await;

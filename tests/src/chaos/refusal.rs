@@ -84,7 +84,7 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
         if daemon.admin("/readyz").status == 503 {
             break;
         }
-        assert!(full.elapsed() < PATIENCE, "nobody notices");
+        assert!(full.elapsed() < PATIENCE, "readiness does not change");
     }
     let noticed = full.elapsed();
     for _ in 0..400 {

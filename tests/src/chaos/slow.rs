@@ -72,7 +72,7 @@ pub(crate) fn late(pace: &Pace) -> Vec<Figure> {
         node.until_closed();
     }
     let taken = UNITS - node.remaining("scarce", "all");
-    // Each asks for somebody else, and has to be told of nobody else.
+    // Each request has its own key, and must get the answer for that key.
     let told = node.check_at_once((0..100).map(|user| ask(format!("user{user}"))).collect());
     let mixed_up = (0..100).filter(|user| {
         let left = node.remaining("scarce", &format!("user{user}"));

@@ -57,7 +57,11 @@ pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
         }
         // A window that the clock has left keeps counting until it would have ended, and one more.
         let most = if key == "window" { 2 * REFILL } else { REFILL };
-        figures.push(Figure::count(format!("{name} of 10: admitted in addition, once"), extra, UNITS));
+        figures.push(Figure::count(
+            format!("{name} of 10: admitted in addition, once"),
+            extra,
+            UNITS,
+        ));
         figures.push(Figure::time(format!("{name}: locked out for"), locked, most));
     }
     figures

@@ -131,7 +131,7 @@ impl Builder {
         if self.role != Role::Sentinel {
             directive("save", "\"\"");
             directive("appendonly", "no");
-            // A replica of a test waits for nobody else.
+            // A replica of a test waits for no other replica.
             directive("repl-diskless-sync-delay", "0");
         }
         match listener {

@@ -21,7 +21,7 @@ pub struct Certificates {
     pub server: Identity,
     /// What the server asks clients for.
     pub client: Identity,
-    /// Where the files are, if nobody else keeps the folder.
+    /// The folder, which is removed with this value.
     _folder: Option<Arc<Folder>>,
 }
 
@@ -42,7 +42,7 @@ impl Certificates {
         Self { _folder: Some(Arc::new(folder)), ..certificates }
     }
 
-    /// Where a door listens that shows the server's certificate, and asks nobody for theirs.
+    /// A listener with the server's certificate, which needs no client certificate.
     pub fn door(&self) -> Listen {
         let tls = TlsFiles {
             certificate: self.server.certificate.clone(),

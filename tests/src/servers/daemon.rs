@@ -104,7 +104,7 @@ impl Daemon {
         http::get(self.door("admin"), path, "")
     }
 
-    /// Whether it is asked by everybody, as `/v1/status` tells.
+    /// Whether its circuit is closed, by `/v1/status`.
     pub fn is_degraded(&self) -> bool {
         self.admin("/v1/status").body.contains("\"degraded\"")
     }

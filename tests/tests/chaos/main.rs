@@ -6,7 +6,7 @@ mod proxy;
 
 use tidegate_tests::chaos::{CASES, Figure, Pace};
 
-/// Every case has a test, or it would hold only where somebody measures.
+/// Every case has a test, so that it is checked without the chaos run.
 #[test]
 fn every_case_is_tested() {
     let tests = include_str!("main.rs");

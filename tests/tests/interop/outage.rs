@@ -88,7 +88,7 @@ impl World {
             has_fake_clock: false,
         });
         assert!(CONFIG.contains("timeout: 0.25s"));
-        // Without an answer nobody passes, so that an error of the daemon's shows as a 500.
+        // Without an answer no request passes, so that an error of the daemon is visible as 500.
         let config = CONFIG.replace(": 0.25s", ": 30s");
         let config = config.replace("failure_mode_deny: false", "failure_mode_deny: true");
         let envoy = Envoy::start(&program, &config, service(), daemon.door("gRPC"));
@@ -123,7 +123,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         }
         let _stop = Stop(&answered.stops);
         let before = answered.since([[0; 2]; 3]);
-        assert_eq!((before[0][1], before[1][1]), (0, 0), "nobody is over these limits");
+        assert_eq!((before[0][1], before[1][1]), (0, 0), "no request exceeds these limits");
         assert!(before[2][0] <= LIMIT, "{before:?}");
 
         let numbers = answered.numbers();
@@ -132,8 +132,8 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         let unnoticed = answered.since(numbers);
         let numbers = answered.numbers();
         let away = answered.since(numbers);
-        assert_eq!(away[0][1], 0, "`allow` lets everybody in: {away:?}");
-        assert_eq!(away[1][0], 0, "`deny` lets nobody in: {away:?}");
+        assert_eq!(away[0][1], 0, "`allow` admits all: {away:?}");
+        assert_eq!(away[1][0], 0, "`deny` admits none: {away:?}");
 
         let start = Instant::now();
         bring_back(&world.redis);
@@ -149,7 +149,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         let numbers = answered.numbers();
         let after = answered.since(numbers);
         assert_eq!((after[0][1], after[1][1]), (0, 0), "the store decides again: {after:?}");
-        assert_eq!(after[2][0], 0, "nobody gets the outage's units and a full bucket: {after:?}");
+        assert_eq!(after[2][0], 0, "no key gets the outage's units and a full bucket: {after:?}");
         [before[2][0], unnoticed[2][0], away[2][0]]
     });
     let local = answered.numbers()[2][0];

@@ -60,7 +60,7 @@ pub(crate) fn site() -> SocketAddr {
 
 /// What a proxy can do.
 struct Expected {
-    /// Tell those whom it lets through how they stand.
+    /// Adds `RateLimit` headers to the responses of admitted requests.
     tells_allowed: bool,
     /// Its answer when the daemon is gone.
     without_daemon: u16,
@@ -131,7 +131,7 @@ fn nginx_in_front_of_a_service_limits_by_key() {
     limits_by_key(&nginx, daemon, &expected);
 }
 
-/// A slip must not pass everybody.
+/// An unknown domain must not admit all requests.
 #[test]
 fn nginx_that_asks_for_no_domain_serves_nobody() {
     // A daemon that knows no policy.

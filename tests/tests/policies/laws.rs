@@ -1,5 +1,5 @@
 //! Laws of policies, on random policies and traces: what is explained is what happens, a limit tried
-//! beside changes nothing, the order of limits does not matter, and a denial charges nobody.
+//! beside changes nothing, the order of limits does not matter, and a denial charges nothing.
 
 mod trace;
 

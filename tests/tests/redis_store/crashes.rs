@@ -186,12 +186,12 @@ fn kill_server(builder: &Builder, kills: u64) -> Admissions {
             failed
         })
         .sum();
-    assert!(failed > 0, "nobody noticed that the server was killed");
+    assert!(failed > 0, "no request failed although the server was killed");
     check_times_to_live(&server, &LIMITS);
     admissions
 }
 
-/// Everybody is back, and nothing that came back from disk stays for ever.
+/// All clients reconnect, and every key that was loaded from disk expires.
 fn check_after_restart(server: &RedisServer) {
     wait_until("clients are back", Duration::from_secs(20), || {
         let keys = server.command(&["DBSIZE"]);

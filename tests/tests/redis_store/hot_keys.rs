@@ -170,7 +170,7 @@ fn what_is_owed_is_booked_on_the_shards() {
             && matches!(node.check(&["whale"]).decision_source(), DecisionSource::Fallback(_))
     );
     redis.restart();
-    wait_until("nobody owes anything", PATIENCE, || {
+    wait_until("no debit is pending", PATIENCE, || {
         let stats = node.fallback().stats();
         stats.owing_keys == 0 && stats.booked_keys > 0
     });
@@ -181,7 +181,7 @@ fn what_is_owed_is_booked_on_the_shards() {
     assert_eq!(keys_of(&redis).len(), 8, "spread over all of them");
 }
 
-/// A primary that hangs costs its own shards; the others go on, and nobody is let in on top.
+/// A primary that hangs costs its own shards; the others go on, and no more is admitted.
 #[test]
 fn shards_of_other_servers_go_on_without_one() {
     let cluster = Cluster::start();
@@ -198,7 +198,7 @@ fn shards_of_other_servers_go_on_without_one() {
     let answers: Vec<Answer> = (0..60).map(|_| node.check(&["window"])).collect();
     assert!(
         answers.iter().all(|it| it.decision_source() == DecisionSource::Store),
-        "nobody answers without the store"
+        "no charge is decided without the store"
     );
     assert!(answers.iter().all(Answer::is_allowed), "there is room on the others");
     assert!(alone <= 20, "only who waited for it: {alone}");

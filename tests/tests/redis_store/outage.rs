@@ -96,7 +96,7 @@ impl Node {
         self.limiter.store().store().circuits()[0].state
     }
 
-    /// Asks until nobody waits for the store any more; says how many were let in.
+    /// Sends requests until none waits for the store, and returns how many were admitted.
     fn until_open(&self, key: &str) -> u64 {
         let mut admitted = 0;
         wait_until("the circuit opens", PATIENCE, || {
@@ -112,7 +112,7 @@ impl Node {
 
     fn until_booked(&self) {
         let store = self.limiter.store();
-        wait_until("nobody owes anything", PATIENCE, || {
+        wait_until("no debit is pending", PATIENCE, || {
             let stats = store.stats();
             stats.owing_keys == 0 && stats.booked_keys > 0
         });
@@ -145,7 +145,7 @@ fn a_store_that_dies_is_answered_for_as_each_policy_says() {
         node.check("local").decision_source(),
         DecisionSource::Fallback(OnStoreFailure::Local)
     );
-    assert!(!node.check("local").is_unavailable(), "whoever is over a limit is over a limit");
+    assert!(!node.check("local").is_unavailable(), "an exceeded limit is no outage");
     assert_eq!(asked("allow"), 200);
     assert_eq!(
         node.check("allow").decision_source(),
@@ -227,7 +227,7 @@ fn what_was_let_in_is_booked_when_the_store_is_back() {
     }
 }
 
-/// F2: after five have waited, nobody does, and nobody but the probe asks.
+/// F2: after five timeouts no request waits, and only the probe uses the store.
 #[test]
 fn a_store_that_hangs_is_asked_by_probes_alone() {
     let redis = RedisServer::start();

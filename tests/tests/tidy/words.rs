@@ -121,7 +121,8 @@ fn is_dangling_code(tree: &Tree, word: &str) -> bool {
         let is_code = prefix.len() >= 2 && prefix.bytes().all(|b| b.is_ascii_uppercase());
         return is_code && number.len() == 2 && is_digits(number) && !STANDARDS.contains(&prefix);
     }
-    let cites = |path: &str, text: String| tree.find(path).is_some_and(|it| it.text.contains(&text));
+    let cites =
+        |path: &str, text: String| tree.find(path).is_some_and(|it| it.text.contains(&text));
     match word.split_at_checked(1) {
         Some(("F", id)) if is_digits(id.trim_end_matches(|c: char| c.is_ascii_lowercase())) => {
             !cites("tests/src/chaos/case.rs", format!("\"{word}\""))

@@ -202,7 +202,7 @@ fn overrides_hold_for_every_door_and_end() {
         json!({ "limit": "api/user#", "percent": 50, "seconds": 0 }),
         json!({ "limit": "api/user#", "percent": 50, "seconds": 31 * 86_400 }),
         json!({ "limit": "api/user#", "percent": 50, "rate": "1/s", "seconds": 60 }),
-        json!({ "limit": "nobody", "percent": 50, "seconds": 60 }),
+        json!({ "limit": "unknown", "percent": 50, "seconds": 60 }),
         json!({ "limit": "api/user#", "rate": "fast", "seconds": 60 }),
     ] {
         let (status, told) = daemon.admin("PUT /v1/overrides", &wrong);
@@ -292,7 +292,7 @@ fn it_is_ready_until_it_is_about_to_end() {
 /// A daemon without its Redis lives, and is ready: its policy says what is answered then.
 #[test]
 fn it_is_ready_while_its_store_is_away() {
-    // Nobody listens there.
+    // Nothing listens there.
     let config = RedisConfig::new("redis://127.0.0.1:1").expect("a URL").start_without_server();
     let gate = RateLimitService::connect(config).expect("it need not be there");
     let admin = Some(([127, 0, 0, 1], 0).into());

@@ -1,5 +1,5 @@
-//! What goes wrong in the daemon itself costs the connection that it went wrong on, and nobody else
-//! anything.
+//! A panic in the daemon ends the connection that caused it, and affects no other
+//! client.
 
 use std::io::{Read, Write};
 use std::num::NonZeroUsize;
@@ -24,7 +24,7 @@ descriptors:
 
 const FINE: &str = r#"{"domain":"api","descriptors":[{"user":"u"}]}"#;
 
-/// On one thread, so that whoever asks shares it with what goes wrong.
+/// On one thread, which all connections share with the panic.
 fn server() -> Server {
     let gate = RateLimitService::new().expect("memory");
     let loaded = Policy::load(&[("p.yaml", POLICY)], Merging::Refuse);

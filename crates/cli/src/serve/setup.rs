@@ -147,7 +147,9 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     };
     let Settings { http, grpc, resp, admin, .. } = &settings;
     if [http, grpc, resp, admin].into_iter().all(Option::is_none) {
-        return Err("all listeners are off: turn one on, for example with --http 127.0.0.1:8080".into());
+        return Err(
+            "all listeners are off: turn one on, for example with --http 127.0.0.1:8080".into()
+        );
     }
     settings.check().map_err(|error| error.to_string())?;
     Ok(settings)
@@ -188,7 +190,8 @@ fn listen(chosen: &Chosen, listener: &str) -> Option<Listen> {
     if listener == "metrics" {
         return Some(Listen { address, tls: None });
     }
-    let file = |what: &str| chosen.text(&format!("listen.{listener}.tls.{what}")).map(PathBuf::from);
+    let file =
+        |what: &str| chosen.text(&format!("listen.{listener}.tls.{what}")).map(PathBuf::from);
     let tls = file("certificate").zip(file("key")).map(|(certificate, key)| TlsFiles {
         certificate,
         key,

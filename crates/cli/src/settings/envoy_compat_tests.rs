@@ -201,14 +201,17 @@ fn redis_variables_become_store_urls() {
 fn an_incomplete_group_of_variables_causes_a_warning() {
     let variables = [("RUNTIME_ROOT", "r"), ("REDIS_AUTH", "pw"), ("GRPC_SERVER_TLS_CERT", "c")];
     let warnings = chosen(&variables).unwrap().warnings;
-    let is_reported = |name: &str| warnings.iter().any(|it| it.starts_with(&format!("{name} has no")));
+    let is_reported =
+        |name: &str| warnings.iter().any(|it| it.starts_with(&format!("{name} has no")));
     assert!(is_reported("REDIS_AUTH") && is_reported("GRPC_SERVER_TLS_CERT"), "{warnings:?}");
     assert!(!warnings.iter().any(|it| it.contains("pw")), "{warnings:?}");
 }
 
 /// The expected table at the end of the guide.
 fn table() -> String {
-    let mut table = String::from("| variable | default of envoyproxy/ratelimit | in Tidegate |\n|---|---|---|\n");
+    let mut table = String::from(
+        "| variable | default of envoyproxy/ratelimit | in Tidegate |\n|---|---|---|\n",
+    );
     for variable in VARIABLES {
         let default = match variable.default {
             "" => String::new(),

@@ -359,7 +359,7 @@ fn it_is_not_ready_before_it_stops() {
     let mut daemon = Daemon::start_in(&[], &[("TIDEGATE__LIMITS__LINGER", "1h")]);
     assert_eq!(daemon.admin("GET /readyz").status, 200);
     daemon.signal(Signal::TERM);
-    daemon.until_it_says("still answering");
+    daemon.until_it_says("not ready; serving");
     assert_eq!(daemon.admin("GET /readyz").status, 503);
     assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
     daemon.signal(Signal::TERM);

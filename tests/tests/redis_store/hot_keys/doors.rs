@@ -56,7 +56,7 @@ impl Daemon {
     }
 }
 
-/// One switch, and a whale costs the store nothing; everybody else is decided as ever.
+/// A local override keeps one key from the store; other keys are decided as usual.
 #[test]
 fn a_whale_is_demoted_to_this_node_and_back() {
     let redis = RedisServer::start();
@@ -92,7 +92,7 @@ fn a_demotion_names_somebody_and_ends_in_time() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 2);
     for (wish, why) in [
-        (json!({ "domain": "nobody", "descriptor": [["plain", "whale"]] }), "no such domain"),
+        (json!({ "domain": "unknown", "descriptor": [["plain", "whale"]] }), "no such domain"),
         (json!({ "domain": "platform", "descriptor": [] }), "at least one entry"),
         (
             json!({ "domain": "platform", "descriptor": [["a", "b"]], "seconds": 0 }),

@@ -139,7 +139,7 @@ fn every_door_answers_while_redis_is_gone() {
     assert_eq!(reset("{}").status, 400);
     redis.restart();
     wait_until("it is whole again", PATIENCE, || daemon.status()["state"] == "whole");
-    wait_until("nobody owes anything", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
+    wait_until("no debit is pending", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
     assert_eq!(daemon.check("deny").status, 200);
     assert_eq!(daemon.check("local").status, 429, "what was let in has been booked");
     assert_eq!((reset(&of("bob")).status, daemon.check("local").status), (200, 200));

@@ -55,7 +55,7 @@ fn a_percentage_scales_every_algorithm_and_leaves_one() {
         let whose = (key, &*format!("p{percent}"));
         assert_eq!(passed(&daemon, "api", whose), left, "{percent} % of {key}");
     }
-    // Nobody but those who were named: the other domain has a limit of the same place.
+    // Only the named key: the other domain has a limit at the same place.
     assert_eq!(passed(&daemon, "other", ("user", "x")), 4);
 }
 

@@ -27,7 +27,7 @@ fn a_limit_is_enforced() {
     assert!(client.should_rate_limit(&request).unwrap().is_ok());
 }
 
-/// As envoyproxy/ratelimit does: what nobody has limits for passes.
+/// As envoyproxy/ratelimit does: a request without limits passes.
 #[test]
 fn an_unknown_domain_passes_with_a_bare_status() {
     let door = Door::open();

@@ -73,7 +73,7 @@ fn an_idle_connection_is_closed() {
     let mut client = door.client();
     assert!(client.should_rate_limit(&RateLimitRequest::one("api", "user", "x")).is_ok());
     client.closed();
-    // Nor may anybody connect and say nothing.
+    // A silent connection is closed, too.
     let mut silent = TcpStream::connect(door.server.grpc().unwrap()).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     let read = silent.read_to_end(&mut Vec::new());
@@ -86,13 +86,13 @@ fn an_idle_connection_is_closed() {
 fn what_is_not_http2_concerns_nobody_else() {
     let door = Door::open();
     let mut client = door.client();
-    let request = RateLimitRequest::one("api", "nobody", "x");
+    let request = RateLimitRequest::one("api", "unknown", "x");
     for garbage in [
         &b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..],
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         // A frame larger than any may be.
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\xff\xff\xff\0\0\0\0\0\x01",
-        // Data for a stream that nobody opened.
+        // Data for a stream that was not opened.
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x01x",
     ] {
         let mut socket = TcpStream::connect(door.server.grpc().unwrap()).unwrap();
@@ -105,12 +105,12 @@ fn what_is_not_http2_concerns_nobody_else() {
     }
 }
 
-/// Opening streams only to reset them costs the peer its connection, and nobody else anything.
+/// A peer that opens streams only to reset them loses its connection, and no other peer is affected.
 #[test]
 fn resetting_streams_concerns_nobody_else() {
     let door = Door::open();
     let (mut rude, mut client) = (door.client(), door.client());
-    let request = RateLimitRequest::one("api", "nobody", "x");
+    let request = RateLimitRequest::one("api", "unknown", "x");
     for _ in 0..50 {
         if rude.ask_and_leave(&request, 100).is_err() {
             break;
@@ -133,7 +133,7 @@ fn a_socket_in_the_file_system_is_as_good() {
     server.stop();
 }
 
-/// Whoever asks says how long it waits: a store that does not answer keeps nobody longer.
+/// A call has a timeout: a store that does not answer delays no call beyond it.
 #[test]
 fn nobody_is_kept_longer_than_they_said() {
     let redis = RedisServer::start();

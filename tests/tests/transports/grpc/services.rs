@@ -74,7 +74,7 @@ fn health_is_told_under_both_names() {
         assert_eq!(client.call(CHECK, &service(name)).unwrap(), SERVING, "{name}");
     }
     assert_eq!(client.call(CHECK, &service("other")).unwrap_err().code, 5);
-    // Before anything stops, nobody is to begin.
+    // Before anything stops, clients learn not to start calls.
     door.gate.status().drain();
     assert_eq!(client.call(CHECK, &service("ratelimit")).unwrap(), NOT_SERVING);
 }

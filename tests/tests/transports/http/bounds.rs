@@ -171,7 +171,7 @@ fn whoever_says_nothing_is_closed() {
     half.read_to_end(&mut rest).unwrap();
 }
 
-/// Whoever asks and asks and takes no answer holds no connection for good.
+/// A client that sends requests and reads no answer is disconnected.
 #[test]
 fn whoever_takes_no_answer_is_cut_off() {
     let idle_after = Duration::from_millis(200);

@@ -12,7 +12,7 @@ use tidegate_tests::conformance::{
 
 use super::*;
 
-/// Those that start somebody afresh, which this door does not do.
+/// Cases with resets, which this transport does not have.
 const RESETS: usize = 1;
 
 /// What can be asked has grown to this; it must not shrink unnoticed.
@@ -104,7 +104,7 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
     let allowed = document["allowed"] == true;
     assert_eq!(answer.status, if allowed { 200 } else { 429 });
     let retry_after = (!allowed).then(|| wait(&document));
-    // Whoever goes by the header waits at least as long.
+    // A client that follows the header waits at least as long.
     let header = answer.header("retry-after").and_then(|seconds| seconds.parse().ok());
     match (retry_after, header) {
         (Some(Wait::Seconds(true_wait)), Some(told)) => assert!(true_wait <= told, "{answer:?}"),

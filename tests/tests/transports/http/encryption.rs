@@ -45,7 +45,7 @@ fn page(client: &TlsClient, address: SocketAddr, call: &str) -> Option<Answer> {
     (!answer.is_empty()).then(|| Answer::read(&String::from_utf8_lossy(&answer)))
 }
 
-/// All doors answer whoever believes this authority and shows this.
+/// All listeners answer a client that trusts this CA and has this certificate.
 fn let_in(doors: &Doors, authority: &Certificates, shown: Option<&Identity>) {
     let client = TlsClient::new(&authority.authority, shown, "http/1.1");
     for (address, call, body) in doors.pages() {
@@ -78,7 +78,7 @@ fn every_door_speaks_tls_and_nothing_else() {
     let certificates = Certificates::fresh();
     let doors = Doors::behind(&certificates.door());
     let_in(&doors, &certificates, None);
-    // Who believes somebody else is not fooled.
+    // A client that trusts another CA refuses the connection.
     kept_out(&doors, &Certificates::fresh(), None);
     for (address, call, _) in doors.pages() {
         let mut socket = http::connect(address);

@@ -196,7 +196,7 @@ fn a_path_is_normalised_or_refused() {
     assert_eq!(door.get("/v1/auth?domain=api", &empty).status, 429);
 }
 
-/// Whoever sends a key that cannot be read must not pass as one who sends none.
+/// A client with an unreadable key must not count as a client without a key.
 #[test]
 fn keys_that_are_no_text_are_limited_too() {
     let door = Door::open(POLICY);

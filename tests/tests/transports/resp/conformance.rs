@@ -52,7 +52,7 @@ fn ask(client: &mut redis::Connection, question: &Question) -> Reply {
         Ok(milliseconds) => Wait::Seconds(milliseconds.div_ceil(1_000)),
         Err(_) => Wait::Never,
     };
-    // One descriptor is told by what is told of all, unless it holds nobody back.
+    // The status of a single descriptor is that of the request, unless it is a shadow.
     let is_told = question.descriptors.len() == 1 && remaining >= 0;
     let remaining = u64::try_from(remaining).ok();
     let capacity = u64::try_from(limit).ok();

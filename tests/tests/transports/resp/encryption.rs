@@ -89,11 +89,11 @@ fn a_socket_in_the_file_system_is_a_door_too() {
     let gate = RateLimitService::new().unwrap();
     let server = serve(&unix, &gate).unwrap();
     assert_eq!(ping(), "PONG");
-    let taken = serve(&unix, &gate).expect_err("somebody answers there");
+    let taken = serve(&unix, &gate).expect_err("another server answers there");
     assert!(taken.to_string().contains("address already in use"), "{taken}");
     server.stop();
     assert!(!path.exists(), "nothing is left over");
-    // What a process that was killed leaves behind is in nobody's way.
+    // The socket file of a killed process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     let server = serve(&unix, &gate).unwrap();

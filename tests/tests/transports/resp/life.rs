@@ -40,7 +40,7 @@ fn whoever_completes_nothing_is_closed() {
     let door = Door::with(&Settings { idle_after, ..settings() });
     let mut silent = door.connect();
     assert!(is_closed(&mut silent));
-    // Whoever has begun something is waited for less long than whoever only stays.
+    // A connection with a started request has a shorter timeout than an idle one.
     let stuck_after = Duration::from_millis(100);
     let strict = Door::with(&Settings { stuck_after, ..settings() });
     let (mut idle, mut begun) = (strict.connect(), strict.connect());
@@ -55,7 +55,7 @@ fn whoever_completes_nothing_is_closed() {
         let gone = matches!((&slow).read(&mut [0]), Ok(0));
         gone || (&slow).write_all(b"x").is_err()
     });
-    // Long enough that nobody who is only slow is taken for silent.
+    // Long enough that a slow client does not count as silent.
     let idle_after = Duration::from_millis(800);
     let door = Door::with(&Settings { idle_after, ..settings() });
     let mut steady = door.connect();

@@ -118,7 +118,7 @@ fn a_store_that_is_away_is_answered_for_and_the_connection_goes_on() {
     // Ten, and half more on the only node, of which a tenth was used: what cannot be undone is told.
     let told = |client: &mut redis::Connection| numbers(client, "CL.THROTTLE a 9 1 3600").unwrap();
     assert_eq!((0..20).filter(|_| told(&mut client)[0] == 0).count(), 13);
-    let reset = words("DEL a").query::<i64>(&mut client).expect_err("nobody can reset it");
+    let reset = words("DEL a").query::<i64>(&mut client).expect_err("it cannot be reset");
     assert!(reset.to_string().contains("the store"), "{reset}");
     assert_eq!(words("PING").query::<String>(&mut client).unwrap(), "PONG");
     redis.restart();

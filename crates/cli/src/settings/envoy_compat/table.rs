@@ -29,7 +29,8 @@ const NO_MEMCACHE: &str = "state is kept in Redis or in memory only (see BACKEND
 const NO_TRACES: &str = "no traces are sent";
 const ONE_LINK: &str = "there is one connection to each server, shared by all requests";
 const BATCHES: &str = "waiting requests are batched without a timer";
-const RETRIES: &str = "the daemon does not wait for Redis at start; /readyz answers 503 until Redis answers";
+const RETRIES: &str =
+    "the daemon does not wait for Redis at start; /readyz answers 503 until Redis answers";
 
 /// All variables, in the order of envoyproxy's settings.
 pub(crate) static VARIABLES: &[Variable] = &[
@@ -84,7 +85,11 @@ pub(crate) static VARIABLES: &[Variable] = &[
         Unused("labels of metrics are fixed; add labels for hosts in Prometheus"),
     ),
     variable("STATS_FLUSH_INTERVAL", "10s", Unused(NO_STATSD)),
-    variable("DISABLE_STATS", "false", Unused("statistics cannot be turned off; they cost next to nothing")),
+    variable(
+        "DISABLE_STATS",
+        "false",
+        Unused("statistics cannot be turned off; they cost next to nothing"),
+    ),
     variable("USE_PROMETHEUS", "false", Makes("listen.metrics.address")),
     variable("PROMETHEUS_ADDR", ":9090", Makes("listen.metrics.address")),
     variable("PROMETHEUS_PATH", "/metrics", Unused("the path is /metrics")),
@@ -185,7 +190,9 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
         "false",
-        Unused("/readyz answers 200 while Redis is unavailable, and 503 while Redis refuses commands"),
+        Unused(
+            "/readyz answers 200 while Redis is unavailable, and 503 while Redis refuses commands",
+        ),
     )
     .quiet("true"),
     variable("REDIS_TIMEOUT", "10s", Makes("store.deadline")),
@@ -205,11 +212,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable("MEMCACHE_TLS_CACERT", "", Unused(NO_MEMCACHE)),
     variable("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", Unused(NO_MEMCACHE)),
     variable("SHADOW_MODE", "false", Sets("policy.shadow")),
-    variable(
-        "QUOTA_MODE",
-        "false",
-        Unused("set quota_mode per descriptor in the policy"),
-    ),
+    variable("QUOTA_MODE", "false", Unused("set quota_mode per descriptor in the policy")),
     variable("RESPONSE_DYNAMIC_METADATA", "false", Sets("response.dynamic_metadata")),
     variable("MERGE_DOMAIN_CONFIG", "false", Sets("policy.merge")),
     variable("TRACING_ENABLED", "false", Unused(NO_TRACES)),
