@@ -82,7 +82,7 @@ pub enum Reply {
 pub struct Status {
     /// Whether it is over its limit.
     pub over: bool,
-    /// The limit that speaks for it; `None` if the door does not tell.
+    /// The limit that speaks for it; `None` if the transport does not tell.
     pub limit: Option<Limiting>,
     /// What is left.
     pub remaining: Option<u64>,
@@ -110,7 +110,7 @@ pub enum Limiting {
         /// The unit, in the form of envoyproxy/ratelimit.
         unit: Option<Unit>,
     },
-    /// One of these, as our own doors tell it: without a unit, and by its place in the policy if it has
+    /// One of these, as our own transports tell it: without a unit, and by its place in the policy if it has
     /// no name.
     Ours {
         /// What it is called, or where it stands.
@@ -146,11 +146,11 @@ pub const fn whole_seconds(span: Span) -> u64 {
 /// How many cases ask for nothing but checks. It grows with them, and must not shrink unnoticed.
 const CHECKING: usize = 203;
 
-/// The cases that a door can be asked which knows nothing but checks, each with its policy.
+/// The cases that a transport can be asked which knows nothing but checks, each with its policy.
 ///
 /// # Panics
 /// If some have fallen away.
-pub fn door_cases() -> Vec<(Case, Policy)> {
+pub fn transport_cases() -> Vec<(Case, Policy)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let is_check = |step: &Step| step.action == Action::Check;
     let can_be_asked = |case: &Case| !case.steps.is_empty() && case.steps.iter().all(is_check);
@@ -196,7 +196,7 @@ impl Case {
     }
 }
 
-/// Asks a door everything that a case asks, in order, and compares what it answers.
+/// Asks a transport everything that a case asks, in order, and compares what it answers.
 ///
 /// # Errors
 /// The first difference, in words.

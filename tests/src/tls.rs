@@ -1,4 +1,4 @@
-//! A client of TLS, for doors that show who they are and ask who comes.
+//! A client of TLS, for transports that show who they are and ask who comes.
 
 use std::fmt;
 use std::io;

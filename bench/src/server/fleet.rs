@@ -27,7 +27,7 @@ pub const RATELIMIT: &str = "envoyproxy_ratelimit";
 pub const NGINX: &str = "nginx";
 pub const ENVOY: &str = "envoy";
 
-/// The doors of the daemon, by the number of their port.
+/// The transports of the daemon, by the number of their port.
 pub const RESP: usize = 0;
 pub const HTTP: usize = 1;
 pub const GRPC: usize = 2;
@@ -168,7 +168,7 @@ fn ours(program: &Path, threads: usize, store: &str, policy: &str) -> Result<Mem
     // All servers here wait for a Redis that shares two cores with its clients.
     recipe.variables.push(("TIDEGATE__STORE__DEADLINE".into(), "1s".into()));
     let policy = recipe.file("policy.yaml", policy);
-    let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|door| recipe.ports[door]);
+    let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|transport| recipe.ports[transport]);
     let command = format!(
         "serve --config {policy} --threads {threads} --store {store} --admin off \
          --resp 127.0.0.1:{resp} --http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc}"

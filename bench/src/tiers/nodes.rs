@@ -1,4 +1,4 @@
-//! Eight nodes that share one key: how often they ask the store, and how much they let in.
+//! Eight nodes that share one key: how often they ask the store, and how much they admitted.
 //!
 //! Each has all layers and a connection of its own. Requests come at their time, answered or not.
 
@@ -130,7 +130,7 @@ struct Traffic {
 
 #[derive(Default)]
 struct Log {
-    /// When those came that were let in, and when they were told.
+    /// When those came that were admitted, and when they were told.
     admitted: Vec<(Timestamp, Timestamp)>,
     failed: Option<String>,
 }

@@ -19,7 +19,7 @@ const RULES: &str = "
   - {key: local, rate: 100/year, on_store_failure: local}
 ";
 const MODES: [&str; 3] = ["allow", "deny", "local"];
-/// What a node alone may let in of `local`: one and a half times the limit.
+/// What a node alone may admit of `local`: one and a half times the limit.
 const SHARE: u64 = 150;
 /// Keys that are in use.
 const KEYS: u64 = 1_000;

@@ -121,7 +121,7 @@ impl Fleet {
 
 /// What became of it.
 struct Outcome {
-    /// Who was let in, in the order of their answers.
+    /// Who was admitted, in the order of their answers.
     events: Vec<Event>,
     limit: u64,
     /// By those who ended in order.
@@ -132,7 +132,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The most that any interval let in beyond capacity + rate × time: at least what was answered by its
+    /// The most that any interval admitted beyond capacity + rate × time: at least what was answered by its
     /// end, less what was asked before its beginning.
     fn excess(&self) -> u64 {
         let mut begun: Vec<u64> = self.events.iter().map(|event| event.invoked).collect();
@@ -190,7 +190,7 @@ pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "exact", Fate::Either).figures()
 }
 
-/// The same, with units taken ahead.
+/// The same, with units taken in advance.
 pub(crate) fn leased(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Either).figures()
 }
@@ -213,7 +213,7 @@ pub(crate) fn suspended(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Stopped(pace.steady)).figures()
 }
 
-/// F14: ten times the limit, with units taken ahead.
+/// F14: ten times the limit, with units taken in advance.
 pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     // Calls depend on the nodes and not on what is offered, so that of little they are a large share.
     let limit = u64::from(pace.rate / 10).max(USUAL);
@@ -225,7 +225,7 @@ pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// As much as the limit, with units taken ahead.
+/// As much as the limit, with units taken in advance.
 pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let limit = u64::from(pace.rate * 4 / 5);
     let mut fleet = Fleet::start("leased", limit, limit);

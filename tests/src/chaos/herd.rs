@@ -1,4 +1,4 @@
-//! F13: clients that are turned away in an outage come back when they were told to.
+//! F13: clients that are denied in an outage come back when they were told to.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const RULES: &str = "
   - {key: user, rate: 1000000/day, on_store_failure: deny}
 ";
 const CLIENTS: u64 = 200;
-/// Between two requests of a client that is let in.
+/// Between two requests of a client that is admitted.
 const APART: Duration = Duration::from_millis(200);
 /// `Retry-After` has whole seconds, so clients cannot spread within one second.
 const BIN: Duration = Duration::from_secs(1);
@@ -28,9 +28,9 @@ const SHORTEST: Duration = Duration::from_secs(3);
 struct Herd {
     stops: AtomicBool,
     is_over: AtomicBool,
-    /// When those came back who had been turned away.
+    /// When those came back who had been denied.
     returns: Mutex<Vec<Instant>>,
-    /// Those who were let in since the store is back.
+    /// Those who were admitted since the store is back.
     let_in: AtomicU64,
     errors: AtomicU64,
 }
@@ -38,7 +38,9 @@ struct Herd {
 impl Herd {
     /// One client.
     fn ask(&self, daemon: &Daemon, number: u64) {
-        let Ok(mut connection) = Connection::open(daemon.door("HTTP")) else { return self.fail() };
+        let Ok(mut connection) = Connection::open(daemon.transport("HTTP")) else {
+            return self.fail();
+        };
         let body = format!(r#"{{"domain":"chaos","descriptors":[{{"user":"u{number}"}}]}}"#);
         let_pass(APART.mul_f64(fastrand::f64()));
         let (mut is_back, mut was_counted) = (false, false);

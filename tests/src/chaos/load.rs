@@ -160,7 +160,7 @@ impl Load {
         phases.iter().map(|phase| self.log(*phase).waited.load(Ordering::Relaxed)).sum()
     }
 
-    /// Those of a kind who were let in, in every phase.
+    /// Those of a kind who were admitted, in every phase.
     pub(crate) fn allowed(&self, kind: usize) -> u64 {
         self.shared.logs.iter().map(|log| log.allowed[kind].load(Ordering::Relaxed)).sum()
     }

@@ -123,7 +123,7 @@ impl Node {
         answer.parts()[0].decision.expect("decided").remaining
     }
 
-    /// Gives back what was taken ahead and not spent.
+    /// Gives back what was taken in advance and not spent.
     pub(crate) fn give_back(&self) {
         self.runtime.block_on(self.limiter.store().return_leases());
     }

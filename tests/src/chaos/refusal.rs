@@ -15,7 +15,7 @@ const RULES: &str = "
 ";
 /// What is found within it.
 const SOON: Duration = Duration::from_secs(1);
-/// What `allow` lets in of a limit of 100 whose store refuses: what `local` does.
+/// What `allow` admits of a limit of 100 whose store refuses: what `local` does.
 const SHARE: u64 = 150;
 
 fn setup<'a>(program: &'a std::path::Path, policy: &'a str, store: &'a str) -> DaemonSetup<'a> {
@@ -69,7 +69,7 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());
     let daemon = Daemon::start(setup(&program, &policy, &store));
-    let address = daemon.door("HTTP");
+    let address = daemon.transport("HTTP");
     let mut connection = http::Connection::open(address).expect("it listens");
     let body = r#"{"domain": "chaos", "descriptors": [{"allow": "all"}]}"#;
     let mut ask = || connection.ask("POST /v1/check", body).expect("an answer").status;
@@ -105,7 +105,7 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     ]
 }
 
-/// When the store decides again: what was let in has been booked, so that it denies.
+/// When the store decides again: what was admitted has been booked, so that it denies.
 fn comes_back(ask: &mut impl FnMut() -> u16, daemon: &Daemon) -> Instant {
     let count = || {
         let metrics = daemon.admin("/metrics").body;

@@ -35,7 +35,7 @@ pub struct Case {
     /// What is told of files that cannot be used.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
-    /// What the library tells of its rules, which no door does.
+    /// What the library tells of its rules, which no transport does.
     #[serde(default)]
     pub rules: Vec<Told>,
     /// Names and texts of the files, put together when the case was read.

@@ -11,7 +11,7 @@ use super::server::{Listener, RedisServer, Setup};
 
 /// The name of the socket in the server's folder.
 pub(crate) const SOCKET: &str = "redis.sock";
-/// The name of the configuration in the server's folder; sentinels and nodes rewrite theirs.
+/// The name of the configuration in the server's folder; sentinels and nodes rewrite their own.
 const CONFIGURATION: &str = "redis.conf";
 
 /// Collects what differs from a plain server that keeps nothing on disk.

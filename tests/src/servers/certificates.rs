@@ -43,7 +43,7 @@ impl Certificates {
     }
 
     /// A listener with the server's certificate, which needs no client certificate.
-    pub fn door(&self) -> Listen {
+    pub fn transport(&self) -> Listen {
         let tls = TlsFiles {
             certificate: self.server.certificate.clone(),
             key: self.server.key.clone(),
@@ -55,13 +55,13 @@ impl Certificates {
 
     /// The same, where clients have to be signed by this authority, and bear one of these names if
     /// there are any.
-    pub fn door_for(&self, authority: &Path, names: &[&str]) -> Listen {
-        let mut door = self.door();
-        if let Some(tls) = &mut door.tls {
+    pub fn transport_for(&self, authority: &Path, names: &[&str]) -> Listen {
+        let mut transport = self.transport();
+        if let Some(tls) = &mut transport.tls {
             tls.client_authority = Some(authority.to_owned());
             tls.client_names = names.iter().map(|&name| name.to_owned()).collect();
         }
-        door
+        transport
     }
 
     pub(crate) fn create(folder: &Folder) -> Self {

@@ -20,7 +20,7 @@ descriptors:
   - {key: api_key, value: deny, rate: 1000000/day, on_store_failure: deny}
   - {key: api_key, value: local, rate: 40/year, on_store_failure: local}
 ";
-/// What is let in of `local` without a store: one and a half times the limit.
+/// What is admitted of `local` without a store: one and a half times the limit.
 const SHARE: u64 = 60;
 const LIMIT: u64 = 40;
 /// What never takes as long on any machine.
@@ -91,7 +91,7 @@ impl World {
         // Without an answer no request passes, so that an error of the daemon is visible as 500.
         let config = CONFIG.replace(": 0.25s", ": 30s");
         let config = config.replace("failure_mode_deny: false", "failure_mode_deny: true");
-        let envoy = Envoy::start(&program, &config, service(), daemon.door("gRPC"));
+        let envoy = Envoy::start(&program, &config, service(), daemon.transport("gRPC"));
         wait_until("Envoy is connected", PATIENCE, || envoy.get("/", &[]).status == 200);
         Some(Self { redis, daemon, envoy })
     }
@@ -153,7 +153,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         [before[2][0], unnoticed[2][0], away[2][0]]
     });
     let local = answered.numbers()[2][0];
-    // One that is killed forgets what it had let in.
+    // One that is killed forgets what it had admitted.
     let most = SHARE + LIMIT * (1 + u64::from(forgets));
     assert!(local <= most, "{local} of `local` passed, at most {most}: {shares:?}");
     assert_eq!(answered.other.load(Ordering::Relaxed), 0, "an error that no policy asked for");
@@ -169,7 +169,7 @@ fn every_mode_keeps_its_promise_while_redis_hangs() {
     outage(RedisServer::pause, RedisServer::resume, false);
 }
 
-/// Nodes that share nothing let in as many times the limit as there are; with a store they
+/// Nodes that share nothing admit as many times the limit as there are; with a store they
 /// share it, and one that dies takes nothing with it.
 #[test]
 fn nodes_alone_multiply_a_limit_and_nodes_with_a_store_share_it() {
@@ -192,7 +192,7 @@ fn nodes_alone_multiply_a_limit_and_nodes_with_a_store_share_it() {
                 daemons.truncate(2);
             }
             let daemon = &daemons[turn % daemons.len()];
-            let client = redis::Client::open(format!("redis://{}", daemon.door("RESP")));
+            let client = redis::Client::open(format!("redis://{}", daemon.transport("RESP")));
             let mut connection = client.and_then(|it| it.get_connection()).expect("it listens");
             let mut command = redis::cmd("TG.CHECK");
             command.arg("api").arg("user").arg("bob");

@@ -1,7 +1,7 @@
 //! Keys that one server cannot serve: divided into shards on real servers, held back on each node, and
 //! demoted to it.
 
-mod doors;
+mod transports;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -153,7 +153,7 @@ fn shards_are_charged_together_with_other_limits() {
     }
 }
 
-/// What was let in without the store is booked on the shards, where it would have been taken.
+/// What was admitted without the store is booked on the shards, where it would have been taken.
 #[test]
 fn what_is_owed_is_booked_on_the_shards() {
     let redis = RedisServer::start();

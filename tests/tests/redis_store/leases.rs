@@ -101,7 +101,7 @@ fn a_living_holder_keeps_its_places_for_many_lease_times() {
     assert_eq!(take_all(&mut holder), PLACES);
     holder.say("drop");
     assert_eq!(holder.line(), "dropped");
-    // Sooner than the leases would end by themselves.
+    // Sooner than the leases would end on their own.
     wait_until("dropped places are back", Duration::from_micros(ttl / 2), || places.in_use() == 0);
 }
 

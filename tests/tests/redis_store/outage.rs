@@ -1,11 +1,11 @@
 //! A Redis that hangs, dies, comes back or refuses: what each `on_store_failure` promises holds through
-//! the library and through the doors (F1, F2, F4, F12, F13, F22).
+//! the library and over every transport (F1, F2, F4, F12, F13, F22).
 
 #![expect(clippy::disallowed_methods, reason = "promises about time are what is tested")]
 
-mod doors;
 mod places;
 mod refusal;
+mod transports;
 
 use std::time::{Duration, Instant};
 
@@ -193,7 +193,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
     assert_eq!(node.admitted("ann"), 30, "20 times 1.5, once Redis has answered");
 }
 
-/// F13, F22: what was let in is booked; what may have been booked twice is never taken back.
+/// F13, F22: what was admitted is booked; what may have been booked twice is never taken back.
 #[test]
 fn what_was_let_in_is_booked_when_the_store_is_back() {
     for hangs in [true, false] {

@@ -1,4 +1,4 @@
-//! F12: a store that refuses is told from one that is away, and both come back by themselves.
+//! F12: a store that refuses is told from one that is unavailable, and both come back on their own.
 
 mod corrupt;
 mod overload;

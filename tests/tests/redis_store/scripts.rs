@@ -23,7 +23,7 @@ const PIPELINE: u64 = 4;
 /// Commands that were under way, and the first of every script after them.
 const UNKNOWN_AT_ONCE: u64 = PIPELINE + 8;
 
-/// How often commands were called, by themselves or by scripts.
+/// How often commands were called, on their own or by scripts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Calls {
     by_hash: u64,

@@ -47,7 +47,7 @@ impl Daemon {
     }
 
     fn address(&self, name: &str) -> &str {
-        &self.listeners.iter().find(|(door, _)| door == name).expect(name).1
+        &self.listeners.iter().find(|(protocol, _)| protocol == name).expect(name).1
     }
 
     fn connect(&self, name: &str) -> std::io::Result<TcpStream> {
@@ -184,21 +184,21 @@ fn shutdown_answers_connections_in_the_backlog() {
     kill_process(pid, Signal::STOP).expect("it runs");
     let asked: Vec<(&str, TcpStream)> = (0..40)
         .map(|number| {
-            let (door, question): (_, &[u8]) = match number % 2 {
+            let (protocol, question): (_, &[u8]) = match number % 2 {
                 0 => ("RESP", b"PING\r\n"),
                 _ => ("HTTP", b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
             };
-            let mut socket = daemon.connect(door).unwrap();
+            let mut socket = daemon.connect(protocol).unwrap();
             socket.write_all(question).unwrap();
-            (door, socket)
+            (protocol, socket)
         })
         .collect();
     kill_process(pid, Signal::TERM).expect("it runs");
     kill_process(pid, Signal::CONT).expect("it runs");
-    for (number, (door, mut socket)) in asked.into_iter().enumerate() {
+    for (number, (protocol, mut socket)) in asked.into_iter().enumerate() {
         let mut answer = String::new();
         let read = socket.read_to_string(&mut answer);
-        assert!(read.is_ok_and(|read| read > 0), "{door} number {number} got no answer");
+        assert!(read.is_ok_and(|read| read > 0), "{protocol} number {number} got no answer");
     }
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }

@@ -131,11 +131,11 @@ pub(crate) fn soak(program: &Path, length: Duration, rate: u64) -> Result<String
     println!("{}", heading());
     thread::scope(|scope| {
         for seed in 0..2 {
-            let (load, tally, address) = (&load, &tally, daemon.door("RESP"));
+            let (load, tally, address) = (&load, &tally, daemon.transport("RESP"));
             scope.spawn(move || ask_redis(load, tally, (address, seed)));
         }
-        scope.spawn(|| ask_http(&load, &tally, daemon.door("HTTP")));
-        scope.spawn(|| ask_grpc(&load, &tally, daemon.door("gRPC")));
+        scope.spawn(|| ask_http(&load, &tally, daemon.transport("HTTP")));
+        scope.spawn(|| ask_grpc(&load, &tally, daemon.transport("gRPC")));
         scope.spawn(|| fail(&load, &tally, (&redis, &daemon)));
         let start = now();
         let mut tick = 0;

@@ -11,7 +11,7 @@ const MAX_TOLD: usize = 10;
 /// What the clients share.
 #[derive(Default)]
 pub(crate) struct Load {
-    /// Decisions by door.
+    /// Decisions by transport.
     pub(crate) resp: AtomicU64,
     pub(crate) http: AtomicU64,
     pub(crate) grpc: AtomicU64,

@@ -107,7 +107,7 @@ fn a_thousand_users_of_one_address_do_not_block_one_another() {
 }
 
 #[test]
-fn a_file_of_theirs_means_what_it_means_there() {
+fn a_file_of_envoyproxy_means_the_same() {
     let desk = Desk::open("envoy.yaml");
     assert_eq!(desk.passing(21, &["remote_address=192.0.2.1"]), 20);
     assert_eq!(desk.passing(100, &["remote_address=203.0.113.7"]), 100);

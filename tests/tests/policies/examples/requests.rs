@@ -4,7 +4,7 @@ use tidegate::policy::{Descriptor, Entry, HttpRequest, Request};
 
 use super::{Answer, Desk};
 
-/// Asks as a door would that sees the HTTP request; every descriptor has to meet a limit.
+/// Asks as a transport would that sees the HTTP request; every descriptor has to meet a limit.
 fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Answer {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let peer = Some("192.0.2.7".parse().expect("an address"));

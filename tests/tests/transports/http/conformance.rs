@@ -24,7 +24,7 @@ fn load(case: &Case) -> Option<Policy> {
     Policy::load_at(&files, case.merging(), case.start()).policy
 }
 
-/// A question as this door is asked.
+/// A question as this transport is asked.
 fn body(question: &Question) -> Value {
     let descriptor = |side: &Side| {
         let mut descriptor = json!({ "entries": side.entries });
@@ -116,25 +116,25 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
     Reply::Decided { allowed, statuses: Some(statuses), retry_after }
 }
 
-/// What differs; `None` if the case is not for this door.
+/// What differs; `None` if the case is not for this transport.
 fn outcome(case: &Case) -> Option<Result<(), String>> {
     let policy = load(case)?;
-    let door = Door::at(ManualClock::at(case.start()), &settings(), policy);
+    let transport = Transport::at(ManualClock::at(case.start()), &settings(), policy);
     let resets = Cell::new(false);
     let outcome = run_case(case, &mut |question: &Question| {
-        door.clock.set(question.now);
+        transport.clock.set(question.now);
         let path = match question.action {
             Action::Check => "/v1/check",
             Action::Peek => "/v1/peek",
             Action::Refund => "/v1/refund",
             Action::Reset => {
                 resets.set(true);
-                return Reply::Failed("this door does not reset".into());
+                return Reply::Failed("this transport does not reset".into());
             }
         };
         let body = body(question).to_string();
-        let peeked = door.post("/v1/peek", &body);
-        let answer = door.post(path, &body);
+        let peeked = transport.post("/v1/peek", &body);
+        let answer = transport.post(path, &body);
         if question.action == Action::Check {
             assert_eq!(peeked.status, answer.status, "{}: {body}", case.name);
         }

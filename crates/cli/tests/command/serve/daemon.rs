@@ -40,12 +40,16 @@ impl Daemon {
     /// The same, with variables in its environment.
     pub(crate) fn start_in(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let any = "127.0.0.1:0";
-        let doors = ["--resp", any, "--http", any, "--admin", any, "--grpc", "off"];
-        Self::serving(&[&doors, arguments].concat(), variables, 3)
+        let listeners = ["--resp", any, "--http", any, "--admin", any, "--grpc", "off"];
+        Self::serving(&[&listeners, arguments].concat(), variables, 3)
     }
 
     /// Starts a daemon with these arguments and variables, and waits for this many listeners.
-    pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], doors: usize) -> Self {
+    pub(crate) fn serving(
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+        listeners: usize,
+    ) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .arg("serve")
             .args(arguments)
@@ -59,18 +63,18 @@ impl Daemon {
         let out = lines(child.stdout.take().expect("piped"));
         let notes = lines(child.stderr.take().expect("piped"));
         let mut daemon = Self { child, listeners: HashMap::new(), notes };
-        while daemon.listeners.len() < doors {
+        while daemon.listeners.len() < listeners {
             let line = out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{}", daemon.rest()));
             let listener = line.strip_prefix("listening for ").expect(&line);
-            let (door, address) = listener.split_once(" on ").expect(&line);
-            daemon.listeners.insert(door.to_owned(), address.to_owned());
+            let (protocol, address) = listener.split_once(" on ").expect(&line);
+            daemon.listeners.insert(protocol.to_owned(), address.to_owned());
         }
         daemon
     }
 
     /// The address of the listener with this name.
-    pub(crate) fn address(&self, door: &str) -> &str {
-        &self.listeners[door]
+    pub(crate) fn address(&self, protocol: &str) -> &str {
+        &self.listeners[protocol]
     }
 
     /// Reads its log until a line contains this text.
