@@ -95,20 +95,33 @@ fn comment(line: &str) -> &str {
 
 /// The first citation that leads nowhere.
 fn dangling(tree: &Tree, text: &str) -> Option<String> {
-    let is_part = |c: char| c.is_alphanumeric() || c == '-';
-    let words: Vec<&str> = text.split(|c| !is_part(c)).filter(|word| !word.is_empty()).collect();
-    let pairs = words.windows(2).map(|pair| (pair[0], pair[1]));
-    let mut numbered = pairs.filter(|(_, number)| number.bytes().all(|b| b.is_ascii_digit()));
-    let by_number = numbered.find(|(noun, number)| match noun.to_lowercase().as_str() {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let mut numbered = words.windows(2).filter_map(|pair| {
+        let noun = pair[0].trim_start_matches(|c: char| !c.is_alphanumeric());
+        leading_number(pair[1]).map(|number| (noun, number))
+    });
+    let is_dangling = |(noun, number): &(&str, &str)| match noun.to_lowercase().as_str() {
         "decision" | "decisions" | "requirement" | "requirements" => true,
         "adr" => !has_record(tree, number),
         _ => false,
-    });
-    let by_number = by_number.map(|(noun, number)| format!("{noun} {number}"));
-    by_number.or_else(|| {
-        let code = words.into_iter().find(|word| is_dangling_code(tree, word));
-        code.map(ToOwned::to_owned)
+    };
+    let by_number = numbered.find(is_dangling);
+    by_number.map(|(noun, number)| format!("{noun} {number}")).or_else(|| {
+        let mut codes = text.split(|c: char| !c.is_alphanumeric() && c != '-');
+        codes.find(|code| is_dangling_code(tree, code)).map(ToOwned::to_owned)
     })
+}
+
+/// The whole number that a word starts with; not that of `4.6` or `2nd`.
+fn leading_number(word: &str) -> Option<&str> {
+    let end = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (number, rest) = word.split_at(end);
+    let mut after = rest.chars();
+    let goes_on = match after.next() {
+        Some('.') => after.next().is_some_and(char::is_alphanumeric),
+        next => next.is_some_and(char::is_alphanumeric),
+    };
+    (!number.is_empty() && !goes_on).then_some(number)
 }
 
 fn has_record(tree: &Tree, number: &str) -> bool {
