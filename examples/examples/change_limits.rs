@@ -1,6 +1,7 @@
 //! Limits changed at run time. Every key keeps its state.
 
 use std::error::Error;
+use std::time::Duration;
 
 use tidegate::{Limit, Limiter, ManualClock, Rate, Span};
 
@@ -26,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     limiter.set_limit("requests", Limit::token_bucket(Rate::per_second(5)).burst(5).build()?)?;
     println!("5/s, burst  5: {} left", left());
     let denied = limiter.check("alice");
-    assert_eq!(denied.retry_after(), Some(Span::from_millis(200)));
+    assert_eq!(denied.retry_after(), Some(Duration::from_millis(200)));
     clock.advance(Span::from_secs(1));
     assert_eq!(left(), 5);
 

@@ -1,6 +1,7 @@
 //! Why a key is denied: its state, and the decision of each limit.
 
 use std::error::Error;
+use std::time::Duration;
 
 use tidegate::{Detail, Limit, Limiter, ManualClock, Rate, Span};
 
@@ -14,14 +15,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let _ = limiter.check_cost("alice", 5);
 
     // A request of two units with the decision of each limit; neither is charged, because one denies.
-    let report = limiter.check_report("alice", 2);
-    for (name, decision) in &report.decisions {
+    let verdict = limiter.report("alice", 2);
+    for part in verdict.parts() {
+        let (name, decision) = (part.name, part.decision.ok_or("every limit decides")?);
         let allows = if decision.is_allowed() { "would allow" } else { "denies" };
         println!("{name} {allows}: {} of {} left", decision.remaining, decision.limit);
     }
-    assert!(report.verdict.is_denied());
-    assert_eq!(report.verdict.retry_after(), Some(Span::from_millis(400)));
-    assert_eq!(report.decisions[1].1.remaining, 3);
+    assert!(verdict.is_denied());
+    assert_eq!(verdict.retry_after(), Some(Duration::from_millis(400)));
+    assert_eq!(
+        verdict.parts().nth(1).and_then(|part| part.decision).map(|it| it.remaining),
+        Some(3)
+    );
 
     // In words, and in numbers for a dashboard.
     println!();

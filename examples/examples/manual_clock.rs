@@ -2,6 +2,7 @@
 //! tests at the end of this file run with `cargo test`; `main` does the same.
 
 use std::error::Error;
+use std::time::Duration;
 
 use tidegate::{BuildError, Clock, Limit, Limiter, ManualClock, Rate, Span};
 
@@ -14,7 +15,7 @@ struct Login {
 enum Outcome {
     Welcome,
     WrongPassword,
-    LockedFor(Span),
+    LockedFor(Duration),
 }
 
 impl Login {
@@ -46,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let locked = login.attempt("alice", "correct horse");
     println!("after three guesses: {locked:?}");
-    assert_eq!(locked, Outcome::LockedFor(Span::from_secs(12 * 60)));
+    assert_eq!(locked, Outcome::LockedFor(Duration::from_secs(12 * 60)));
 
     clock.advance(Span::from_secs(12 * 60));
     let later = login.attempt("alice", "correct horse");
@@ -73,8 +74,8 @@ mod tests {
             login.attempt("alice", "guess");
         }
         let Outcome::LockedFor(wait) = login.attempt("alice", "guess") else { panic!("no lock") };
-        clock.advance(Span::from_micros(wait.as_micros() - 1));
-        assert_eq!(login.attempt("alice", "guess"), Outcome::LockedFor(Span::from_micros(1)));
+        clock.advance((wait - Duration::from_micros(1)).into());
+        assert_eq!(login.attempt("alice", "guess"), Outcome::LockedFor(Duration::from_micros(1)));
         clock.advance(Span::from_micros(1));
         assert_eq!(login.attempt("alice", "guess"), Outcome::WrongPassword);
     }

@@ -1,8 +1,10 @@
 //! One limit for each API key, and a 429 with an exact `Retry-After`.
 
 use std::error::Error;
+use std::time::Duration;
 
-use tidegate::{Limit, Limiter, Rate, Span, Verdict};
+use tidegate::verdict::whole_seconds;
+use tidegate::{Limit, Limiter, Rate, Verdict};
 
 struct Response {
     status: u16,
@@ -32,10 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The exact wait is slightly below 6 s by now. The header has whole seconds, rounded up: a client
     // that retries too early would be denied again.
     let exact = limiter.peek("alice", 1).retry_after().ok_or("alice is over her limit")?;
-    println!("exactly: {exact}, in a header: {}", whole_seconds(exact));
-    assert!(exact <= Span::from_secs(6) && whole_seconds(exact) <= 6);
-    assert_eq!(whole_seconds(Span::from_secs(2)), 2);
-    assert_eq!(whole_seconds(Span::from_micros(2_000_001)), 3);
+    println!("exactly: {exact:?}, in a header: {}", whole_seconds(exact));
+    assert!(exact <= Duration::from_secs(6) && whole_seconds(exact) <= 6);
+    assert_eq!(whole_seconds(Duration::from_secs(2)), 2);
+    assert_eq!(whole_seconds(Duration::from_micros(2_000_001)), 3);
     Ok(())
 }
 
@@ -49,9 +51,5 @@ fn handle(limiter: &Limiter, api_key: &str) -> Response {
 
 /// No header if no wait helps, because the cost is above the limit's capacity.
 fn retry_after_header(verdict: &Verdict) -> Option<u64> {
-    verdict.retry_after().map(whole_seconds)
-}
-
-fn whole_seconds(span: Span) -> u64 {
-    span.as_micros().div_ceil(1_000_000).max(1)
+    verdict.headers().retry_after()
 }

@@ -1,6 +1,7 @@
 //! Limits from a policy: load it, decide by it, replace it at run time.
 
-use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::Verdict;
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::memory::MemoryStore;
 
 const POLICY: &str = "
@@ -40,7 +41,7 @@ fn load(text: &str) -> Result<Policy, String> {
 fn check(
     limiter: &PolicyLimiter<MemoryStore>,
     customer: &str,
-) -> Result<Answer, tidegate::policy::CheckError> {
+) -> Result<Verdict, tidegate::policy::CheckError> {
     let entries = [Entry { key: "customer", value: customer }];
     let descriptors = [Descriptor::new(&entries)];
     limiter.check_now(&Request { domain: "shop", descriptors: &descriptors, hits: None })

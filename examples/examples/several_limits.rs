@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             .collect();
         match verdict.retry_after() {
             None => println!("{user:>5}: allowed, {} left", verdict.remaining()),
-            Some(wait) => println!("{user:>5}: denied by {denied_by:?}, again in {wait}"),
+            Some(wait) => println!("{user:>5}: denied by {denied_by:?}, again in {wait:?}"),
         }
         denied_by
     };

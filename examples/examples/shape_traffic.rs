@@ -2,6 +2,7 @@
 //! interval.
 
 use std::error::Error;
+use std::time::Duration;
 
 use tidegate::{Limit, Limiter, ManualClock, Rate, Span, SystemClock};
 
@@ -13,11 +14,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for number in 0..6 {
         let verdict = limiter.check("printer");
         match verdict.retry_after() {
-            None => println!("{number}: start after {}", verdict.delay()),
-            Some(wait) => println!("{number}: the queue is full, ask again in {wait}"),
+            None => println!("{number}: start after {:?}", verdict.delay()),
+            Some(wait) => println!("{number}: the queue is full, ask again in {wait:?}"),
         }
         assert_eq!(verdict.is_allowed(), number < 5);
-        assert!(verdict.is_denied() || verdict.delay() == Span::from_millis(100 * number));
+        assert!(verdict.is_denied() || verdict.delay() == Duration::from_millis(100 * number));
     }
 
     // On the real clock, `until_ready` waits for the delay.

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate::Span;
-use tidegate::policy::{Report, length_in_words};
+use tidegate::Verdict;
+use tidegate::policy::length_in_words;
 use tidegate_server::printable;
 
 use crate::args::Check;
@@ -33,35 +33,33 @@ fn decided(args: &Check) -> Result<(bool, String), String> {
         let text = if json { format!("{answered:#}") } else { printable(&daemon::line(&answered)) };
         return Ok((answered["allowed"] == true, text));
     }
-    let findings = args.question.ask(Wish::Check)?;
-    let report = Report::of(&findings.explained.answer);
-    let text = if json { indented(&report)? } else { printable(&line(&report)) };
-    Ok((report.is_allowed, text))
+    let verdict = args.question.ask(Wish::Check)?.verdict;
+    let text = if json { indented(&verdict)? } else { printable(&line(&verdict)) };
+    Ok((verdict.is_allowed(), text))
 }
 
 /// The JSON document, indented.
-pub(crate) fn indented(report: &Report<'_>) -> Result<String, String> {
+pub(crate) fn indented(verdict: &Verdict) -> Result<String, String> {
     let document: serde_json::Value =
-        serde_json::from_str(&report.json()).map_err(|error| error.to_string())?;
+        serde_json::from_str(&verdict.json()).map_err(|error| error.to_string())?;
     Ok(format!("{document:#}"))
 }
 
 /// The verdict in one line.
-pub(crate) fn line(report: &Report<'_>) -> String {
-    let verdict = if report.is_allowed { "allowed" } else { "denied" };
-    let Some((name, decision)) = report.speaker().and_then(|it| Some((it.name, it.decision?)))
-    else {
-        return format!("{verdict}: no limit applies");
+pub(crate) fn line(verdict: &Verdict) -> String {
+    let outcome = if verdict.is_allowed() { "allowed" } else { "denied" };
+    let Some(strictest) = verdict.strictest() else {
+        return format!("{outcome}: no limit applies");
     };
-    let (remaining, limit) = (decision.remaining, decision.limit);
-    let mut line = format!("{verdict}: {remaining} of {limit} left under {name}");
-    if report.delay > Span::ZERO {
-        line += &format!("; wait {} before starting", length_in_words(report.delay));
+    let (remaining, limit) = (verdict.remaining(), verdict.limit());
+    let mut line = format!("{outcome}: {remaining} of {limit} left under {}", strictest.name);
+    if !verdict.delay().is_zero() {
+        line += &format!("; wait {} before starting", length_in_words(verdict.delay().into()));
     }
-    if report.is_never() {
+    if verdict.is_never() {
         line += "; no wait helps: the cost is above the limit's capacity";
-    } else if let Some(wait) = report.retry_after {
-        line += &format!("; try again after {}", length_in_words(wait));
+    } else if let Some(wait) = verdict.retry_after() {
+        line += &format!("; try again after {}", length_in_words(wait.into()));
     }
     line
 }

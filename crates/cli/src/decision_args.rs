@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use tidegate::Clock;
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, Explained, HttpRequest, Merging, Policy, PolicyLimiter, Request,
-    Source,
+    CheckError, Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request, Source,
 };
 use tidegate::store::Store;
 use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::{Clock, Verdict};
 
 use crate::args::DecisionArgs;
 use crate::secret::enforce_secret_of;
@@ -29,7 +28,7 @@ pub(crate) struct Findings {
     pub(crate) descriptors: Vec<Vec<(String, String)>>,
     /// How many entries of each descriptor match a rule.
     pub(crate) depths: Vec<usize>,
-    pub(crate) explained: Explained,
+    pub(crate) verdict: Verdict,
 }
 
 impl DecisionArgs {
@@ -48,8 +47,8 @@ impl DecisionArgs {
         let depths = borrowed.iter().map(|entries| depth(entries).unwrap_or(0)).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-        let explained = runtime.block_on(self.answer(policy.clone(), &request, wish))?;
-        Ok(Findings { descriptors, depths, explained })
+        let verdict = runtime.block_on(self.answer(policy.clone(), &request, wish))?;
+        Ok(Findings { descriptors, depths, verdict })
     }
 
     fn policy(&self) -> Result<Policy, String> {
@@ -110,7 +109,7 @@ impl DecisionArgs {
         policy: Policy,
         request: &Request<'_>,
         wish: Wish,
-    ) -> Result<Explained, String> {
+    ) -> Result<Verdict, String> {
         let secret = enforce_secret_of(self.enforce_secret_file.as_ref())?;
         if self.store == "memory" {
             let limiter = PolicyLimiter::in_memory(policy).map_err(|error| error.to_string())?;
@@ -129,11 +128,10 @@ async fn ask<S: Store>(
     limiter: &PolicyLimiter<S>,
     request: &Request<'_>,
     wish: Wish,
-) -> Result<Explained, CheckError> {
-    let explained = limiter.explain(request).await?;
+) -> Result<Verdict, CheckError> {
     match wish {
-        Wish::Explain => Ok(explained),
-        Wish::Check => Ok(Explained { answer: limiter.check(request).await?, ..explained }),
+        Wish::Explain => limiter.explain(request).await,
+        Wish::Check => limiter.check(request).await,
     }
 }
 

@@ -5,8 +5,10 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde_json::Value;
-use tidegate::policy::{LimitReport, Report, Standing, length_in_words};
-use tidegate_core::Detail;
+use tidegate::Timestamp;
+use tidegate::policy::length_in_words;
+use tidegate::verdict::{Part, Standing};
+use tidegate_core::{Detail, Explanation};
 use tidegate_server::printable;
 
 use crate::args::Explain;
@@ -24,12 +26,9 @@ pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
                 false => answered_text(&answered, terminal),
             }
         }),
-        None => args.question.ask(Wish::Explain).and_then(|findings| {
-            let report = Report::explaining(&findings.explained);
-            match args.question.json {
-                true => Ok(indented(&report)? + "\n"),
-                false => Ok(text(&findings, &report, terminal)),
-            }
+        None => args.question.ask(Wish::Explain).and_then(|findings| match args.question.json {
+            true => Ok(indented(&findings.verdict)? + "\n"),
+            false => Ok(text(&findings, terminal)),
         }),
     };
     match told {
@@ -44,31 +43,32 @@ pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
     }
 }
 
-fn text(findings: &Findings, report: &Report<'_>, terminal: Terminal) -> String {
-    let mut text = format!("{}\n", terminal.bold(&printable(&line(report))));
+fn text(findings: &Findings, terminal: Terminal) -> String {
+    let verdict = &findings.verdict;
+    let mut text = format!("{}\n", terminal.bold(&printable(&line(verdict))));
     for (number, entries) in findings.descriptors.iter().enumerate() {
         let written: Vec<String> =
             entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let _ = writeln!(text, "\n{}", terminal.bold(&printable(&written.join(", "))));
-        let limits = report.limits.iter().enumerate();
-        let parts: Vec<(usize, &LimitReport<'_>)> =
-            limits.filter(|(_, limit)| limit.descriptor == number).collect();
+        let parts = verdict.parts().enumerate();
+        let parts: Vec<(usize, Part<'_>)> =
+            parts.filter(|(_, part)| part.descriptor == number).collect();
         if parts.is_empty() {
             let why = unmatched(entries, findings.depths[number]);
             text.push_str(&terminal.wrap("  ", &printable(&why)));
         }
-        for (place, limit) in parts {
-            let binds = if report.binding == Some(place) { " <- binds" } else { "" };
-            let name = terminal.bold(&printable(limit.name));
+        for (place, part) in parts {
+            let binds = if verdict.binding() == Some(place) { " <- binds" } else { "" };
+            let name = terminal.bold(&printable(part.name));
             let _ = writeln!(text, "  {name}{}", terminal.warning(binds));
             let mut push =
                 |sentence: &str| text.push_str(&terminal.wrap("    ", &printable(sentence)));
-            push(limit.why.as_deref().unwrap_or_default());
-            push(role(limit.standing));
-            if let Some(state) = state(findings, place) {
-                push(&state);
+            push(part.reason.unwrap_or_default());
+            push(role(part.standing));
+            if let Some(explanation) = part.state {
+                push(&state(verdict.at(), explanation));
             }
-            if let Some(state) = &findings.explained.states[place]
+            if let Some(state) = part.state
                 && state.remaining < state.limit
                 && matches!(state.detail, Detail::Bucket { .. })
             {
@@ -89,21 +89,19 @@ fn unmatched(entries: &[(String, String)], depth: usize) -> String {
     }
 }
 
-/// The state of a limit, by the clock of the store.
-fn state(findings: &Findings, place: usize) -> Option<String> {
-    let explained = &findings.explained;
-    let state = explained.states[place].as_ref()?;
-    let when = match state.next_allowed_at.map(|at| at.since(explained.now)) {
+/// The state of a key at the time of the verdict.
+fn state(now: Timestamp, state: &Explanation) -> String {
+    let when = match state.next_allowed_at.map(|at| at.since(now)) {
         None => "one more is never allowed".to_owned(),
         Some(wait) if wait.is_zero() => "one more is allowed now".into(),
         Some(wait) => format!("one more is allowed in {}", length_in_words(wait)),
     };
-    let back = match state.idle_at.since(explained.now) {
+    let back = match state.idle_at.since(now) {
         rest if rest.is_zero() => "no debt".to_owned(),
         rest => format!("full again in {}", length_in_words(rest)),
     };
     let (remaining, limit) = (state.remaining, state.limit);
-    Some(format!("{remaining} of {limit} left; {when}; {back}"))
+    format!("{remaining} of {limit} left; {when}; {back}")
 }
 
 /// The effect of a changed limit on a partly used bucket.
@@ -144,5 +142,6 @@ const fn role(standing: Standing) -> &'static str {
         Standing::Unlimited => "allows everything",
         Standing::Replaced => "replaced by another limit of this request",
         Standing::Off => "switched off",
+        _ => "",
     }
 }

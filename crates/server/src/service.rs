@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::policy::{
-    Answer, CheckError, ControlError, EnforceSecret, Explained, Policy, PolicyLimiter, Request,
-    Switch,
+    CheckError, ControlError, EnforceSecret, InlineLimit, Policy, PolicyLimiter, Request, Switch,
 };
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
@@ -17,20 +16,17 @@ use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
 use tidegate::store::shared::SharedOptions;
-use tidegate::store::{Charge, DecisionSource, Misconfigured, Nodes, Store, StoreError};
+use tidegate::store::{DecisionSource, Misconfigured, Nodes, Store, StoreError};
 use tidegate::{
-    Clock, Decision, Explanation, Hashing, Key, Limit, MemoryStats, Op, Rate, Scope, Span,
-    Timestamp,
+    AlgorithmName, Clock, Hashing, Limit, MemoryStats, Op, Rate, Span, Timestamp, Verdict,
 };
 
 use crate::observability::hot_keys::KeyText;
 use crate::observability::log::Log;
 use crate::observability::status::{Counters, Status};
+use crate::observability::unmatched;
 use crate::store::{AnyStore, SharedStore, StoreThread};
 use crate::transport::Protocol;
-
-/// What limits that come with a request are called. No limit of a policy can be: no domain begins so.
-const GIVEN: &str = "\0given";
 
 /// For so long after the store has last refused the daemon is not ready: reading may go well where writing
 /// is refused.
@@ -41,8 +37,6 @@ const REFUSED_LATELY: Span = Span::from_secs(10);
 pub struct RateLimitService {
     limiter: PolicyLimiter<AnyStore>,
     clock: Clock,
-    /// The keys of all buckets that come with requests.
-    buckets: Scope,
     /// The bucket that takes longest to refill: any other's debt fits into it.
     widest: Limit,
     status: Arc<Status>,
@@ -50,16 +44,11 @@ pub struct RateLimitService {
     counters: Arc<Counters>,
     /// The listener that it asks for.
     listener: Protocol,
+    /// Whether each decision is timed, or the listener [times](Self::time_together) those that it makes
+    /// together.
+    times_each: bool,
     /// Kept as long as anybody asks.
     _store_thread: Option<Arc<StoreThread>>,
-}
-
-/// A limit that came with a request, and what is asked of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InlineLimit<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) limit: &'a Limit,
-    pub(crate) op: Op,
 }
 
 impl RateLimitService {
@@ -103,22 +92,21 @@ impl RateLimitService {
         }
         // A hundred years of one unit each second.
         let widest = Limit::token_bucket(Rate::per_second(1)).burst(100 * 365 * 86_400).build()?;
-        let buckets = Scope::new(GIVEN, &widest);
         let status = Arc::new(Status::new(clock.now(), Log::default()));
         let counters = status.for_thread();
         Ok(Self {
             limiter,
             clock,
-            buckets,
             widest,
             status,
             counters,
             listener: Protocol::Http,
+            times_each: true,
             _store_thread: store_thread,
         })
     }
 
-    /// The same, saying what happens in another log. For the start: what was counted is lost.
+    /// The same with this log. For the start: the counters are new.
     #[must_use]
     pub fn logging(mut self, log: Log) -> Self {
         self.status = Arc::new(Status::new(self.clock.now(), log));
@@ -139,6 +127,31 @@ impl RateLimitService {
     /// The same service, counting for a listener.
     pub(crate) fn behind(&self, listener: Protocol) -> Self {
         Self { listener, ..self.clone() }
+    }
+
+    /// The same service, leaving it to the listener to time decisions.
+    pub(crate) fn untimed(&self) -> Self {
+        Self { times_each: false, ..self.clone() }
+    }
+
+    /// The same service, timing each decision.
+    pub(crate) fn timing_each(&self) -> Self {
+        Self { times_each: true, ..self.clone() }
+    }
+
+    /// Number of requests that this thread has decided for the listener.
+    pub(crate) fn decided(&self) -> u64 {
+        self.counters.requests(self.listener)
+    }
+
+    /// Records the latency of requests that were read at `since` and decided together, after
+    /// [`decided`](Self::decided) returned `before`. Reads the clock once for all of them.
+    pub(crate) fn time_together(&self, since: Timestamp, before: u64) {
+        let requests = self.decided().wrapping_sub(before);
+        if requests > 0 {
+            let times = self.counters.times(self.listener);
+            times.add_many(self.now().since(since), requests);
+        }
     }
 
     /// What the thread counts.
@@ -186,106 +199,78 @@ impl RateLimitService {
         self.clock.now()
     }
 
-    /// The numbers of a bucket are not part of its key: whoever asks with others goes on from the
-    /// same state.
-    fn charge_of<'a>(&self, given: &InlineLimit<'a>) -> Charge<'a> {
-        let scope = match given.limit {
-            Limit::Bucket(_) => self.buckets,
-            other => Scope::new(GIVEN, other),
-        };
-        Charge::new(Key::new(scope, given.key), given.limit, given.op)
-    }
-
-    /// Decides by a limit that came with the request.
-    pub(crate) async fn charge(
+    /// Decides one limit that came with the request.
+    pub(crate) async fn check_inline(
         &self,
         now: Timestamp,
-        given: &InlineLimit<'_>,
-    ) -> Result<(Decision, DecisionSource), StoreError> {
-        let charge = self.charge_of(given);
-        let decided = match self.limiter.store() {
-            AnyStore::Memory(store) => Ok((store.decide(now, &charge), DecisionSource::Store)),
-            AnyStore::Redis(store) => {
-                let mut decisions = Vec::with_capacity(1);
-                let before = self.clock.now();
-                let answered = store.decide(now, &[charge], &mut decisions).await;
-                self.counters.store_times.add(self.clock.now().since(before));
-                answered.and_then(|decision_source| {
-                    let decision = decisions.pop();
-                    let none = || StoreError::Protocol("no decision".into());
-                    Ok((decision.ok_or_else(none)?, decision_source))
-                })
-            }
-        };
-        self.count_basis(
-            decided.as_ref().map_or(DecisionSource::Store, |(_, decision_source)| *decision_source),
-        );
-        if matches!(given.op, Op::Take(_)) {
-            let decided = decided.as_ref().map(|(decision, _)| slice::from_ref(decision));
-            self.count_given(slice::from_ref(given), decided);
+        inline: &InlineLimit<'_>,
+    ) -> Result<Verdict, StoreError> {
+        let before = (!self.is_local()).then(|| self.clock.now());
+        let verdict = self.limiter.check_inline(now, inline).await;
+        if let Some(before) = before {
+            self.counters.store_times.add(self.clock.now().since(before));
         }
-        decided
+        self.count_inline(now, slice::from_ref(inline), &verdict);
+        verdict
+    }
+
+    /// Decides limits that came with one request, all or nothing, with one part for each.
+    pub(crate) async fn report_inline(
+        &self,
+        now: Timestamp,
+        inline: &[InlineLimit<'_>],
+    ) -> Result<Verdict, StoreError> {
+        let verdict = self.limiter.report_inline(now, inline).await;
+        self.count_inline(now, inline, &verdict);
+        verdict
+    }
+
+    /// The same with the state of each limit. Changes nothing.
+    pub(crate) async fn explain_inline(
+        &self,
+        now: Timestamp,
+        inline: &[InlineLimit<'_>],
+    ) -> Result<Verdict, StoreError> {
+        self.limiter.explain_inline(now, inline).await
     }
 
     /// Takes note of an answer that the store did not give.
-    fn count_basis(&self, decision_source: DecisionSource) {
+    fn count_source(&self, decision_source: DecisionSource) {
         let DecisionSource::Fallback(_) = decision_source else { return };
         if let Some((_, error)) = self.shared_store().and_then(SharedStore::failure) {
-            self.status.store_failed(&self.counters, &error);
+            self.counters.count_store_error(&error);
         }
     }
 
-    /// Takes note of what limits that came with a request said.
-    fn count_given(&self, given: &[InlineLimit<'_>], decided: Result<&[Decision], &StoreError>) {
-        let verdict = decided.map(|all| all.iter().all(Decision::is_allowed));
-        self.counters.count(self.listener, verdict.map_err(|_| ()));
-        match decided {
-            Ok(decisions) => {
-                for (given, decision) in given.iter().zip(decisions) {
-                    let key = || KeyText::InlineLimit(given.key);
-                    self.counters.hot_keys.note(!decision.is_allowed(), key);
+    /// Counts what limits that came with a request decided, if they were charged.
+    fn count_inline(
+        &self,
+        since: Timestamp,
+        inline: &[InlineLimit<'_>],
+        verdict: &Result<Verdict, StoreError>,
+    ) {
+        if let Ok(verdict) = verdict {
+            self.count_source(verdict.source());
+        }
+        if !inline.iter().any(|limit| matches!(limit.op, Op::Take(_))) {
+            return;
+        }
+        if self.times_each {
+            self.counters.times(self.listener).add(self.now().since(since));
+        }
+        let is_allowed = verdict.as_ref().map(Verdict::is_allowed).map_err(|_| ());
+        self.counters.count(self.listener, is_allowed);
+        match verdict {
+            Ok(verdict) => {
+                for (number, limit) in inline.iter().enumerate() {
+                    let is_denied = verdict.denied_by().any(|denied| denied == number);
+                    self.counters.hot_keys.note(is_denied, || KeyText::InlineLimit(limit.key));
                 }
             }
             Err(error) => {
                 self.counters.count_undecided(self.listener);
-                self.status.store_failed(&self.counters, error);
+                self.counters.count_store_error(error);
             }
-        }
-    }
-
-    /// Decides by several limits that came with one request: all are charged, or none.
-    pub(crate) async fn charge_together(
-        &self,
-        now: Timestamp,
-        given: &[InlineLimit<'_>],
-    ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
-        let charges: Vec<Charge<'_>> = given.iter().map(|given| self.charge_of(given)).collect();
-        let mut decisions = Vec::with_capacity(charges.len());
-        let answered = self.limiter.store().decide(now, &charges, &mut decisions).await;
-        self.count_basis(
-            answered.as_ref().map_or(DecisionSource::Store, |decision_source| *decision_source),
-        );
-        if given.iter().any(|given| matches!(given.op, Op::Take(_))) {
-            self.count_given(given, answered.as_ref().map(|_| &*decisions));
-        }
-        answered.map(|decision_source| (decisions, decision_source))
-    }
-
-    /// How a limit stands that came with the request. Changes nothing.
-    pub(crate) async fn explain_given(
-        &self,
-        now: Timestamp,
-        given: &InlineLimit<'_>,
-    ) -> Result<Explanation, StoreError> {
-        self.limiter.store().explain(now, &self.charge_of(given)).await
-    }
-
-    /// Whom a limit is about that came with the request, as header fields want to know it.
-    pub(crate) fn whose(&self, given: &InlineLimit<'_>) -> u64 {
-        match given.limit {
-            // Nobody shares the end of a bucket's wait.
-            Limit::Bucket(_) => 0,
-            _ => self.charge_of(given).key.number(),
         }
     }
 
@@ -301,25 +286,24 @@ impl RateLimitService {
 
     /// Forgets a key of a bucket that came with a request, and says whether there was something.
     pub(crate) async fn forget(&self, now: Timestamp, key: &[u8]) -> Result<bool, StoreError> {
-        let limit = &self.widest;
-        let (state, _) = self.charge(now, &InlineLimit { key, limit, op: Op::Read(0) }).await?;
-        self.charge(now, &InlineLimit { key, limit, op: Op::Reset }).await?;
-        Ok(!state.reset_after.is_zero())
+        let (algorithm, limit) = (AlgorithmName::TokenBucket, &self.widest);
+        let inline = |op| InlineLimit { key, algorithm, limit, op };
+        let state = self.check_inline(now, &inline(Op::Read(0))).await?;
+        self.check_inline(now, &inline(Op::Reset)).await?;
+        Ok(!state.reset_after().is_zero())
     }
 
     /// Decides by the policy, and charges.
-    pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+    pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         // That a mistake of ours costs one connection and no more is shown by making one.
         #[cfg(feature = "fuzzing")]
         assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
-        // Whom nobody waits for is not timed.
-        let before =
-            (!self.is_local() || self.listener == Protocol::Grpc).then(|| self.clock.now());
+        let before = (self.times_each || !self.is_local()).then(|| self.clock.now());
         let answer = self.limiter.check(request).await;
         if let Some(before) = before {
             let time = self.clock.now().since(before);
-            if self.listener == Protocol::Grpc {
-                self.counters.grpc_times.add(time);
+            if self.times_each {
+                self.counters.times(self.listener).add(time);
             }
             if !self.is_local() {
                 self.counters.store_times.add(time);
@@ -328,16 +312,17 @@ impl RateLimitService {
         match &answer {
             Ok(answer) => {
                 let is_allowed = answer.is_allowed();
-                self.count_basis(answer.decision_source());
+                self.count_source(answer.source());
                 self.counters.count(self.listener, Ok(is_allowed));
                 self.counters.hot_keys.note(!is_allowed, || KeyText::Policy(request));
+                unmatched::note(self, request, answer);
             }
             Err(error) => {
                 self.counters.count(self.listener, Err(()));
                 // Other reasons are its sender's.
                 if let CheckError::Store(error) = error {
                     self.counters.count_undecided(self.listener);
-                    self.status.store_failed(&self.counters, error);
+                    self.counters.count_store_error(error);
                 }
             }
         }
@@ -352,8 +337,7 @@ impl RateLimitService {
         {
             return Err(fault);
         }
-        let (now, given) =
-            (self.now(), InlineLimit { key: b"probe", limit: &self.widest, op: Op::Read(0) });
+        let now = self.now();
         if let Some((at, error)) = store.failure()
             && !error.is_outage()
             && !matches!(error, StoreError::Misconfigured(Misconfigured::WrongType, _))
@@ -361,7 +345,9 @@ impl RateLimitService {
         {
             return Err(error);
         }
-        store.ask(now, &self.charge_of(&given)).await.map(drop)
+        let (key, algorithm, limit) = (b"probe", AlgorithmName::TokenBucket, &self.widest);
+        let inline = InlineLimit { key, algorithm, limit, op: Op::Read(0) };
+        store.ask(now, &inline.charge()).await.map(drop)
     }
 
     /// The servers that keep the state, and what stands in for them; `None` if it is in this process.
@@ -422,22 +408,22 @@ impl RateLimitService {
     }
 
     /// What [`RateLimitService::check`] would say.
-    pub(crate) async fn peek(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+    pub(crate) async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.peek(request).await
     }
 
     /// Gives back what a request was charged.
-    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+    pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.refund(request).await
     }
 
     /// Lets whoever a request is about start afresh.
-    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+    pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.reset(request).await
     }
 
     /// What every limit of the policy would say, and how it stands.
-    pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
+    pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.explain(request).await
     }
 }

@@ -38,6 +38,14 @@ impl Store for AnyStore {
         }
     }
 
+    /// Memory decides without waiting, and without a list of decisions.
+    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        match self {
+            Self::Memory(store) => Some(store.decide(now, charge)),
+            Self::Redis(_) => None,
+        }
+    }
+
     async fn decide_each(
         &self,
         now: Timestamp,

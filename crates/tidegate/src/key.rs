@@ -86,8 +86,7 @@ impl<'a> Key<'a> {
         Self { tag, ..self }
     }
 
-    /// Tells keys apart where nothing depends on it, as in [`Told::whose`](crate::headers::Told).
-    /// The same on every node.
+    /// A number of the key, the same on every node; equal numbers of different keys do no harm.
     pub fn number(&self) -> u64 {
         fnv(self.scope.0, self.text.iter().copied())
     }

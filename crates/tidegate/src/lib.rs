@@ -41,8 +41,6 @@
 
 mod builder;
 mod clock;
-mod digits;
-pub mod headers;
 mod key;
 mod limiter;
 mod limits;
@@ -57,14 +55,14 @@ mod shared;
 mod shared_permit;
 pub mod store;
 mod sync;
-mod verdict;
+pub mod verdict;
 #[cfg(feature = "tokio")]
 mod wait;
 
 pub use builder::{BuildError, Builder};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use key::{Hashing, Key, Scope};
-pub use limiter::{Limiter, Report};
+pub use limiter::Limiter;
 pub use limits::UnknownLimit;
 pub use permit::{Admission, Permit};
 #[cfg(feature = "redis")]

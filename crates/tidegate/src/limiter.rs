@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::limits::{self, Limits, NamedLimit, UnknownLimit};
 use crate::permit::{Admission, Held, Permit};
 use crate::store::memory::{MemoryStats, MemoryStore};
-use crate::verdict::Verdict;
+use crate::verdict::{Details, Verdict};
 #[cfg(feature = "tokio")]
 use crate::wait::Queues;
 
@@ -132,7 +132,7 @@ impl Limiter {
         let Shared { limits, store, clock, .. } = self.shared();
         let now = clock.now();
         limits.with(|limits| match &**limits {
-            [limit] => Verdict::of_one(store.decide(now, &limit.charge(key, op))),
+            [limit] => Verdict::of_one(now, store.decide(now, &limit.charge(key, op))),
             limits => limits::fold(limits, now, store, |_| (key, op), |_, _| {}),
         })
     }
@@ -166,17 +166,16 @@ impl Limiter {
         });
     }
 
-    /// As [`Limiter::check_cost`], and what every single limit said.
-    pub fn check_report(&self, key: impl AsRef<[u8]>, cost: u64) -> Report {
+    /// As [`Limiter::check_cost`], with the [parts](Verdict::parts) of the verdict: what every limit said.
+    #[must_use = "a verdict that nobody reads limits nothing"]
+    pub fn report(&self, key: impl AsRef<[u8]>, cost: u64) -> Verdict {
         let (key, Shared { limits, store, clock, .. }) = (key.as_ref(), self.shared());
         let now = clock.now();
         limits.with(|limits| {
             let mut decisions = Vec::with_capacity(limits.len());
-            let each = |i: usize, decision: &Decision| {
-                decisions.push((Arc::clone(&limits[i].name), *decision));
-            };
-            let verdict = limits::fold(limits, now, store, |_| (key, Op::Take(cost)), each);
-            Report { verdict, decisions }
+            let each = |_, decision: &Decision| decisions.push(*decision);
+            limits::fold(limits, now, store, |_| (key, Op::Take(cost)), each);
+            Details::of_limiter(&limits.entries, key, decisions.into_iter()).fold(now)
         })
     }
 
@@ -276,13 +275,4 @@ impl Limiter {
         #[cfg(not(feature = "tokio"))]
         let _ = key;
     }
-}
-
-/// A verdict, and what every limit said.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// All of them folded into one.
-    pub verdict: Verdict,
-    /// Each limit's name and decision, in the order they were given.
-    pub decisions: Vec<(Arc<str>, Decision)>,
 }

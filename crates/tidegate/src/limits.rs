@@ -13,7 +13,7 @@ use crate::key::{Key, Scope};
 use crate::quick::Quick;
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER};
-use crate::verdict::Verdict;
+use crate::verdict::{Details, LimitSource, Origin, Record, Verdict};
 
 /// A limit and what it is called.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl NamedLimit {
 /// Limits, and the quick way to ask them if there is one.
 #[derive(Debug)]
 pub(crate) struct LimitSet {
-    entries: Box<[NamedLimit]>,
+    pub(crate) entries: Arc<[NamedLimit]>,
     pub(crate) quick: Option<Quick>,
 }
 
@@ -132,6 +132,24 @@ impl fmt::Display for UnknownLimit {
 
 impl std::error::Error for UnknownLimit {}
 
+impl Details {
+    /// What limits of a limiter decided for one key.
+    pub(crate) fn of_limiter(
+        limits: &Arc<[NamedLimit]>,
+        key: &[u8],
+        decisions: impl Iterator<Item = Decision>,
+    ) -> Box<Self> {
+        let record = |(number, decision): (usize, Decision)| {
+            let charge = limits[number].charge(key, Op::Read(0));
+            let (decision, key_number) = (Some(decision), charge.key_number());
+            let live = Record::live(0, LimitSource::Limiter(number), Some(*charge.limit));
+            Record { decision, key_number, ..live }
+        };
+        let records = decisions.enumerate().map(record).collect();
+        Box::new(Self { origin: Origin::Limiter(Arc::clone(limits)), records, ..Self::default() })
+    }
+}
+
 /// Decides `op` on every limit and folds the answers. Taking is all or nothing; whatever else is
 /// never denied and each limit does it alone.
 pub(crate) fn fold<'a>(
@@ -141,18 +159,15 @@ pub(crate) fn fold<'a>(
     charges: impl Fn(usize) -> (&'a [u8], Op),
     mut each: impl FnMut(usize, &Decision),
 ) -> Verdict {
-    let mut verdict: Option<Verdict> = None;
+    let mut verdict = Verdict::unlimited(now);
     let mut number = 0;
     let take = |decision: Decision| {
         each(number, &decision);
-        verdict = Some(match verdict {
-            None => Verdict::of_one(decision),
-            Some(verdict) => verdict.fold(number, decision),
-        });
+        verdict.fold(number, decision);
         number += 1;
     };
     decide(limits, now, store, charges, take);
-    verdict.expect("a limiter has at least one limit")
+    verdict
 }
 
 #[inline]
@@ -202,7 +217,7 @@ pub(crate) fn each<K: AsRef<[u8]>>(
             limit.charge(keys[i.min(keys.len() - 1)].as_ref(), Op::Take(1))
         });
         store.decide_each(now, &charges[..keys.len()], |decision| {
-            verdicts.push(Verdict::of_one(decision));
+            verdicts.push(Verdict::of_one(now, decision));
         });
     }
 }

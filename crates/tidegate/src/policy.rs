@@ -20,21 +20,23 @@ use self::document::Document;
 use self::document::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
-pub use self::decide::answer::{Answer, Part, Standing};
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
-pub use self::decide::limiter::{CheckError, Explained, PolicyLimiter};
+pub use self::decide::inline::InlineLimit;
+pub use self::decide::limiter::{CheckError, PolicyLimiter};
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
-pub use self::decide::report::{LimitReport, Report};
 pub use self::decide::shadow::{Agreement, Variant};
 pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
 pub use self::document::nearest::nearest;
 pub use self::document::source::{Revision, Source, SourceError, Texts};
+#[cfg(feature = "http")]
+pub use self::http::HeaderTexts;
 pub use self::http::{
     Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
     normal_host,
 };
+pub(crate) use self::matching::level::RuleId;
 pub use self::matching::resolve::Match;
 pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
 pub use self::model::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};

@@ -61,7 +61,7 @@ impl Quick {
         if let Kind::Whole(bucket) = &self.kind
             && let Some(decision) = store.take_narrow(now, bucket, print)
         {
-            return Some(Verdict::of_one(decision));
+            return Some(Verdict::of_one(now, decision));
         }
         // Into a place of its own: a call that returns the verdict would keep the one above in
         // memory too, where reading it back stalls.
@@ -86,7 +86,7 @@ impl Quick {
             Kind::FixedWindow(window) => store.take_wide(now, window, print),
             Kind::SlidingWindow(window) => store.take_wide(now, window, print),
         };
-        *verdict = decision.map(Verdict::of_one);
+        *verdict = decision.map(|decision| Verdict::of_one(now, decision));
     }
 
     /// A word of the memory that a key is likely in; reading it asks for it.
@@ -123,7 +123,7 @@ impl Quick {
                 if let Kind::Whole(bucket) = &self.kind
                     && let Some(decision) = store.take_narrow(now, bucket, *print)
                 {
-                    verdicts.push(Verdict::of_one(decision));
+                    verdicts.push(Verdict::of_one(now, decision));
                     continue;
                 }
                 let mut verdict = None;

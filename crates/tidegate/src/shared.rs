@@ -4,17 +4,16 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_core::{Decision, Explanation, Limit, Op};
+use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
 use tokio::sync::Notify;
 
 use crate::builder::{BuildError, check_lease};
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
-use crate::limiter::Report;
 use crate::limits::{NamedLimit, UnknownLimit};
 use crate::shared_permit::{SharedAdmission, SharedPermit, Taken};
 use crate::store::{Charge, Store, StoreError};
-use crate::verdict::Verdict;
+use crate::verdict::{Details, Verdict};
 
 /// Decides who may go ahead, together with every other node that has the same limits on the same
 /// store. Cheap to share: clones are handles to the same limiter.
@@ -43,7 +42,7 @@ pub struct SharedLimiter<S>(pub(crate) Arc<Shared<S>>);
 
 #[derive(Debug)]
 pub(crate) struct Shared<S> {
-    limits: ArcSwap<Vec<NamedLimit>>,
+    limits: ArcSwap<Arc<[NamedLimit]>>,
     pub(crate) store: S,
     pub(crate) clock: Clock,
     /// Some limit has new numbers.
@@ -58,7 +57,7 @@ impl<S> Clone for SharedLimiter<S> {
 
 impl<S: Store + 'static> SharedLimiter<S> {
     pub(crate) fn from_parts(entries: Vec<NamedLimit>, store: S, clock: Clock) -> Self {
-        let (limits, changed) = (ArcSwap::from_pointee(entries), Notify::new());
+        let (limits, changed) = (ArcSwap::from_pointee(entries.into()), Notify::new());
         Self(Arc::new(Shared { limits, store, clock, changed }))
     }
 
@@ -117,20 +116,14 @@ impl<S: Store + 'static> SharedLimiter<S> {
                 Charge::new(key, &entry.limit, Op::Take(1))
             })
             .collect();
-        self.decide(&charges).await.map(|decisions| fold(&decisions))
+        self.decide(&charges).await.map(|(decisions, at)| fold(at, &decisions))
     }
 
-    /// As [`SharedLimiter::check_cost`], and what every single limit said.
-    pub async fn check_report(
-        &self,
-        key: impl AsRef<[u8]>,
-        cost: u64,
-    ) -> Result<Report, StoreError> {
-        let limits = self.0.limits.load_full();
-        let decisions = self.decide(&charges(&limits, key.as_ref(), Op::Take(cost))).await?;
-        let verdict = fold(&decisions);
-        let names = limits.iter().map(|entry| Arc::clone(&entry.name));
-        Ok(Report { verdict, decisions: names.zip(decisions).collect() })
+    /// As [`SharedLimiter::check_cost`], with the [parts](Verdict::parts) of the verdict.
+    pub async fn report(&self, key: impl AsRef<[u8]>, cost: u64) -> Result<Verdict, StoreError> {
+        let (limits, key) = (self.0.limits.load_full(), key.as_ref());
+        let (decisions, at) = self.decide(&charges(&limits, key, Op::Take(cost))).await?;
+        Ok(Details::of_limiter(&limits, key, decisions.into_iter()).fold(at))
     }
 
     /// Takes one unit of every limit, and a place in those that limit what is in flight. The permit
@@ -138,8 +131,8 @@ impl<S: Store + 'static> SharedLimiter<S> {
     /// dies, the place comes back when the lease ends.
     pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<SharedAdmission<S>, StoreError> {
         let (limits, asked_at) = (self.0.limits.load_full(), self.0.clock.now());
-        let decisions = self.decide(&charges(&limits, key.as_ref(), Op::Take(1))).await?;
-        let verdict = fold(&decisions);
+        let (decisions, at) = self.decide(&charges(&limits, key.as_ref(), Op::Take(1))).await?;
+        let verdict = fold(at, &decisions);
         if verdict.is_denied() {
             return Ok(SharedAdmission::Denied(verdict));
         }
@@ -162,11 +155,11 @@ impl<S: Store + 'static> SharedLimiter<S> {
         // Before anybody decides by the new numbers.
         self.0.store.limits_changed();
         self.0.limits.rcu(|limits| {
-            let mut limits = Vec::clone(limits);
+            let mut limits = limits.to_vec();
             for entry in limits.iter_mut().filter(|entry| &*entry.name == name) {
                 *entry = NamedLimit::new(name, limit);
             }
-            limits
+            Arc::<[NamedLimit]>::from(limits)
         });
         self.0.changed.notify_waiters();
         Ok(())
@@ -200,13 +193,16 @@ impl<S: Store + 'static> SharedLimiter<S> {
 
     async fn charge(&self, key: &[u8], op: Op) -> Result<Verdict, StoreError> {
         let limits = self.0.limits.load_full();
-        self.decide(&charges(&limits, key, op)).await.map(|decisions| fold(&decisions))
+        self.decide(&charges(&limits, key, op)).await.map(|(decisions, at)| fold(at, &decisions))
     }
 
-    pub(crate) async fn decide(&self, charges: &[Charge<'_>]) -> Result<Vec<Decision>, StoreError> {
-        let mut decisions = Vec::with_capacity(charges.len());
-        self.0.store.decide(self.0.clock.now(), charges, &mut decisions).await?;
-        Ok(decisions)
+    pub(crate) async fn decide(
+        &self,
+        charges: &[Charge<'_>],
+    ) -> Result<(Vec<Decision>, Timestamp), StoreError> {
+        let (now, mut decisions) = (self.0.clock.now(), Vec::with_capacity(charges.len()));
+        self.0.store.decide(now, charges, &mut decisions).await?;
+        Ok((decisions, self.0.store.clock(now)))
     }
 }
 
@@ -214,8 +210,8 @@ fn charges<'a>(limits: &'a [NamedLimit], key: &'a [u8], op: Op) -> Vec<Charge<'a
     limits.iter().map(|entry| entry.charge(key, op)).collect()
 }
 
-fn fold(decisions: &[Decision]) -> Verdict {
-    let mut each = decisions.iter().enumerate();
-    let first = each.next().map_or(Verdict::UNDECIDED, |(_, first)| Verdict::of_one(*first));
-    each.fold(first, |verdict, (number, decision)| verdict.fold(number, *decision))
+fn fold(at: Timestamp, decisions: &[Decision]) -> Verdict {
+    let mut verdict = Verdict::unlimited(at);
+    decisions.iter().enumerate().for_each(|(number, decision)| verdict.fold(number, *decision));
+    verdict
 }

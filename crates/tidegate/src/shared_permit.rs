@@ -189,7 +189,7 @@ impl<S: Store + 'static> Held<S> {
             let key = Key::new(taken.scope, &self.key);
             let charge = Charge::new(key, &taken.limit, op(taken.lease));
             match self.limiter.decide(&[charge]).await {
-                Ok(decisions) => {
+                Ok((decisions, _)) => {
                     let renewed = decisions.iter().all(tidegate_core::Decision::is_allowed);
                     allowed = allowed.map(|allowed| allowed && renewed);
                 }

@@ -77,6 +77,15 @@ impl<'a> Charge<'a> {
         self.limit.decide(&mut State::default(), now, Op::Read(0))
     }
 
+    /// A number of the key that spreads the retries of a window's keys; 0 for limits whose keys do not all
+    /// become free at once.
+    pub(crate) fn key_number(&self) -> u64 {
+        match self.limit {
+            Limit::FixedWindow(_) | Limit::SlidingWindow(_) => self.key.number(),
+            _ => 0,
+        }
+    }
+
     /// Whether this is an operation that can be denied, and so is decided together with others.
     pub(crate) const fn is_deniable(&self) -> bool {
         matches!(self.op, Op::Take(_) | Op::Read(_))

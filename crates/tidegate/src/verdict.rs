@@ -1,178 +1,190 @@
-//! The answer to a request: all its limits' decisions folded into one.
+//! The result of every check: one [`Verdict`], from which every transport encodes its reply.
+//!
+//! ```
+//! use tidegate::{Limit, Limiter, Rate};
+//!
+//! let limiter = Limiter::new(Limit::token_bucket(Rate::per_minute(100)).build()?);
+//! let verdict = limiter.report("user:17", 1);
+//! assert!(verdict.is_allowed());
+//! assert_eq!((verdict.limit(), verdict.remaining()), (100, 99));
+//! for (name, value) in verdict.headers() {
+//!     println!("{name}: {value}"); // ratelimit: "default";r=99;t=1
+//! }
+//! # Ok::<(), tidegate::InvalidLimit>(())
+//! ```
 
-use tidegate_core::{Decision, Outcome, Span};
+mod details;
+mod digits;
+mod fold;
+mod headers;
+mod json;
+mod part;
+mod rounding;
 
-/// May the caller go ahead, and how do things stand?
+use std::time::Duration;
+
+use tidegate_core::{Decision, Outcome, Span, Timestamp};
+
+use crate::store::{DecisionSource, OnStoreFailure};
+
+pub(crate) use self::details::{Details, LimitSource, Origin, Record};
+pub(crate) use self::fold::rank;
+pub use self::headers::Headers;
+pub use self::part::{Part, Standing};
+pub use self::rounding::{whole_millis, whole_seconds};
+
+/// The answer to a request: whether it may go ahead, and the state of its limits.
 ///
-/// If several limits were asked, the most restrictive speaks: any denial denies, `remaining` is the
-/// least and the waits are the longest of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// If a request meets several limits, the strictest decides: any denial denies the request, and the
+/// numbers are those of the limit that denies for longest, or else of the one with the fewest units left.
+///
+/// Checks that return a verdict without [parts](Verdict::parts) do so to stay free of allocation; `report`
+/// and every check of a policy list each limit.
+#[derive(Clone, Debug)]
 pub struct Verdict {
+    /// The decision of the strictest limit.
     folded: Decision,
-    /// Which limit speaks.
+    /// When, by the clock that decided.
+    at: Timestamp,
+    source: DecisionSource,
+    /// Number of the strictest limit.
     binding: u16,
-    /// One bit for each limit that denied.
+    /// One bit for each of the first 16 limits that denied.
     denied: u16,
+    details: Option<Box<Details>>,
 }
 
+/// In place of the number of a limit: none counts.
+const UNLIMITED: u16 = u16::MAX;
+
 impl Verdict {
-    /// Before anybody was asked.
+    /// Before any limit has decided.
     pub(crate) const UNDECIDED: Self = Self {
-        folded: Decision {
-            outcome: Outcome::Deny { retry_after: None },
-            limit: 0,
-            remaining: 0,
-            reset_after: Span::ZERO,
-            unbooked: 0,
-            lease: None,
-        },
+        folded: decision(Outcome::Deny { retry_after: None }, 0),
+        at: Timestamp::EPOCH,
+        source: DecisionSource::Store,
         binding: 0,
         denied: 0,
+        details: None,
     };
+
+    /// The verdict on a request that no limit applies to.
+    pub(crate) const fn unlimited(at: Timestamp) -> Self {
+        let folded = decision(Outcome::Allow, u64::MAX);
+        Self { folded, at, binding: UNLIMITED, ..Self::UNDECIDED }
+    }
 
     /// The verdict of a single limit.
     #[inline(always)]
-    pub(crate) fn of_one(decision: Decision) -> Self {
-        Self { binding: 0, denied: u16::from(!decision.is_allowed()), folded: decision }
+    pub(crate) const fn of_one(at: Timestamp, decision: Decision) -> Self {
+        let denied = !decision.is_allowed() as u16;
+        Self { folded: decision, at, denied, ..Self::UNDECIDED }
     }
 
-    /// Folds in the decision of limit number `limit`.
-    pub(crate) fn fold(self, limit: usize, decision: Decision) -> Self {
-        let (mut verdict, kept) = (self, self.folded);
-        if !decision.is_allowed() {
-            verdict.denied |= 1 << limit;
-        }
-        if rank(&decision) > rank(&kept) {
-            verdict.binding = u16::try_from(limit).unwrap_or(u16::MAX);
-            verdict.folded = decision;
-        }
-        verdict.folded.remaining = kept.remaining.min(decision.remaining);
-        verdict.folded.reset_after = kept.reset_after.max(decision.reset_after);
-        verdict
+    /// The same, decided by this source.
+    pub(crate) fn decided_by(self, source: DecisionSource) -> Self {
+        Self { source: self.source.max(source), ..self }
     }
 
-    /// True if the caller may go ahead, perhaps after [`Verdict::delay`].
+    /// True if the request may go ahead, perhaps after [`Verdict::delay`].
     #[inline]
     pub const fn is_allowed(&self) -> bool {
         self.folded.is_allowed()
     }
 
-    /// True if the caller may not go ahead.
+    /// True if the request may not go ahead.
     #[inline]
     pub const fn is_denied(&self) -> bool {
         !self.folded.is_allowed()
     }
 
-    /// The most that the binding limit gives a fully idle key at once.
+    /// True if the request is denied only because the store is unavailable and its policy says
+    /// `on_store_failure: deny`; no limit is exhausted. HTTP replies with 503 instead of 429.
+    pub fn is_unavailable(&self) -> bool {
+        self.is_denied()
+            && self.source == DecisionSource::Fallback(OnStoreFailure::Deny)
+            && self
+                .parts()
+                .filter(|part| part.counts() && part.denies())
+                .all(|part| part.fails_closed())
+    }
+
+    /// The most units that the strictest limit gives an idle key at once; `u64::MAX` if no limit applies.
     #[inline]
     pub const fn limit(&self) -> u64 {
         self.folded.limit
     }
 
-    /// Units that could still be taken at this instant.
+    /// Units that the strictest limit has left; `u64::MAX` if no limit applies.
     #[inline]
     pub const fn remaining(&self) -> u64 {
         self.folded.remaining
     }
 
-    /// How long until everything taken has come back, if nobody spends.
+    /// How long until all units of the strictest limit are back, if no request spends any.
     #[inline]
-    pub const fn reset_after(&self) -> Span {
-        self.folded.reset_after
+    pub fn reset_after(&self) -> Duration {
+        self.folded.reset_after.into()
     }
 
-    /// How long to wait before asking again, if nobody else spends. `None` if allowed, or if no
-    /// wait helps ([`Verdict::is_never`]).
+    /// How long to wait before the same request is allowed, if no other request spends units. `None` if
+    /// it is allowed, or if no wait helps ([`Verdict::is_never`]).
     #[inline]
-    pub const fn retry_after(&self) -> Option<Span> {
-        self.folded.retry_after()
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.folded.retry_after().map(Duration::from)
     }
 
-    /// True if the cost is above what the limit can ever give.
+    /// True if the request is denied and no wait helps: it costs more than the limit can ever give.
     pub const fn is_never(&self) -> bool {
         self.folded.is_never()
     }
 
-    /// How long an allowed caller must hold back before it starts; only a leaky bucket asks for it.
+    /// How long an allowed request has to wait before it starts; zero unless a leaky bucket shapes it.
     #[inline]
-    pub const fn delay(&self) -> Span {
-        self.folded.delay()
+    pub fn delay(&self) -> Duration {
+        self.folded.delay().into()
     }
 
-    /// Units that a forced booking could not book.
+    /// Units of [`Limiter::force`](crate::Limiter::force) that did not fit.
     pub const fn unbooked(&self) -> u64 {
         self.folded.unbooked
     }
 
-    /// The number of the limit that speaks, in the order they were given.
-    pub const fn binding(&self) -> usize {
-        self.binding as usize
+    /// Number of the strictest limit, in the order of [`Verdict::parts`]; `None` if no limit counts.
+    pub const fn binding(&self) -> Option<usize> {
+        if self.binding == UNLIMITED { None } else { Some(self.binding as usize) }
     }
 
-    /// The numbers of all limits that denied.
-    pub fn denied_by(&self) -> impl Iterator<Item = usize> + use<> {
-        let denied = self.denied;
-        (0..16).filter(move |limit| denied & 1 << limit != 0)
-    }
-
-    /// The decision of the limit that speaks, with `remaining` and `reset_after` over all.
+    /// The decision of the strictest limit.
     pub const fn decision(&self) -> &Decision {
         &self.folded
     }
-}
 
-/// Later is more restrictive: going ahead, waiting, denied for a while, denied for good. Between
-/// equals the one with less remaining speaks.
-pub(crate) fn rank(decision: &Decision) -> (u8, Span, std::cmp::Reverse<u64>) {
-    let left = std::cmp::Reverse(decision.remaining);
-    match decision.outcome {
-        Outcome::Allow => (0, Span::ZERO, left),
-        Outcome::Delay(delay) => (1, delay, left),
-        Outcome::Deny { retry_after: Some(wait) } => (2, wait, left),
-        Outcome::Deny { retry_after: None } => (3, Span::ZERO, left),
+    /// When the verdict was given, by the clock of the store that decided.
+    pub const fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Where the decisions came from: the store, or the fallback while it is unavailable.
+    pub const fn source(&self) -> DecisionSource {
+        self.source
+    }
+
+    pub(crate) fn details(&self) -> Option<&Details> {
+        self.details.as_deref()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn decision(outcome: Outcome, remaining: u64, reset_secs: u64) -> Decision {
-        Decision {
-            outcome,
-            limit: 10,
-            remaining,
-            reset_after: Span::from_secs(reset_secs),
-            unbooked: 0,
-            lease: None,
-        }
+/// Two verdicts are equal if they tell a caller the same.
+impl PartialEq for Verdict {
+    fn eq(&self, other: &Self) -> bool {
+        (self.folded, self.binding, self.denied) == (other.folded, other.binding, other.denied)
     }
+}
 
-    #[test]
-    fn the_most_restrictive_limit_speaks() {
-        let deny = |secs| Outcome::Deny { retry_after: Some(Span::from_secs(secs)) };
-        let allow = decision(Outcome::Allow, 5, 1);
-        let verdict = Verdict::of_one(allow)
-            .fold(1, decision(deny(3), 0, 3))
-            .fold(2, decision(Outcome::Delay(Span::from_secs(9)), 4, 30))
-            .fold(3, decision(deny(7), 2, 7));
-        assert!(verdict.is_denied());
-        assert_eq!(verdict.retry_after(), Some(Span::from_secs(7)));
-        assert_eq!(verdict.binding(), 3);
-        assert_eq!(verdict.remaining(), 0);
-        assert_eq!(verdict.reset_after(), Span::from_secs(30));
-        assert_eq!(verdict.denied_by().collect::<Vec<_>>(), [1, 3]);
-        let never = verdict.fold(4, decision(Outcome::Deny { retry_after: None }, 9, 0));
-        assert!(never.is_never());
-        assert_eq!(never.retry_after(), None);
-    }
+impl Eq for Verdict {}
 
-    #[test]
-    fn among_limits_that_allow_the_one_with_least_left_speaks() {
-        let verdict = Verdict::of_one(decision(Outcome::Allow, 5, 1))
-            .fold(1, decision(Outcome::Allow, 3, 0))
-            .fold(2, decision(Outcome::Allow, 4, 0));
-        assert_eq!((verdict.binding(), verdict.remaining()), (1, 3));
-        assert_eq!(verdict.denied_by().count(), 0);
-    }
+const fn decision(outcome: Outcome, units: u64) -> Decision {
+    let reset_after = Span::ZERO;
+    Decision { outcome, limit: units, remaining: units, reset_after, unbooked: 0, lease: None }
 }

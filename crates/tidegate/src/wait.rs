@@ -10,8 +10,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
-use tidegate_core::{Op, Span};
+use tidegate_core::Op;
 use tokio::sync::Notify;
 
 use crate::limiter::Limiter;
@@ -129,7 +130,7 @@ impl Limiter {
         let key = key.as_ref();
         let ask = || {
             let verdict = self.charge(key, Op::Take(cost));
-            (verdict, verdict)
+            (verdict.clone(), verdict)
         };
         let verdict = self.wait_for(key, cost, ask).await;
         self.hold_back(verdict.delay()).await;
@@ -142,17 +143,17 @@ impl Limiter {
         let key = key.as_ref();
         let ask = || {
             let admission = self.acquire(key);
-            (*admission.verdict(), admission)
+            (admission.verdict().clone(), admission)
         };
         let admission = self.wait_for(key, 1, ask).await;
         self.hold_back(admission.verdict().delay()).await;
         admission
     }
 
-    async fn hold_back(&self, delay: Span) {
-        if delay > Span::ZERO {
+    async fn hold_back(&self, delay: Duration) {
+        if !delay.is_zero() {
             let clock = &self.shared().clock;
-            clock.sleep_until(clock.now() + delay).await;
+            clock.sleep_until(clock.now() + delay.into()).await;
         }
     }
 
@@ -175,7 +176,7 @@ impl Limiter {
             let asked_at = shared.clock.now();
             let (verdict, answer) = ask();
             let Some(wait) = verdict.retry_after() else { return answer };
-            let mut time = pin!(shared.clock.sleep_until(asked_at + wait));
+            let mut time = pin!(shared.clock.sleep_until(asked_at + wait.into()));
             std::future::poll_fn(|context| {
                 let woken = freed.as_mut().poll(context).is_ready()
                     || time.as_mut().poll(context).is_ready();

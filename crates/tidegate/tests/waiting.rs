@@ -507,7 +507,7 @@ fn no_more_than_so_many_wait() {
         assert!(crowd.join(limiter.until_ready(key)).is_none());
     }
     let refused = crowd.join(limiter.until_ready("k")).expect("answered at once");
-    assert_eq!(refused.retry_after(), Some(SECOND));
+    assert_eq!(refused.retry_after(), Some(SECOND.into()));
     assert!(crowd.join(limiter.until_ready("third key")).unwrap().is_allowed());
     crowd.cancel(0);
     assert!(crowd.join(limiter.until_ready("k")).is_none(), "there is room again");

@@ -50,7 +50,7 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     sentinels.wait_for_promotion(PATIENCE);
     let promoted = Instant::now();
     wait_until("the new primary decides", PATIENCE, || {
-        node.check("wide", "all").decision_source() == DecisionSource::Store
+        node.check("wide", "all").source() == DecisionSource::Store
     });
     let back = promoted.elapsed();
     node.until_closed();

@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Clock;
-use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::background::Background;
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackStats;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{SharedOptions, SharedStore};
 use tidegate::store::{DecisionSource, Nodes};
+use tidegate::{Clock, Verdict};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -102,7 +102,7 @@ impl Node {
     }
 
     /// Checks a key, and waits for the answer.
-    pub(crate) fn check(&self, key: &str, value: &str) -> Answer {
+    pub(crate) fn check(&self, key: &str, value: &str) -> Verdict {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, false));
         answer.expect("an unavailable store is no error")
     }
@@ -120,7 +120,7 @@ impl Node {
     pub(crate) fn remaining(&self, key: &str, value: &str) -> u64 {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, true));
         let answer = answer.expect("an unavailable store is no error");
-        answer.parts()[0].decision.expect("decided").remaining
+        answer.remaining()
     }
 
     /// Gives back what was taken in advance and not spent.
@@ -192,10 +192,10 @@ pub(crate) enum Told {
 }
 
 impl Told {
-    fn of(answer: Result<Answer, tidegate::policy::CheckError>) -> Self {
+    fn of(answer: Result<Verdict, tidegate::policy::CheckError>) -> Self {
         match answer {
-            Ok(answer) if answer.is_allowed() => Self::Allowed(answer.decision_source()),
-            Ok(answer) => Self::Denied(answer.decision_source()),
+            Ok(answer) if answer.is_allowed() => Self::Allowed(answer.source()),
+            Ok(answer) => Self::Denied(answer.source()),
             Err(_) => Self::Nothing,
         }
     }
@@ -214,7 +214,7 @@ async fn ask(
     key: &str,
     value: &str,
     peeks: bool,
-) -> Result<Answer, tidegate::policy::CheckError> {
+) -> Result<Verdict, tidegate::policy::CheckError> {
     let entries = [Entry { key, value }];
     let descriptors = [Descriptor::new(&entries)];
     let request = Request { domain: DOMAIN, descriptors: &descriptors, hits: None };

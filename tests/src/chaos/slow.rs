@@ -112,7 +112,7 @@ pub(crate) fn broken(pace: &Pace) -> Vec<Figure> {
         proxy.set(Fault::None);
         let start = tokio::time::Instant::now();
         // A fault may have opened the circuit or not; requests by the store say that all is well.
-        while node.check("wide", "probe").decision_source() != DecisionSource::Store {
+        while node.check("wide", "probe").source() != DecisionSource::Store {
             assert!(start.elapsed() < super::node::PATIENCE, "{fault:?} is never got over");
             let_pass(Duration::from_millis(1));
         }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate::policy::{
-    Answer, CheckError, Descriptor, Entry, Form, Hits, Metadata, MetricDetail, Policy,
-    PolicyLimiter, Request, RequestLimit, Rule, Standing,
+    CheckError, Descriptor, Entry, Form, Hits, Metadata, MetricDetail, Policy, PolicyLimiter,
+    Request, RequestLimit, Rule,
 };
 use tidegate::store::Store;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::{Clock, Hashing, ManualClock, Span};
+use tidegate::verdict::Standing;
+use tidegate::{Clock, Hashing, ManualClock, Span, Verdict};
 use tidegate_tests::conformance::{
     Action, Case, Limiting, Question, Reply, Status, Told, Wait, cases, run_case, whole_seconds,
 };
@@ -76,14 +77,14 @@ fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> 
     ask(&Request { domain: &question.domain, descriptors: &descriptors, hits })
 }
 
-fn reply(question: &Question, answer: Result<Answer, CheckError>) -> Reply {
+fn reply(question: &Question, answer: Result<Verdict, CheckError>) -> Reply {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Reply::Failed(error.to_string()),
     };
     let status = |descriptor: usize| status(&answer, descriptor);
     let statuses = (0..question.descriptors.len()).map(status).collect();
-    let retry_after = (!answer.is_allowed()).then(|| wait(answer.retry_after()));
+    let retry_after = (!answer.is_allowed()).then(|| wait(answer.retry_after().map(Span::from)));
     Reply::Decided { allowed: answer.is_allowed(), statuses: Some(statuses), retry_after }
 }
 
@@ -92,17 +93,20 @@ fn wait(span: Option<Span>) -> Wait {
 }
 
 /// What the answer tells of one descriptor.
-fn status(answer: &Answer, descriptor: usize) -> Status {
-    let over = answer.is_over(descriptor);
+fn status(answer: &Verdict, descriptor: usize) -> Status {
+    let over =
+        answer.parts().any(|part| part.descriptor == descriptor && part.counts() && part.denies());
     let Some((part, decision)) =
-        answer.binding_of(descriptor).and_then(|part| Some((part, part.decision?)))
+        answer.strictest_of(descriptor).and_then(|part| Some((part, part.decision?)))
     else {
-        let unlimited = answer.of(descriptor).any(|part| part.standing == Standing::Unlimited);
+        let unlimited = answer
+            .parts()
+            .any(|part| part.descriptor == descriptor && part.standing == Standing::Unlimited);
         let limit = Some(if unlimited { Limiting::Unlimited } else { Limiting::Nothing });
         let remaining = Some(if unlimited { u32::MAX.into() } else { 0 });
         return Status { over, limit, remaining, ..Status::default() };
     };
-    let written = answer.limit(part).map(|(_, limit)| limit);
+    let written = part.rule.map(|(_, limit)| limit);
     let name = written.and_then(|limit| limit.name()).unwrap_or_default().to_owned();
     let unit = match written.map(|limit| limit.form()) {
         Some(Form::Envoy { unit, .. }) => Some(unit),
@@ -124,7 +128,7 @@ async fn ask<S: Store>(
     limiter: &PolicyLimiter<S>,
     action: Action,
     request: &Request<'_>,
-) -> Result<Answer, CheckError> {
+) -> Result<Verdict, CheckError> {
     match action {
         Action::Check => limiter.check(request).await,
         Action::Peek => limiter.peek(request).await,
@@ -146,7 +150,7 @@ fn decide<S: Store>(
             runtime.block_on(async {
                 let peeked = limiter.peek(request).await.map(|answer| answer.is_allowed());
                 let answer = ask(limiter, question.action, request).await;
-                let allowed = answer.as_ref().map(Answer::is_allowed).map_err(Clone::clone);
+                let allowed = answer.as_ref().map(Verdict::is_allowed).map_err(Clone::clone);
                 if question.action == Action::Check && peeked != allowed {
                     return Reply::Failed(format!("peeked {peeked:?}, then {allowed:?}"));
                 }

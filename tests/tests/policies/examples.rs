@@ -8,9 +8,9 @@ mod requests;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Clock, Hashing, ManualClock, Span, Timestamp};
+use tidegate::{Clock, Hashing, ManualClock, Span, Timestamp, Verdict};
 
 /// New Year 2027, before any override of the examples ends.
 const START: Timestamp = Timestamp::from_secs(1_798_761_600);
@@ -50,7 +50,7 @@ impl Desk {
     }
 
     /// Asks about descriptors, each written as `key=value key=value`.
-    fn ask(&self, descriptors: &[&str]) -> Answer {
+    fn ask(&self, descriptors: &[&str]) -> Verdict {
         let entries: Vec<Vec<Entry<'_>>> = descriptors
             .iter()
             .map(|text| {
@@ -75,8 +75,8 @@ impl Desk {
 }
 
 /// The name of the limit that speaks.
-fn binding(answer: &Answer) -> Option<&str> {
-    answer.binding().and_then(|part| answer.limit(part)).and_then(|(_, limit)| limit.name())
+fn binding(answer: &Verdict) -> Option<&str> {
+    answer.strictest().and_then(|part| part.rule).and_then(|(_, limit)| limit.name())
 }
 
 #[test]

@@ -4,8 +4,9 @@
 mod trace;
 
 use fastrand::Rng;
-use tidegate::Outcome;
-use tidegate::policy::{Agreement, Answer, Form, Standing};
+use tidegate::policy::{Agreement, Form};
+use tidegate::verdict::Standing;
+use tidegate::{Outcome, Verdict};
 
 use trace::{Asked, Bench, Sketch};
 
@@ -13,17 +14,16 @@ const TRACES: u64 = 1_500;
 const STEPS: usize = 40;
 
 /// Which part speaks for all.
-fn binding(answer: &Answer) -> Option<usize> {
-    let binding = answer.binding()?;
-    answer.parts().iter().position(|part| std::ptr::eq(part, binding))
+fn binding(answer: &Verdict) -> Option<usize> {
+    answer.binding()
 }
 
-fn outcomes(answer: &Answer) -> Vec<Option<Outcome>> {
-    answer.parts().iter().map(|part| part.decision.map(|decision| decision.outcome)).collect()
+fn outcomes(answer: &Verdict) -> Vec<Option<Outcome>> {
+    answer.parts().map(|part| part.decision.map(|decision| decision.outcome)).collect()
 }
 
-fn denials(answer: &Answer) -> Vec<bool> {
-    answer.parts().iter().map(|part| part.denies()).collect()
+fn denials(answer: &Verdict) -> Vec<bool> {
+    answer.parts().map(|part| part.denies()).collect()
 }
 
 /// Two benches in step: one is asked for explanations before everything that it decides.
@@ -41,11 +41,17 @@ fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
             alone.advance(pause);
             let told = watched.explain(&asked);
             let again = watched.explain(&asked);
-            assert_eq!(told.states, again.states, "seed {seed} step {step}\n{text}\n{asked:?}");
+            let states = |it: &Verdict| {
+                it.parts().map(|part| format!("{:?}", part.state)).collect::<Vec<_>>()
+            };
+            assert_eq!(states(&told), states(&again), "seed {seed} step {step}\n{text}\n{asked:?}");
             let (answer, unwatched) = (watched.check(&asked), alone.check(&asked));
-            let at = format!("seed {seed} step {step}\n{text}\n{asked:?}\n{:?}", answer.parts());
-            let decisions = |answer: &Answer| -> Vec<_> {
-                answer.parts().iter().map(|part| part.decision).collect()
+            let at = format!(
+                "seed {seed} step {step}\n{text}\n{asked:?}\n{:?}",
+                answer.parts().collect::<Vec<_>>()
+            );
+            let decisions = |answer: &Verdict| -> Vec<_> {
+                answer.parts().map(|part| part.decision.copied()).collect()
             };
             assert_eq!(decisions(&answer), decisions(&unwatched), "explaining wrote: {at}");
             denied += u64::from(!answer.is_allowed());
@@ -53,17 +59,17 @@ fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
                 // How much of it is given back depends on how much was taken.
                 continue;
             }
-            assert_eq!(told.answer.is_allowed(), answer.is_allowed(), "{at}");
-            assert_eq!(denials(&told.answer), denials(&answer), "{at}");
+            assert_eq!(told.is_allowed(), answer.is_allowed(), "{at}");
+            assert_eq!(denials(&told), denials(&answer), "{at}");
             if asked.meets_a_state_twice() {
                 // How long the second has to wait is known only once the first was charged.
                 twice += 1;
                 continue;
             }
-            assert_eq!(outcomes(&told.answer), outcomes(&answer), "{at}");
+            assert_eq!(outcomes(&told), outcomes(&answer), "{at}");
             // A window that has counted beyond its limit does not tell what is left after a return.
             if !asked.gives_back() {
-                assert_eq!(binding(&told.answer), binding(&answer), "{at}");
+                assert_eq!(binding(&told), binding(&answer), "{at}");
             }
         }
     }
@@ -93,11 +99,11 @@ fn a_limit_tried_beside_changes_nothing_and_is_counted_as_if_run_alone() {
             let alone = offline.check(&asked.only("a"));
             let at = format!("seed {seed} step {step}: {live} beside {tried}\n{asked:?}");
             assert_eq!(answer.is_allowed(), plain.is_allowed(), "{at}");
-            let counting = answer.parts().iter().filter(|part| part.standing != Standing::Beside);
+            let counting = answer.parts().filter(|part| part.standing != Standing::Beside);
             let counting: Vec<_> = counting.map(|part| part.decision).collect();
-            let plain_parts: Vec<_> = plain.parts().iter().map(|part| part.decision).collect();
+            let plain_parts: Vec<_> = plain.parts().map(|part| part.decision).collect();
             assert_eq!(counting, plain_parts, "{at}");
-            let live_allows = !plain.parts()[0].denies();
+            let live_allows = !plain.parts().next().expect("a part").denies();
             match (live_allows, alone.is_allowed()) {
                 (true, false) => expected.would_deny += 1,
                 (false, true) => expected.would_allow += 1,
@@ -135,12 +141,11 @@ fn the_order_of_limits_changes_no_verdict() {
                 continue;
             }
             let (one, other) = (given.check(&asked), shuffled.check(&asked));
-            let by_name = |answer: &Answer| {
+            let by_name = |answer: &Verdict| {
                 let mut parts: Vec<_> = answer
                     .parts()
-                    .iter()
                     .map(|part| {
-                        let name = answer.limit(part).and_then(|(_, limit)| limit.name());
+                        let name = part.rule.and_then(|(_, limit)| limit.name());
                         let beside = part.standing == Standing::Beside;
                         let name = name.unwrap_or_default().to_owned();
                         (part.descriptor, name, beside, format!("{:?}", part.decision))
@@ -174,13 +179,16 @@ fn a_denied_request_changes_nothing() {
                 continue;
             }
             denied += 1;
-            let ours = |answer: &Answer| {
-                answer.parts().iter().all(|part| {
-                    answer.limit(part).is_none_or(|(_, limit)| limit.form() == Form::Native)
-                })
+            let ours = |answer: &Verdict| {
+                answer
+                    .parts()
+                    .all(|part| part.rule.is_none_or(|(_, limit)| limit.form() == Form::Native))
             };
             assert!(ours(&answer), "the sketch has limits of ours only");
-            let at = format!("seed {seed} step {step}\n{text}\n{asked:?}\n{:?}", answer.parts());
+            let at = format!(
+                "seed {seed} step {step}\n{text}\n{asked:?}\n{:?}",
+                answer.parts().collect::<Vec<_>>()
+            );
             assert_eq!(before, bench.states(), "{at}");
         }
     }

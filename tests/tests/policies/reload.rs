@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::policy::{
-    Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request, Source, Watch,
-};
+use tidegate::Verdict;
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request, Source, Watch};
 use tidegate::store::memory::MemoryStore;
 use tidegate_tests::servers::{Stop, wait_until};
 
@@ -29,7 +28,7 @@ descriptors:
     )
 }
 
-fn check(limiter: &PolicyLimiter<MemoryStore>, key: &str) -> Answer {
+fn check(limiter: &PolicyLimiter<MemoryStore>, key: &str) -> Verdict {
     let entries = [Entry { key, value: "x" }];
     let descriptors = [Descriptor::new(&entries)];
     let request = Request { domain: "api", descriptors: &descriptors, hits: None };
@@ -37,8 +36,8 @@ fn check(limiter: &PolicyLimiter<MemoryStore>, key: &str) -> Answer {
 }
 
 /// What each limit of the answer allows at most.
-fn limits(answer: &Answer) -> Vec<u64> {
-    answer.parts().iter().filter_map(|part| Some(part.decision?.limit)).collect()
+fn limits(answer: &Verdict) -> Vec<u64> {
+    answer.parts().filter_map(|part| Some(part.decision?.limit)).collect()
 }
 
 fn replace(folder: &Path, text: &str) {

@@ -106,8 +106,8 @@ async fn clocks_of_nodes_change_no_decision() {
             let cost = fastrand::u64(0..=3);
             let asked = nodes.iter().enumerate().map(|(number, node)| async move {
                 let key = format!("node:{number}");
-                let report = node.limiter.check_report(key, cost).await.expect("a server");
-                let decision = report.decisions[0].1;
+                let verdict = node.limiter.report(key, cost).await.expect("a server");
+                let decision = *verdict.decision();
                 // Ids of leases are the store's time; they are its only trace in a decision.
                 (decision.outcome, decision.remaining, decision.reset_after, decision.lease)
             });

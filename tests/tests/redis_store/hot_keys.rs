@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use redis::from_redis_value;
-use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::breaker::{Breaker, CircuitState};
 use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::fallback::{Fallback, FallbackConfig};
@@ -15,7 +15,7 @@ use tidegate::store::local::Local;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shards::Shards;
 use tidegate::store::{DecisionSource, Store};
-use tidegate::{Clock, ManualClock, Timestamp};
+use tidegate::{Clock, ManualClock, Timestamp, Verdict};
 use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
 use tokio::runtime::Runtime;
 
@@ -69,7 +69,7 @@ impl Node {
         self.runtime.block_on(ask(request))
     }
 
-    fn check(&self, keys: &[&str]) -> Answer {
+    fn check(&self, keys: &[&str]) -> Verdict {
         let ask = async |request: Request<'_>| self.limiter.check(&request).await;
         self.request(keys, ask).expect("always an answer")
     }
@@ -81,7 +81,7 @@ impl Node {
     fn remaining(&self, key: &str) -> u64 {
         let ask = async |request: Request<'_>| self.limiter.peek(&request).await;
         let answer = self.request(&[key], ask).expect("always an answer");
-        answer.parts()[0].decision.expect("decided").remaining
+        answer.parts().next().expect("a part").decision.expect("decided").remaining
     }
 
     fn fallback(&self) -> &Fallback<Shards<DenyCache<Breaker<RedisStore>>>> {
@@ -123,7 +123,7 @@ fn nodes_share_the_shards_of_a_key() {
     assert!((799..=803).contains(&admitted), "{admitted}");
     assert_eq!(keys_of(&redis).len(), 8);
     let denied = nodes[0].check(&["whale"]);
-    let part = denied.parts()[0].decision.expect("decided");
+    let part = denied.parts().next().expect("a part").decision.expect("decided");
     assert!(!denied.is_allowed() && part.limit == 803, "{part:?}");
 
     let left = nodes[0].remaining("whale");
@@ -138,7 +138,11 @@ fn nodes_share_the_shards_of_a_key() {
     assert_eq!(nodes[0].remaining("whale"), 803);
     let explain = async |request: Request<'_>| nodes[0].limiter.explain(&request).await;
     let explained = nodes[0].request(&["whale"], explain).expect("a store that is there");
-    assert_eq!(explained.states[0].as_ref().map(|it| it.limit), Some(100), "of one shard");
+    assert_eq!(
+        explained.parts().find_map(|part| part.state).map(|it| it.limit),
+        Some(100),
+        "of one shard"
+    );
 }
 
 /// Together with a limit that is not divided: all or nothing, over slots as on one server.
@@ -166,8 +170,7 @@ fn what_is_owed_is_booked_on_the_shards() {
     });
     admitted += node.passing(300, &["whale"]);
     assert!(
-        admitted > 300
-            && matches!(node.check(&["whale"]).decision_source(), DecisionSource::Fallback(_))
+        admitted > 300 && matches!(node.check(&["whale"]).source(), DecisionSource::Fallback(_))
     );
     redis.restart();
     wait_until("no debit is pending", PATIENCE, || {
@@ -191,16 +194,16 @@ fn shards_of_other_servers_go_on_without_one() {
     let paused = cluster.pause_primary_of(slot);
     let mut alone = 0;
     wait_until("its circuit opens", PATIENCE, || {
-        alone += usize::from(node.check(&["window"]).decision_source() != DecisionSource::Store);
+        alone += usize::from(node.check(&["window"]).source() != DecisionSource::Store);
         node.circuits().contains(&CircuitState::Open)
     });
     // Before a replica takes over, which takes seconds.
-    let answers: Vec<Answer> = (0..60).map(|_| node.check(&["window"])).collect();
+    let answers: Vec<Verdict> = (0..60).map(|_| node.check(&["window"])).collect();
     assert!(
-        answers.iter().all(|it| it.decision_source() == DecisionSource::Store),
+        answers.iter().all(|it| it.source() == DecisionSource::Store),
         "no charge is decided without the store"
     );
-    assert!(answers.iter().all(Answer::is_allowed), "there is room on the others");
+    assert!(answers.iter().all(Verdict::is_allowed), "there is room on the others");
     assert!(alone <= 20, "only who waited for it: {alone}");
     paused.resume();
 }
@@ -251,7 +254,7 @@ fn a_local_bucket_spares_the_store() {
     // The last two nodes ask about each until the deny cache knows, and give the units back.
     assert!(asked() - before <= 110, "{} of 1,000", asked() - before);
     let answer = nodes[0].check(&["fronted"]);
-    let part = answer.parts()[0].decision.expect("decided");
+    let part = answer.parts().next().expect("a part").decision.expect("decided");
     assert!(answer.parts().len() == 1 && !answer.is_allowed() && part.limit == 30, "{part:?}");
     let now = Clock::default().now();
     assert!(nodes[0].limiter.store().clock(now) >= Timestamp::EPOCH);

@@ -9,12 +9,12 @@ mod transports;
 
 use std::time::{Duration, Instant};
 
-use tidegate::policy::{Answer, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::breaker::{Breaker, CircuitState};
 use tidegate::store::fallback::{Fallback, FallbackConfig};
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::{DecisionSource, OnStoreFailure};
-use tidegate::{Clock, Span};
+use tidegate::{Clock, Span, Verdict};
 use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
 use tokio::runtime::Runtime;
 
@@ -72,7 +72,7 @@ impl Node {
     }
 
     /// There is always an answer.
-    fn check(&self, key: &str) -> Answer {
+    fn check(&self, key: &str) -> Verdict {
         let ask = async |request: Request<'_>| self.limiter.check(&request).await;
         self.request(key, "bob", ask).expect("a store that is away is no error")
     }
@@ -89,7 +89,7 @@ impl Node {
     fn remaining(&self, key: &str) -> u64 {
         let ask = async |request: Request<'_>| self.limiter.peek(&request).await;
         let answer = self.request(key, "bob", ask).expect("as above");
-        answer.parts()[0].decision.expect("decided").remaining
+        answer.parts().next().expect("a part").decision.expect("decided").remaining
     }
 
     fn state(&self) -> CircuitState {
@@ -134,31 +134,25 @@ fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     let redis = RedisServer::start();
     let node = Node::start(&redis.url(), 2);
     for key in ["local", "allow", "deny"] {
-        assert_eq!(node.check(key).decision_source(), DecisionSource::Store);
+        assert_eq!(node.check(key).source(), DecisionSource::Store);
     }
     redis.kill();
     let admitted = node.until_open("local");
     let asked = |key: &str| (0..200).filter(|_| node.check(key).is_allowed()).count() as u64;
     // 20 times 1.5 for two nodes, of which a twentieth was used.
     assert_eq!(admitted + asked("local"), 14, "this node's share, and not one more");
-    assert_eq!(
-        node.check("local").decision_source(),
-        DecisionSource::Fallback(OnStoreFailure::Local)
-    );
+    assert_eq!(node.check("local").source(), DecisionSource::Fallback(OnStoreFailure::Local));
     assert!(!node.check("local").is_unavailable(), "an exceeded limit is no outage");
     assert_eq!(asked("allow"), 200);
-    assert_eq!(
-        node.check("allow").decision_source(),
-        DecisionSource::Fallback(OnStoreFailure::Allow)
-    );
+    assert_eq!(node.check("allow").source(), DecisionSource::Fallback(OnStoreFailure::Allow));
     assert_eq!(asked("deny"), 0);
     let denied = node.check("deny");
     assert!(
         denied.is_unavailable()
-            && denied.decision_source() == DecisionSource::Fallback(OnStoreFailure::Deny)
+            && denied.source() == DecisionSource::Fallback(OnStoreFailure::Deny)
     );
     let wait = denied.retry_after().expect("it is worth trying again");
-    assert!(wait <= Span::from_millis(300), "until the next probe: {wait}");
+    assert!(wait <= Duration::from_millis(300), "until the next probe: {wait:?}");
     let stats = node.limiter.store().stats();
     assert_eq!((stats.owing_keys, stats.answered[1]), (2, 201), "{stats:?}");
 }
@@ -170,7 +164,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
     let redis = RedisServer::start();
     let url = redis.url();
     let node = Node::start(&url, 1);
-    assert_eq!(node.check("local").decision_source(), DecisionSource::Store);
+    assert_eq!(node.check("local").source(), DecisionSource::Store);
     redis.kill();
     assert_eq!(node.until_open("local") + node.admitted("bob"), 28, "20 times 1.5, one used");
     drop(node);
@@ -184,9 +178,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
     let node = restart();
     assert_eq!(node.admitted("bob"), 5);
     redis.restart();
-    wait_until("Redis decides", PATIENCE, || {
-        node.check("allow").decision_source() == DecisionSource::Store
-    });
+    wait_until("Redis decides", PATIENCE, || node.check("allow").source() == DecisionSource::Store);
     node.until_booked();
     redis.kill();
     node.until_open("allow");
@@ -265,7 +257,7 @@ fn a_store_that_is_back_is_used_again_soon() {
     redis.resume();
     let start = Instant::now();
     wait_until("all go by the store", PATIENCE, || {
-        node.check("allow").decision_source() == DecisionSource::Store
+        node.check("allow").source() == DecisionSource::Store
             && node.state() == CircuitState::Closed
     });
     // Two seconds, and ten times that for a slow machine.
@@ -284,7 +276,7 @@ fn one_node_of_a_cluster_takes_its_own_keys_with_it() {
         node.request("allow", user, ask).expect("a store that is away is no error")
     };
     for user in users() {
-        assert_eq!(check(&user).decision_source(), DecisionSource::Store);
+        assert_eq!(check(&user).source(), DecisionSource::Store);
     }
     let paused = cluster.pause_primary_of(0);
     wait_until("its keys are decided here", PATIENCE, || {
@@ -292,8 +284,7 @@ fn one_node_of_a_cluster_takes_its_own_keys_with_it() {
         users().for_each(|user| assert!(check(&user).is_allowed()));
         circuits.iter().any(|circuit| circuit.state == CircuitState::Open)
     });
-    let by_store =
-        users().filter(|user| check(user).decision_source() == DecisionSource::Store).count();
+    let by_store = users().filter(|user| check(user).source() == DecisionSource::Store).count();
     let circuits = node.limiter.store().store().circuits();
     let open = circuits.iter().filter(|circuit| circuit.state != CircuitState::Closed).count();
     assert!(by_store > 0 && open == 1, "{by_store} of 40 by the store: {circuits:?}");

@@ -311,7 +311,8 @@ fn dangling_citations_are_caught() {
     ] {
         assert_eq!(at(&format!("\n{dead}")), [format!("{SOURCE}:2")], "{dead}");
     }
-    for good in ["// ADR 7, F2b, L7, UTF-16: each decision 4.6 ns", "let x = \"F3\";", "XY_12 // XY-123"]
+    for good in
+        ["// ADR 7, F2b, L7, UTF-16: each decision 4.6 ns", "let x = \"F3\";", "XY_12 // XY-123"]
     {
         assert_eq!(at(good), [""; 0], "{good}");
     }

@@ -1,6 +1,7 @@
 //! `tidegate serve` as a service manager runs it.
 
 mod daemon;
+mod day;
 
 use std::fs;
 use std::io::Write;
@@ -234,6 +235,31 @@ fn invalid_settings_prevent_the_start_with_their_place() {
     }
 }
 
+/// Whatever is wrong: with JSON logging on, each line is JSON, wherever the format was chosen.
+#[test]
+fn failures_to_start_are_json_if_the_log_is() {
+    let folder = Folder::new("failures");
+    let wrong = folder.file("wrong.yaml", "store:\n  urll: memory\nlog: {format: json}\n");
+    let policy =
+        folder.file("policy.yaml", "domain: api\ndescriptors:\n  - {key: a, rate: fast}\n");
+    let json = [("TIDEGATE__LOG__FORMAT", "json")];
+    for (arguments, variables, words) in [
+        (&["--settings", &wrong][..], &[][..], "unknown setting \"urll\""),
+        (&["--settings", "no/such/file"], &json, "cannot read no/such/file"),
+        (&["--http", "localhost:8080"], &json, "did you mean 127.0.0.1:8080?"),
+        (&["--config", &policy], &json, "expected a rate"),
+        (&["--resp", "0.0.0.0:0"], &json, "open to other machines without a password"),
+    ] {
+        let (status, text) = run(arguments, variables);
+        assert_eq!(status, Some(1), "{text}");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let line = lines.last().expect("a line");
+        assert_eq!((&line["level"], &line["event"]), (&"ERROR".into(), &"failed".into()));
+        assert!(line["message"].as_str().is_some_and(|it| it.contains(words)), "{line}");
+    }
+}
+
 #[test]
 fn redis_clients_need_the_password_of_the_file() {
     let folder = Folder::new("password");
@@ -329,7 +355,8 @@ fn conditions_of_redis_are_logged_at_the_start() {
     let redis = redis.arg("maxmemory-policy", "allkeys-lru").start();
     let daemon = Daemon::start(&["--store", &redis.url()]);
     let line = daemon.until_it_says("maxmemory-policy is allkeys-lru");
-    assert!(line.contains("warn store_finding") && line.contains(&redis.address()), "{line}");
+    assert!(line.contains(" WARN ") && line.contains(&redis.address()), "{line}");
+    assert!(line.contains("event=\"store_finding\""), "{line}");
     daemon.until_it_says("persistence is off");
     redis.command(&["ACL", "SETUSER", "default", "-info"]);
     let daemon = Daemon::start(&["--store", &redis.url()]);
@@ -359,7 +386,7 @@ fn it_is_not_ready_before_it_stops() {
     let mut daemon = Daemon::start_in(&[], &[("TIDEGATE__LIMITS__LINGER", "1h")]);
     assert_eq!(daemon.admin("GET /readyz").status, 200);
     daemon.signal(Signal::TERM);
-    daemon.until_it_says("not ready; serving");
+    daemon.until_it_says("not ready, still serving");
     assert_eq!(daemon.admin("GET /readyz").status, 503);
     assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
     daemon.signal(Signal::TERM);

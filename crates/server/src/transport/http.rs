@@ -14,7 +14,7 @@ mod check_request;
 mod descriptor_input;
 mod forward;
 mod object;
-mod reply;
+pub(crate) mod reply;
 mod route;
 mod timeouts;
 mod unreadable;

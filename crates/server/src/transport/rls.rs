@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   protobuf ──request.rs──┐                            ┌──response.rs──▶ protobuf
-//!                           ├─▶ RateLimitRequest ─service─▶ LimitStatus ──┤
-//!   protojson ──json.rs─────┘                 limit_status.rs    └──json.rs──────▶ protojson
+//!                           ├─▶ RateLimitRequest ─service─▶ RlsVerdict ──┤
+//!   protojson ──json.rs─────┘                 verdict.rs    └──json.rs──────▶ protojson
 //! ```
 //!
 //! # Bounds
@@ -14,10 +14,10 @@
 
 mod endpoint;
 mod json;
-mod limit_status;
 mod metadata;
 mod request;
 mod response;
+mod verdict;
 mod wire;
 
 use std::fmt;
@@ -25,9 +25,9 @@ use std::fmt;
 use tidegate::policy::CheckError;
 
 pub(crate) use self::endpoint::{healthcheck, json};
-pub(crate) use self::limit_status::LimitStatus;
 pub(crate) use self::request::RateLimitRequest;
 pub(crate) use self::response::write;
+pub(crate) use self::verdict::RlsVerdict;
 pub(crate) use self::wire::{Malformed, Reader, Writer};
 
 /// The most bytes of a message.
@@ -76,8 +76,8 @@ pub(crate) async fn try_message(
 ) {
     let Ok(question) = RateLimitRequest::read(message) else { return };
     let descriptors = question.descriptors();
-    let Ok(answer) = service.check(&question.request(&descriptors)).await else { return };
-    let told = LimitStatus { question: &question, answer: &answer, answers };
+    let Ok(verdict) = service.check(&question.request(&descriptors)).await else { return };
+    let told = RlsVerdict { question: &question, verdict: &verdict, answers };
     write(&told, &mut Vec::new());
     let _ = json::write(&told);
 }

@@ -14,6 +14,8 @@
 //! [`MAX_DESCRIBED`] for one request; one that asks for more is refused. Values are as long as the door allows a header to be.
 
 mod client;
+#[cfg(feature = "http")]
+mod headers;
 mod host;
 mod source;
 mod target;
@@ -24,6 +26,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
+#[cfg(feature = "http")]
+pub use self::headers::HeaderTexts;
 pub(crate) use self::host::HostPattern;
 pub use self::host::normal_host;
 pub(crate) use self::source::Source;
@@ -226,6 +230,12 @@ impl RequestRules {
             let mut entries = rule.descriptors.iter().flatten();
             !rule.methods.is_empty() || entries.any(|entry| entry.source.is_method())
         })
+    }
+
+    /// Whether any rule reads the address of the client.
+    pub fn needs_peer(&self) -> bool {
+        let entries = self.rules.iter().flat_map(|rule| rule.descriptors.iter().flatten());
+        entries.into_iter().any(|entry| entry.source == Source::ClientIp)
     }
 
     /// Whether there is no rule, so that no request yields anything.

@@ -1,7 +1,8 @@
 //! What the examples promise, in numbers.
 
-use tidegate::Span;
-use tidegate::policy::Answer;
+use std::time::Duration;
+
+use tidegate::{Span, Verdict};
 
 use super::{Desk, binding};
 
@@ -43,9 +44,9 @@ fn a_service_limits_operations_and_lets_webhooks_wait() {
     assert_eq!(desk.passing(11, &["operation=place_order user=u"]), 10);
     assert_eq!(desk.passing(6, &["operation=sign_in device=d"]), 5);
     assert_eq!(desk.passing(4, &["operation=invite code=c"]), 3);
-    assert_eq!(desk.ask(&["webhook=w"]).delay(), Span::ZERO);
+    assert_eq!(desk.ask(&["webhook=w"]).delay(), Duration::ZERO);
     assert_eq!(desk.passing(49, &["webhook=w"]), 49);
-    assert_eq!(desk.ask(&["webhook=w"]).delay(), Span::from_secs(5), "fifty are before it");
+    assert_eq!(desk.ask(&["webhook=w"]).delay(), Duration::from_secs(5), "fifty are before it");
     assert!(!desk.ask(&["webhook=w"]).is_allowed());
     assert_eq!(desk.passing(103, &["webhook=acme"]), 102, "a partner");
     assert_eq!(desk.passing(103, &["webhook=other plan=partner"]), 102, "another");
@@ -165,7 +166,7 @@ fn a_hot_key_is_held_back_on_each_node() {
     assert_eq!(desk.passing(600, &["tenant=acme"]), 50, "what one node lets through at once");
     desk.wait(Span::from_secs(1));
     let answer = desk.ask(&["tenant=acme"]);
-    let left = |answer: &Answer| answer.parts()[0].decision.expect("decided").remaining;
+    let left = |answer: &Verdict| answer.remaining();
     assert!(answer.is_allowed() && answer.parts().len() == 1);
     assert_eq!(left(&answer), 499, "of the limit behind: what was denied in front took nothing");
     assert_eq!(desk.passing(100, &["tenant=acme export=1"]), 20);

@@ -2,10 +2,10 @@
 
 use tidegate::policy::{Descriptor, Entry, HttpRequest, Request};
 
-use super::{Answer, Desk};
+use super::{Desk, Verdict};
 
 /// Asks as a transport would that sees the HTTP request; every descriptor has to meet a limit.
-fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Answer {
+fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Verdict {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let peer = Some("192.0.2.7".parse().expect("an address"));
     let request = HttpRequest { method, path, host: None, headers, peer };
@@ -21,7 +21,7 @@ fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Answer {
     let request = Request { domain: &desk.domain, descriptors: &descriptors, hits: None };
     let answer = desk.limiter.check_now(&request).expect("a decision");
     for (number, entries) in entries.iter().enumerate() {
-        assert!(answer.of(number).next().is_some(), "{entries:?} meets no limit");
+        assert!(answer.parts().any(|part| part.descriptor == number), "{entries:?} meets no limit");
     }
     answer
 }

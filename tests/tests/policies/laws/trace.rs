@@ -4,10 +4,10 @@ use std::fmt;
 
 use fastrand::Rng;
 use tidegate::policy::{
-    Agreement, Answer, Descriptor, Entry, Explained, Hits, Merging, Policy, PolicyLimiter, Request,
+    Agreement, Descriptor, Entry, Hits, Merging, Policy, PolicyLimiter, Request,
 };
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Clock, Explanation, Hashing, ManualClock, Span};
+use tidegate::{Clock, Explanation, Hashing, ManualClock, Span, Verdict};
 
 const KEYS: [&str; 3] = ["a", "b", "c"];
 const VALUES: [&str; 2] = ["x", "y"];
@@ -182,11 +182,11 @@ impl Bench {
         self.clock.advance(span);
     }
 
-    pub(crate) fn check(&self, asked: &Asked) -> Answer {
+    pub(crate) fn check(&self, asked: &Asked) -> Verdict {
         with_request(asked, |request| self.limiter.check_now(request).expect("a decision"))
     }
 
-    pub(crate) fn explain(&self, asked: &Asked) -> Explained {
+    pub(crate) fn explain(&self, asked: &Asked) -> Verdict {
         with_request(asked, |request| self.limiter.explain_now(request).expect("an explanation"))
     }
 
@@ -196,8 +196,12 @@ impl Bench {
         let now = self.clock.now();
         // Whatever is idle now is as good as never seen, whenever it was.
         let since = |state: Explanation| Explanation { idle_at: state.idle_at.max(now), ..state };
-        let states = all.flat_map(|one| self.explain(&Asked(vec![one])).states);
-        states.map(|state| state.map(since)).collect()
+        let mut states = Vec::new();
+        for one in all {
+            let verdict = self.explain(&Asked(vec![one]));
+            states.extend(verdict.parts().map(|part| part.state.cloned().map(since)));
+        }
+        states
     }
 
     /// What was counted beside the limit of a key.

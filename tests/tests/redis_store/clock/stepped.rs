@@ -95,7 +95,7 @@ impl Stepped {
         }
         self.drain().await;
         let verdict = self.limiter.check("key").await.expect("a server");
-        verdict.retry_after().expect("a denial that ends")
+        verdict.retry_after().expect("a denial that ends").into()
     }
 
     /// Steps the clock under a key that is used up.

@@ -8,7 +8,7 @@ use super::*;
 fn locked_out() -> (RedisServer, Node) {
     let redis = RedisServer::start();
     let node = Node::start(&redis.url(), 1);
-    assert_eq!(node.check("allow").decision_source(), DecisionSource::Store);
+    assert_eq!(node.check("allow").source(), DecisionSource::Store);
     lock(&redis);
     (redis, node)
 }
@@ -38,10 +38,7 @@ fn a_wrong_password_lets_nobody_in() {
     });
     let allowed = (0..2_000).filter(|_| node.check("allow").is_allowed()).count();
     assert!(allowed <= 1_500, "{allowed} went ahead: `allow` must not be open here");
-    assert_eq!(
-        node.check("allow").decision_source(),
-        DecisionSource::Fallback(OnStoreFailure::Local)
-    );
+    assert_eq!(node.check("allow").source(), DecisionSource::Fallback(OnStoreFailure::Local));
     assert!(node.check("deny").is_unavailable());
     assert!(admitted <= 30, "{admitted} of a share of 30");
     // The server answers, so requests go on using it, and a repair takes effect at once.

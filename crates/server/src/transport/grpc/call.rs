@@ -20,7 +20,7 @@ use super::status::{self, Code, Status, success};
 use super::{Call, GrpcConnection, Reply, health, reflection};
 use crate::runtime::turns::{SHORT, at_length};
 use crate::service::at_once;
-use crate::transport::rls::{self, LimitStatus, RateLimitRequest};
+use crate::transport::rls::{self, RateLimitRequest, RlsVerdict};
 use crate::transport::within;
 
 /// How long a message may take to come.
@@ -173,9 +173,12 @@ async fn answer(connection: &GrpcConnection, message: &[u8]) -> Result<Bytes, St
     let question = RateLimitRequest::read(message)?;
     let descriptors = question.descriptors();
     let asked = question.request(&descriptors);
-    let answer = connection.service.check(&asked).await.map_err(rls::Refusal::Undecided)?;
-    let told =
-        LimitStatus { question: &question, answer: &answer, answers: &connection.settings.answers };
+    let verdict = connection.service.check(&asked).await.map_err(rls::Refusal::Undecided)?;
+    let told = RlsVerdict {
+        question: &question,
+        verdict: &verdict,
+        answers: &connection.settings.answers,
+    };
     Ok(message::write(|bytes| rls::write(&told, bytes)))
 }
 

@@ -10,7 +10,6 @@ use std::task::Poll;
 
 use hyper::StatusCode;
 use serde::Deserialize;
-use tidegate::policy::Report;
 
 use super::Reply;
 use super::check_request::{Action, CheckRequest, EXAMPLE};
@@ -64,7 +63,7 @@ pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body
 
 /// The document, or else why there is none.
 async fn tell(service: &RateLimitService, question: &CheckRequest<'_>) -> String {
-    let told = question.ask(service, Action::Check, |report: &Report<'_>| report.json()).await;
+    let told = question.ask(service, Action::Check).await.map(|verdict| verdict.json());
     told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, Hits, LimitReport, MAX_DESCRIPTORS, Report, Request, in_words,
+    CheckError, Descriptor, Entry, Hits, InlineLimit, MAX_DESCRIPTORS, Request,
 };
 use tidegate::store::MAX_TOGETHER;
-use tidegate::{AlgorithmName, Decision, InvalidLimit, Limit, Op, Rate};
+use tidegate::{AlgorithmName, InvalidLimit, Limit, Op, Rate, Verdict};
 use tidegate_core::{Builder, UnknownAlgorithm};
 
 use super::Reply;
@@ -14,7 +14,7 @@ use super::object::Object;
 use super::reply::{self, Refused};
 use super::unreadable::unreadable;
 use super::whole_number::WholeNumber;
-use crate::service::{InlineLimit, RateLimitService};
+use crate::service::RateLimitService;
 use crate::transport::access::Caller;
 
 /// What is to be done with what is asked about.
@@ -74,17 +74,15 @@ pub(crate) async fn answer(
         }
         Ok(question)
     });
-    let told = match read {
-        Ok(question) => {
-            let tell = |report: &Report<'_>| match action {
-                Action::Explain => reply::explanation(report, answers),
-                _ => reply::verdict(report, answers),
-            };
-            question.ask(service, action, tell).await
-        }
+    let verdict = match read {
+        Ok(question) => question.ask(service, action).await,
         Err(refused) => Err(refused),
     };
-    told.unwrap_or_else(|refused| refused.reply())
+    match verdict {
+        Ok(verdict) if action == Action::Explain => reply::explanation(&verdict, answers),
+        Ok(verdict) => reply::verdict(&verdict, answers),
+        Err(refused) => refused.reply(),
+    }
 }
 
 fn read(body: &[u8]) -> Result<CheckRequest<'_>, Refused> {
@@ -102,27 +100,28 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl CheckRequest<'_> {
-    /// Asks, and has the answer told.
-    pub(crate) async fn ask<T>(
+    /// Decides it.
+    pub(crate) async fn ask(
         &self,
         service: &RateLimitService,
         action: Action,
-        tell: impl FnOnce(&Report<'_>) -> T,
-    ) -> Result<T, Refused> {
-        match self.form()? {
-            Form::One => {
-                let wanted = [self.wanted(action)?];
-                Ok(tell(&ask_given(service, action, &wanted).await?))
-            }
+    ) -> Result<Verdict, Refused> {
+        let wanted = match self.form()? {
+            Form::One => vec![self.wanted(action)?],
             Form::Several(limits) => {
-                let wanted: Result<Vec<_>, _> =
-                    limits.iter().map(|Object(limit)| limit.wanted(action)).collect();
-                Ok(tell(&ask_given(service, action, &wanted?).await?))
+                let wanted = limits.iter().map(|Object(limit)| limit.wanted(action));
+                wanted.collect::<Result<Vec<_>, _>>()?
             }
             Form::Policy(domain, sides) => {
-                self.ask_policy(service, action, (domain, sides), tell).await
+                return self.ask_policy(service, action, (domain, sides)).await;
             }
-        }
+        };
+        let (inline, now): (Vec<_>, _) =
+            (wanted.iter().map(Wanted::inline).collect(), service.now());
+        Ok(match action {
+            Action::Explain => service.explain_inline(now, &inline).await?,
+            _ => service.report_inline(now, &inline).await?,
+        })
     }
 
     /// Whether a check of it gives units back.
@@ -214,13 +213,12 @@ impl CheckRequest<'_> {
         Ok(Wanted { key, algorithm, limit, op })
     }
 
-    async fn ask_policy<T>(
+    async fn ask_policy(
         &self,
         service: &RateLimitService,
         action: Action,
         (domain, sides): (&str, &[DescriptorInput<'_>]),
-        tell: impl FnOnce(&Report<'_>) -> T,
-    ) -> Result<T, Refused> {
+    ) -> Result<Verdict, Refused> {
         let entries: Vec<Entry<'_>> = sides.iter().flat_map(DescriptorInput::entries).collect();
         let mut rest = &entries[..];
         let descriptors: Vec<Descriptor<'_>> = sides
@@ -236,15 +234,12 @@ impl CheckRequest<'_> {
             descriptors: &descriptors,
             hits: self.cost.map(|WholeNumber(cost)| cost),
         };
-        let answer = match action {
+        Ok(match action {
             Action::Check => service.check(&request).await?,
             Action::Peek => service.peek(&request).await?,
             Action::Refund => service.refund(&request).await?,
-            Action::Explain => {
-                return Ok(tell(&Report::explaining(&service.explain(&request).await?)));
-            }
-        };
-        Ok(tell(&Report::of(&answer)))
+            Action::Explain => service.explain(&request).await?,
+        })
     }
 }
 
@@ -264,40 +259,8 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    const fn given(&self) -> InlineLimit<'_> {
-        InlineLimit { key: self.key.as_bytes(), limit: &self.limit, op: self.op }
+    const fn inline(&self) -> InlineLimit<'_> {
+        let Self { key, algorithm, ref limit, op } = *self;
+        InlineLimit { key: key.as_bytes(), algorithm, limit, op }
     }
-}
-
-async fn ask_given(
-    service: &RateLimitService,
-    action: Action,
-    wanted: &[Wanted<'_>],
-) -> Result<Report<'static>, Refused> {
-    let now = service.now();
-    let report = |number: usize, wanted: &Wanted<'_>, decision: Decision| {
-        let whose = service.whose(&wanted.given());
-        LimitReport::given(number, wanted.algorithm, (wanted.limit, decision), whose)
-    };
-    let mut limits = Vec::with_capacity(wanted.len());
-    let decision_source = if let [only] = wanted {
-        let (decision, decision_source) = service.charge(now, &only.given()).await?;
-        limits.push(report(0, only, decision));
-        decision_source
-    } else {
-        let given: Vec<InlineLimit<'_>> = wanted.iter().map(Wanted::given).collect();
-        let (decisions, decision_source) = service.charge_together(now, &given).await?;
-        for (number, (wanted, decision)) in wanted.iter().zip(decisions).enumerate() {
-            limits.push(report(number, wanted, decision));
-        }
-        decision_source
-    };
-    if action == Action::Explain {
-        for (limit, wanted) in limits.iter_mut().zip(wanted) {
-            let state = service.explain_given(now, &wanted.given()).await?;
-            limit.why = Some(format!("it came with the request: {}", in_words(&wanted.limit)));
-            limit.state = Some(state.to_string());
-        }
-    }
-    Ok(Report::given(service.time(now), decision_source, limits))
 }

@@ -15,10 +15,9 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 
 use hyper::StatusCode;
-use hyper::header::HeaderMap;
 use hyper::http::request::Parts;
 use tidegate::policy::{
-    Described, Descriptor, Entry, HttpRequest, Policy, Report, Request, RequestTarget, normal_host,
+    CheckError, HeaderTexts, HttpRequest, Policy, Request, RequestTarget, normal_host,
 };
 
 use super::Reply;
@@ -56,20 +55,12 @@ async fn ask(
     let policy = service.policy();
     let malformed = |why: &str| Refused::Malformed(why.to_owned());
     let (domain, path) = place(head, &policy).map_err(malformed)?;
-    // Whoever writes the name into a proxy's configuration should notice a slip at once.
-    let rules = policy.domain(&domain).map(|domain| domain.requests());
-    let rules = rules.ok_or(Refused::Missing("the policy has no such domain"))?;
+    let rules = policy.domain(&domain).ok_or(CheckError::UnknownDomain)?.requests();
     if rules.is_empty() {
-        return Err(Refused::Missing("the domain has no `requests`, so nothing is limited"));
+        return Err(CheckError::NoRequestRules.into());
     }
-    let odd;
-    let headers = match plain_texts(&head.headers) {
-        Some(texts) => texts,
-        None => {
-            odd = odd_values(&head.headers);
-            texts(&head.headers, &odd)
-        }
-    };
+    let texts = HeaderTexts::new(&head.headers);
+    let headers = texts.pairs();
     let claims = Claims::of(&headers)?;
     let own_method = head.method.as_str();
     // With the path in our own URL, the proxy sends the request's own method and host too.
@@ -98,24 +89,10 @@ async fn ask(
     if described.descriptors().len() == 0 {
         return Ok(empty(StatusCode::OK));
     }
-    let entries = entries(&described);
-    let mut rest = &entries[..];
-    let descriptors: Vec<Descriptor<'_>> = described
-        .descriptors()
-        .map(|side| {
-            let (entries, others) = rest.split_at(side.len());
-            rest = others;
-            Descriptor::new(entries)
-        })
-        .collect();
+    let entries = described.entries();
+    let descriptors = described.split(&entries);
     let request = Request { domain: &domain, descriptors: &descriptors, hits: None };
-    let answer = service.check(&request).await?;
-    Ok(reply::for_proxy(&Report::of(&answer), answers))
-}
-
-fn entries<'d>(described: &'d Described<'_>) -> Vec<Entry<'d>> {
-    let pairs = described.descriptors().flatten();
-    pairs.map(|(key, value)| Entry { key, value }).collect()
+    Ok(reply::for_proxy(&service.check(&request).await?, answers))
 }
 
 /// Which domain decides, and the path of the request if it stands in our own.
@@ -160,33 +137,6 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
         });
     }
     String::from_utf8(bytes).ok().map(Cow::Owned)
-}
-
-/// Names and values; `None` if a value is not UTF-8.
-fn plain_texts(headers: &HeaderMap) -> Option<Vec<(&str, &str)>> {
-    let mut texts = Vec::with_capacity(headers.len());
-    for (name, value) in headers {
-        texts.push((name.as_str(), std::str::from_utf8(value.as_bytes()).ok()?));
-    }
-    Some(texts)
-}
-
-/// Values that are not UTF-8, as near as can be: who sends one must not pass as one who sends none.
-fn odd_values(headers: &HeaderMap) -> Vec<String> {
-    let odd = headers.values().filter(|value| std::str::from_utf8(value.as_bytes()).is_err());
-    odd.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
-}
-
-fn texts<'h>(headers: &'h HeaderMap, odd: &'h [String]) -> Vec<(&'h str, &'h str)> {
-    let mut odd = odd.iter();
-    let text = |value: &'h [u8], odd: &mut std::slice::Iter<'h, String>| {
-        std::str::from_utf8(value).ok().or_else(|| odd.next().map(|text| &**text))
-    };
-    let mut texts = Vec::with_capacity(headers.len());
-    for (name, value) in headers {
-        texts.push((name.as_str(), text(value.as_bytes(), &mut odd).unwrap_or_default()));
-    }
-    texts
 }
 
 /// What headers say of the request.

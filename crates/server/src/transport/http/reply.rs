@@ -1,12 +1,14 @@
-//! Reports as status, header fields and a body.
+//! Verdicts as status, header fields and a body.
 
 use http_body_util::Full;
 use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::http::Response;
-use tidegate::policy::{CheckError, Report};
+use tidegate::Verdict;
+use tidegate::policy::CheckError;
 use tidegate::store::StoreError;
+use tidegate::verdict::Headers;
 
 use super::Reply;
 use crate::settings::{Answers, Body};
@@ -16,49 +18,49 @@ use crate::transport::access::Denied;
 const STORE_RETRY: u64 = 1;
 
 /// The verdict, with the document.
-pub(crate) fn verdict(report: &Report<'_>, answers: &Answers) -> Reply {
-    let reply = match report.is_allowed {
-        true => json(StatusCode::OK, report.json().into()),
-        false => denial(report, answers.body),
+pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
+    let reply = match verdict.is_allowed() {
+        true => json(StatusCode::OK, verdict.json().into()),
+        false => denial(verdict, answers.body),
     };
-    with_fields(reply, report, answers)
+    with_headers(reply, verdict, answers)
 }
 
 /// The verdict for a proxy: what it lets through needs no body.
-pub(crate) fn for_proxy(report: &Report<'_>, answers: &Answers) -> Reply {
-    let reply = match report.is_allowed {
+pub(crate) fn for_proxy(verdict: &Verdict, answers: &Answers) -> Reply {
+    let reply = match verdict.is_allowed() {
         true => empty(StatusCode::OK),
-        false => denial(report, answers.body),
+        false => denial(verdict, answers.body),
     };
-    with_fields(reply, report, answers)
+    with_headers(reply, verdict, answers)
 }
 
 /// What was found out, whatever the verdict.
-pub(crate) fn explanation(report: &Report<'_>, answers: &Answers) -> Reply {
-    with_fields(json(StatusCode::OK, report.json().into()), report, answers)
+pub(crate) fn explanation(verdict: &Verdict, answers: &Answers) -> Reply {
+    with_headers(json(StatusCode::OK, verdict.json().into()), verdict, answers)
 }
 
-fn denial(report: &Report<'_>, body: Body) -> Reply {
-    let status = match report.is_unavailable {
+fn denial(verdict: &Verdict, body: Body) -> Reply {
+    let status = match verdict.is_unavailable() {
         true => StatusCode::SERVICE_UNAVAILABLE,
         false => StatusCode::TOO_MANY_REQUESTS,
     };
     match body {
-        Body::Json => json(status, report.json().into()),
-        Body::Problem => typed(status, report.problem_json().into(), "application/problem+json"),
+        Body::Json => json(status, verdict.json().into()),
+        Body::Problem => typed(status, verdict.problem_json().into(), "application/problem+json"),
         Body::Empty => empty(status),
     }
 }
 
-fn with_fields(mut reply: Reply, report: &Report<'_>, answers: &Answers) -> Reply {
-    let headers = reply.headers_mut();
-    for (name, value) in report.fields().pairs(answers.x_rate_limit) {
-        // What is quoted and what are numbers can stand in a header.
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
+fn with_headers(mut reply: Reply, verdict: &Verdict, answers: &Answers) -> Reply {
+    reply.headers_mut().extend(HeaderMap::from(headers(verdict, answers)));
     reply
+}
+
+/// The header fields that the settings ask for.
+pub(crate) fn headers(verdict: &Verdict, answers: &Answers) -> Headers {
+    let headers = verdict.headers();
+    if answers.x_rate_limit { headers.with_x_rate_limit() } else { headers }
 }
 
 /// Why there is no verdict.
@@ -136,6 +138,11 @@ impl From<CheckError> for Refused {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::Store(_) => Self::Store,
+            // A slip in the configuration of a proxy should be noticed at once.
+            CheckError::UnknownDomain => Self::Missing("the policy has no such domain"),
+            CheckError::NoRequestRules => {
+                Self::Missing("the domain has no `requests`, so nothing is limited")
+            }
             // Which limits a request meets is up to the policy.
             CheckError::TooManyTogether => Self::Impossible(error.to_string()),
             _ => Self::Malformed(error.to_string()),

@@ -2,12 +2,14 @@
 
 use std::str;
 
-use tidegate::policy::{Answer, Descriptor, Entry, MAX_DESCRIPTORS, Request};
+use tidegate::Verdict;
+use tidegate::policy::{Descriptor, Entry, MAX_DESCRIPTORS, Request};
+use tidegate::verdict::whole_millis;
 
 use super::command::wrong_count;
 use super::frame::{MAX_WORDS, Words};
 use super::reply::Replies;
-use super::throttle::{cost, count, milliseconds};
+use super::throttle::{cost, count};
 use crate::service::RateLimitService;
 
 /// The most entries that a command has room for.
@@ -51,7 +53,7 @@ pub(crate) async fn ask(
         return wrong_count(wish.command(), replies);
     };
     match question.ask(service, wish).await {
-        Ok(answer) => tell(&answer, replies),
+        Ok(verdict) => tell(&verdict, replies),
         Err(text) => replies.error(text),
     }
 }
@@ -96,7 +98,7 @@ impl<'a> PolicyCommand<'a> {
         is_whole.then_some(question)
     }
 
-    async fn ask(&self, service: &RateLimitService, wish: Wish) -> Result<Answer, String> {
+    async fn ask(&self, service: &RateLimitService, wish: Wish) -> Result<Verdict, String> {
         let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
         let hits = self.cost.map(cost).transpose()?;
         let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
@@ -122,18 +124,16 @@ impl<'a> PolicyCommand<'a> {
     }
 }
 
-fn tell(answer: &Answer, replies: &mut Replies<'_>) {
-    let binding = answer.binding();
-    let decision = binding.and_then(|part| part.decision);
-    let name = binding.and_then(|part| {
-        let (rule, limit) = answer.limit(part)?;
-        Some(limit.name().unwrap_or_else(|| rule.path()))
-    });
+fn tell(verdict: &Verdict, replies: &mut Replies<'_>) {
+    let strictest = verdict.strictest();
+    let units = |units| if strictest.is_some() { count(units) } else { -1 };
     replies.array(6);
-    replies.integer(i64::from(!answer.is_allowed()));
-    replies.integer(decision.map_or(-1, |decision| count(decision.limit)));
-    replies.integer(decision.map_or(-1, |decision| count(decision.remaining)));
-    replies.integer(answer.retry_after().map_or(-1, milliseconds));
-    replies.integer(decision.map_or(0, |decision| milliseconds(decision.reset_after)));
+    replies.integer(i64::from(verdict.is_denied()));
+    replies.integer(units(verdict.limit()));
+    replies.integer(units(verdict.remaining()));
+    replies.integer(verdict.retry_after().map_or(-1, |wait| count(whole_millis(wait))));
+    replies.integer(count(whole_millis(verdict.reset_after())));
+    // A limit that came with a descriptor has no name.
+    let name = strictest.filter(|part| part.rule.is_some()).map(|part| part.name);
     replies.bulk(name.unwrap_or_default().as_bytes());
 }

@@ -3,14 +3,15 @@
 //! What either does by mistake is not repeated: a negative quantity gives back at most what was taken,
 //! waits are rounded up to the next second, however little is missing, and no number panics.
 
+use tidegate::policy::InlineLimit;
 use tidegate::store::{MAX_TOGETHER, StoreError};
-use tidegate::{Decision, Limit, Op, Rate, Span};
+use tidegate::verdict::whole_seconds;
+use tidegate::{AlgorithmName, Decision, Limit, Op, Rate, Span, Verdict};
 
 use super::command::{natural, wrong_count};
 use super::decision::Asker;
 use super::frame::{Words, integer};
 use super::reply::Replies;
-use crate::service::InlineLimit;
 
 /// The numbers of a bucket, as they come with a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ fn failed(error: &StoreError) -> String {
 /// what remains, seconds until a retry helps (-1 if it need not, or never will) and until all is back.
 pub(crate) async fn cell(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
     match ask_cell(asker, words).await {
-        Ok(decision) => tell_cell(&decision, replies),
+        Ok(verdict) => tell_cell(verdict.decision(), replies),
         Err(text) => replies.error(text),
     }
 }
@@ -71,7 +72,7 @@ fn tell_cell(decision: &Decision, replies: &mut Replies<'_>) {
     replies.integer(seconds(decision.reset_after));
 }
 
-async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, String> {
+async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, String> {
     if !(5..=6).contains(&words.len()) {
         let usage = "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
         return Err(cell_error(usage));
@@ -79,9 +80,8 @@ async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     let quantity = if words.len() == 6 { Some(words.at(5)) } else { None };
     let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
     let limit = asker.recent.limit(numbers)?;
-    let given = InlineLimit { key: words.at(1), limit: &limit, op };
-    let decided = asker.service.charge(asker.now, &given).await;
-    decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
+    let given = inline(words.at(1), &limit, op);
+    asker.service.check_inline(asker.now, &given).await.map_err(|error| failed(&error))
 }
 
 /// What redis-cell says of its own accord has no code in front.
@@ -121,11 +121,10 @@ pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &
         return wrong_count("tg.throttle", replies);
     }
     match ask_several(asker, words).await {
-        Ok(decisions) => {
-            replies.array(decisions.len() + 1);
-            let is_denied = decisions.iter().any(|decision| !decision.is_allowed());
-            replies.integer(i64::from(is_denied));
-            for decision in &decisions {
+        Ok(verdict) => {
+            replies.array(verdict.parts().len() + 1);
+            replies.integer(i64::from(verdict.is_denied()));
+            for decision in verdict.parts().filter_map(|part| part.decision) {
                 tell_cell(decision, replies);
             }
         }
@@ -133,7 +132,7 @@ pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &
     }
 }
 
-async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Decision>, String> {
+async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, String> {
     if words.len() > 5 * MAX_TOGETHER {
         return Err(format!("ERR at most {MAX_TOGETHER} limits are decided together"));
     }
@@ -147,9 +146,8 @@ async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Dec
         limits.push((words.at(at), numbers.limit()?, op));
     }
     let given: Vec<InlineLimit<'_>> =
-        limits.iter().map(|(key, limit, op)| InlineLimit { key, limit, op: *op }).collect();
-    let decided = asker.service.charge_together(asker.now, &given).await;
-    decided.map(|(decisions, _)| decisions).map_err(|error| failed(&error))
+        limits.iter().map(|(key, limit, op)| inline(key, limit, *op)).collect();
+    asker.service.report_inline(asker.now, &given).await.map_err(|error| failed(&error))
 }
 
 /// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: whether allowed, the limit,
@@ -160,7 +158,8 @@ pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut
         return wrong_count("throttle", replies);
     }
     match ask_crab(asker, words).await {
-        Ok(decision) => {
+        Ok(verdict) => {
+            let decision = verdict.decision();
             replies.array(5);
             replies.integer(i64::from(decision.is_allowed()));
             replies.integer(count(decision.limit));
@@ -173,7 +172,7 @@ pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut
     }
 }
 
-async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, String> {
+async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, String> {
     let number =
         |at: usize, name: &str| integer(words.at(at)).ok_or_else(|| format!("ERR invalid {name}"));
     let burst = number(2, "max_burst")?;
@@ -188,9 +187,8 @@ async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
         return Err("ERR invalid rate limit parameters".into());
     };
     let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
-    let given = InlineLimit { key: words.at(1), limit: &limit, op: Op::Take(units) };
-    let decided = asker.service.charge(asker.now, &given).await;
-    decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
+    let given = inline(words.at(1), &limit, Op::Take(units));
+    asker.service.check_inline(asker.now, &given).await.map_err(|error| failed(&error))
 }
 
 /// `DEL key …`: lets keys of limits that come with the command start afresh, and tells how many of
@@ -214,14 +212,14 @@ pub(crate) fn count(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// Rounded up: whoever waits so long has waited long enough.
+/// Whole seconds, rounded up.
 fn seconds(span: Span) -> i64 {
-    count(span.as_micros().div_ceil(1_000_000))
+    count(whole_seconds(span))
 }
 
-/// As [`seconds`].
-pub(crate) fn milliseconds(span: Span) -> i64 {
-    count(span.as_micros().div_ceil(1_000))
+/// A bucket that came with a command.
+const fn inline<'a>(key: &'a [u8], limit: &'a Limit, op: Op) -> InlineLimit<'a> {
+    InlineLimit { key, algorithm: AlgorithmName::TokenBucket, limit, op }
 }
 
 /// The word as what a request costs.

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy, PolicyLimiter};
 
 use super::json::{self, Asked};
-use super::limit_status::LimitStatus;
 use super::oracle_tests::{message, random_request, request};
 use super::request::RateLimitRequest;
+use super::verdict::RlsVerdict;
 use crate::settings::{Answers, EnvoyHeaders, ProxyHeaders};
 
 const POLICY: &str = r#"
@@ -53,9 +53,9 @@ fn ask(limiter: &PolicyLimiter<tidegate::store::memory::MemoryStore>, document: 
     let asked = Asked::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
     let question = asked.question().unwrap();
     let descriptors = question.descriptors();
-    let answer = limiter.check_now(&question.request(&descriptors)).unwrap();
+    let verdict = limiter.check_now(&question.request(&descriptors)).unwrap();
     let answers = everything();
-    let told = LimitStatus { question: &question, answer: &answer, answers: &answers };
+    let told = RlsVerdict { question: &question, verdict: &verdict, answers: &answers };
     let mut bytes = Vec::new();
     super::write(&told, &mut bytes);
     let response = message("envoy.service.ratelimit.v3.RateLimitResponse");

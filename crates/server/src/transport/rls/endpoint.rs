@@ -7,7 +7,7 @@ use hyper::{Response, StatusCode};
 
 use super::Refusal;
 use super::json::{self, Asked};
-use super::limit_status::LimitStatus;
+use super::verdict::RlsVerdict;
 use crate::service::RateLimitService;
 use crate::transport::access::{Caller, Denied};
 use crate::transport::admin::reason;
@@ -36,9 +36,9 @@ async fn decide(
         return Ok(plain(status, format!("{why}\n")));
     }
     let descriptors = question.descriptors();
-    let answer = service.check(&question.request(&descriptors)).await;
-    let answer = answer.map_err(|error| Refusal::Undecided(error).to_string())?;
-    let told = LimitStatus { question: &question, answer: &answer, answers };
+    let verdict = service.check(&question.request(&descriptors)).await;
+    let verdict = verdict.map_err(|error| Refusal::Undecided(error).to_string())?;
+    let told = RlsVerdict { question: &question, verdict: &verdict, answers };
     let document = json::write(&told).map_err(|error| error.to_string())?;
     let status = if told.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     let mut reply = with_status(status, document);

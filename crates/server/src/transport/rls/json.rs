@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use tidegate::policy::Entry;
 
 use super::Refusal;
-use super::limit_status::{LimitStatus, Status};
 use super::request::{
     DescriptorInput, Override, RateLimitRequest, unit_by_name, unit_name, unit_number,
 };
+use super::verdict::{RlsVerdict, Status};
 
 /// `RateLimitRequest`.
 #[derive(Debug, Deserialize)]
@@ -199,7 +199,7 @@ const fn is_nought(number: &u32) -> bool {
 }
 
 /// The document that tells an answer.
-pub(crate) fn write(told: &LimitStatus<'_>) -> Result<Vec<u8>, serde_json::Error> {
+pub(crate) fn write(told: &RlsVerdict<'_>) -> Result<Vec<u8>, serde_json::Error> {
     let headers = told.headers().into_iter().map(|(key, value)| AnsweredHeader { key, value });
     serde_json::to_vec(&Answered {
         overall_code: code(told.is_over()),

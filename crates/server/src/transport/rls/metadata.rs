@@ -3,11 +3,11 @@
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Entry, Metadata};
 
-use super::limit_status::LimitStatus;
 use super::request::{DescriptorInput, Override, unit_name};
+use super::verdict::RlsVerdict;
 use super::wire::Writer;
 
-impl LimitStatus<'_> {
+impl RlsVerdict<'_> {
     /// What the proxy may write into its log; `None` unless the settings ask for it.
     pub(crate) fn metadata(&self) -> Option<Map<String, Value>> {
         if !self.answers.dynamic_metadata {
@@ -23,8 +23,8 @@ impl LimitStatus<'_> {
         }
         let mut handed_on = Map::new();
         for (number, status) in self.statuses().enumerate() {
-            let passed = self.answer.binding_of(number).filter(|_| !status.is_over);
-            let rule = passed.and_then(|part| self.answer.limit(part)).map(|(rule, _)| rule);
+            let passed = self.verdict.strictest_of(number).filter(|_| !status.is_over);
+            let rule = passed.and_then(|part| part.rule).map(|(rule, _)| rule);
             if let Some(Metadata::Map(pairs)) = rule.and_then(|rule| rule.metadata()) {
                 merge(&mut handed_on, pairs);
             }

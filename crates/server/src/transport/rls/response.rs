@@ -1,15 +1,15 @@
 //! `RateLimitResponse`: what is answered, in protobuf.
 
-use super::limit_status::{LimitStatus, Status};
 use super::metadata;
 use super::request::unit_number;
+use super::verdict::{RlsVerdict, Status};
 use super::wire::Writer;
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
 
 /// Writes an answer behind what is there already.
-pub(crate) fn write(told: &LimitStatus<'_>, bytes: &mut Vec<u8>) {
+pub(crate) fn write(told: &RlsVerdict<'_>, bytes: &mut Vec<u8>) {
     let mut response = Writer::new(bytes);
     response.number(1, code(told.is_over()));
     for status in told.statuses() {

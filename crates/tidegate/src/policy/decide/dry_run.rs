@@ -6,16 +6,16 @@
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Limit, Op, Outcome, Timestamp};
 
-use crate::policy::decide::answer::Answer;
 use crate::policy::matching::matched_limits::{MatchedLimit, MatchedLimits};
 use crate::store::{Charge, Store, StoreError};
+use crate::verdict::Details;
 
-/// Reads what every matched would say in its turn, and tells the parts of the answer.
+/// Reads what every matched limit would say in its turn, and records it.
 pub(in crate::policy) async fn dry_run<S: Store>(
     store: &S,
     local: Timestamp,
     matched_limits: &MatchedLimits,
-    answer: &mut Answer,
+    details: &mut Details,
 ) -> Result<(), StoreError> {
     let (together, quotas, others) = matched_limits.split();
     let all: Vec<&MatchedLimit> = quotas.iter().chain(together).chain(others).collect();
@@ -23,12 +23,12 @@ pub(in crate::policy) async fn dry_run<S: Store>(
     let mut decisions = Vec::with_capacity(all.len());
     let reads: Vec<Charge<'_>> =
         all.iter().map(|matched| read(matched_limits, matched, 0)).collect();
-    answer.decision_source = store.decide_each(local, &reads, &mut decisions).await?;
+    details.source = store.decide_each(local, &reads, &mut decisions).await?;
     let mut booked: Vec<u64> = Vec::with_capacity(all.len());
     let mut is_denied = false;
     for (number, matched) in all.iter().enumerate() {
         if number == group.start {
-            is_denied = answer.quota_that_denies().is_some();
+            is_denied = details.exhausted_quota().is_some();
         }
         if number == group.end {
             keep_nothing(&mut booked[group.clone()], together, &decisions[group.clone()]);
@@ -40,10 +40,10 @@ pub(in crate::policy) async fn dry_run<S: Store>(
         let before = before.fold(0, u64::saturating_add);
         if before > 0 {
             let mut again = Vec::with_capacity(1);
-            let decision_source = store
+            let source = store
                 .decide_each(local, &[read(matched_limits, matched, before)], &mut again)
                 .await?;
-            answer.decision_source = answer.decision_source.max(decision_source);
+            details.source = details.source.max(source);
             decisions.splice(number..=number, again);
         }
         if matches!(matched.op, Op::Return(_)) {
@@ -52,10 +52,10 @@ pub(in crate::policy) async fn dry_run<S: Store>(
         }
         let decision = decisions[number];
         booked.push(if is_charged { units_booked(matched, &decision) } else { 0 });
-        let part = &mut answer.parts[matched.part];
-        part.record(matched, decision);
+        let record = &mut details.records[matched.record];
+        matched.record_in(record, decision);
         if !matched.in_front {
-            part.left = Some(left(matched, &decision, before));
+            record.left = Some(left(matched, &decision, before));
         }
     }
     if group.end == all.len() {
@@ -63,8 +63,8 @@ pub(in crate::policy) async fn dry_run<S: Store>(
     }
     // Where one of those together is denied, the others keep what they have.
     for (number, matched) in group.zip(together) {
-        let part = &mut answer.parts[matched.part];
-        part.left = part.left.filter(|_| booked[number] > 0);
+        let record = &mut details.records[matched.record];
+        record.left = record.left.filter(|_| booked[number] > 0);
     }
     Ok(())
 }

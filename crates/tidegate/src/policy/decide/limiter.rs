@@ -1,8 +1,8 @@
 //! The limiter of a policy: resolve → decide → fold.
 //!
 //! ```text
-//!   request ──resolve──▶ matched ──decide──▶ decisions ──fold──▶ answer
-//!            matched.rs            store/               answer.rs
+//!   request ──resolve──▶ matched limits ──decide──▶ decisions ──fold──▶ verdict
+//!          matched_limits.rs             store/              verdict/fold.rs
 //! ```
 //!
 //! # What is decided together
@@ -13,20 +13,21 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_core::{Decision, Explanation, Timestamp};
+use tidegate_core::{Decision, Timestamp};
 
 use crate::clock::Clock;
 use crate::key::Hashing;
 use crate::policy::Policy;
-use crate::policy::decide::answer::{Answer, Standing};
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::dry_run::dry_run;
 use crate::policy::decide::reason::reasons;
 use crate::policy::decide::stats::StatsRegistry;
+use crate::policy::http::RequestError;
 use crate::policy::matching::matched_limits::{Asked, Intent, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
+use crate::verdict::{Details, Origin, Standing, Verdict};
 
 /// Decides requests by a policy. Cheap to share: clones are handles to the same limiter.
 ///
@@ -78,12 +79,22 @@ impl PolicyLimiter<MemoryStore> {
     }
 
     /// As [`PolicyLimiter::check`], at once: memory keeps nobody waiting.
-    pub fn check_now(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
+    pub fn check_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.check(request))
     }
 
+    /// As [`PolicyLimiter::check_http`], at once.
+    #[cfg(feature = "http")]
+    pub fn check_http_now(
+        &self,
+        domain: &str,
+        parts: &http::request::Parts,
+    ) -> Result<Verdict, CheckError> {
+        ready(self.check_http(domain, parts))
+    }
+
     /// As [`PolicyLimiter::explain`], at once.
-    pub fn explain_now(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
+    pub fn explain_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.explain(request))
     }
 }
@@ -133,125 +144,134 @@ impl<S: Store> PolicyLimiter<S> {
         }
     }
 
+    #[cfg(feature = "http")]
+    pub(in crate::policy) fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
     /// The store that keeps the state.
     pub fn store(&self) -> &S {
         &self.0.store
     }
 
     /// Decides a request and charges it.
-    pub async fn check(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
-        Ok(self.decide(request, Intent::Take).await?.0)
+    pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Take).await
     }
 
     /// Says what [`PolicyLimiter::check`] would, and charges nothing.
-    pub async fn peek(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
-        Ok(self.decide(request, Intent::Read).await?.0)
+    pub async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Read).await
     }
 
     /// Gives back what a request was charged.
-    pub async fn refund(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
-        Ok(self.decide(request, Intent::Return).await?.0)
+    pub async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Return).await
     }
 
     /// Lets whoever the request is about start afresh under every limit that it meets.
-    pub async fn reset(&self, request: &Request<'_>) -> Result<Answer, CheckError> {
-        Ok(self.decide(request, Intent::Reset).await?.0)
+    pub async fn reset(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        self.decided(request, Intent::Reset).await
     }
 
-    /// What every limit would say and how it stands. Changes nothing.
-    pub async fn explain(&self, request: &Request<'_>) -> Result<Explained, CheckError> {
-        let (answer, matched, now) = self.decide(request, Intent::Read).await?;
-        let reasons = match &answer.domain {
-            Some(domain) => reasons(&answer, domain, &self.0.controls.load(), request),
-            None => Vec::new(),
-        };
-        let mut states = vec![None; answer.parts.len()];
-        for one in matched.iter().filter(|one| !one.in_front) {
-            states[one.part] = Some(self.0.store.explain(now, &matched.charge(one)).await?);
+    /// What [`PolicyLimiter::check`] would say, with the reason and the state of every limit
+    /// ([`Part::reason`](crate::verdict::Part::reason)). Changes nothing.
+    pub async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
+        let (mut details, matched, now) = self.decide(request, Intent::Read).await?;
+        if let Origin::Domain(domain) = &details.origin {
+            let reasons = reasons((&details, now), domain, &self.0.controls.load(), request);
+            details.explained = reasons.into_iter().map(|reason| (reason, None)).collect();
         }
-        Ok(Explained { answer, reasons, states, now })
+        for one in matched.iter().filter(|one| !one.in_front) {
+            let state = self.0.store.explain(now, &matched.charge(one)).await?;
+            details.explained[one.record].1 = Some(state);
+        }
+        Ok(details.fold(now))
     }
 
+    async fn decided(&self, request: &Request<'_>, intent: Intent) -> Result<Verdict, CheckError> {
+        let (details, _, now) = self.decide(request, intent).await?;
+        Ok(details.fold(now))
+    }
+
+    /// Resolves the request to limits and decides them.
     async fn decide(
         &self,
         request: &Request<'_>,
         intent: Intent,
-    ) -> Result<(Answer, MatchedLimits, Timestamp), CheckError> {
-        if request.domain.is_empty() {
-            return Err(CheckError::NoDomain);
-        }
-        match request.descriptors.len() {
-            0 => return Err(CheckError::NoDescriptors),
-            1..=MAX_DESCRIPTORS => {}
-            _ => return Err(CheckError::TooManyDescriptors),
-        }
+    ) -> Result<(Box<Details>, MatchedLimits, Timestamp), CheckError> {
+        request.verify()?;
         let Shared { policy, controls, store, clock, stats_registry } = &*self.0;
         let local = clock.now();
-        let mut matched = MatchedLimits::with_room(request.descriptors.len());
+        let (mut matched, mut details) =
+            (MatchedLimits::with_room(request.descriptors.len()), Box::<Details>::default());
         let Some(domain) = policy.load().shared_domain(request.domain) else {
             if intent == Intent::Take {
                 stats_registry.count_unknown(request.domain);
             }
-            return Ok((Answer::unlimited(local), matched, local));
+            return Ok((details, matched, local));
         };
         let now = store.clock(local);
-        let mut answer = Answer { domain: Some(Arc::clone(&domain)), ..Answer::unlimited(now) };
-        answer.parts.reserve_exact(request.descriptors.len());
+        details.origin = Origin::Domain(Arc::clone(&domain));
+        details.records.reserve_exact(request.descriptors.len());
         matched.resolve(Asked {
             domain: &domain,
             controls: &controls.load(),
             request,
             intent,
             now,
-            parts: &mut answer.parts,
+            records: &mut details.records,
         });
-        matched.order(&answer.parts);
-        let (together, quotas, others) = matched.split();
-        if together.len() > MAX_TOGETHER {
+        matched.order(&details.records);
+        if matched.split().0.len() > MAX_TOGETHER {
             return Err(CheckError::TooManyTogether);
         }
         if intent == Intent::Read {
-            dry_run(store, local, &matched, &mut answer).await?;
-            answer.fold();
-            return Ok((answer, matched, now));
+            dry_run(store, local, &matched, &mut details).await?;
+            return Ok((details, matched, now));
         }
-        let mut decisions: Vec<Decision> = Vec::with_capacity(matched.len());
-        if !quotas.is_empty() {
-            let charges: Vec<Charge<'_>> = quotas.iter().map(|one| matched.charge(one)).collect();
-            let source = store.decide_each(local, &charges, &mut decisions).await?;
-            answer.decision_source = answer.decision_source.max(source);
-            answer.record(quotas, decisions.drain(..));
-        }
-        if !together.is_empty() {
-            // What quotas deny is not charged.
-            let is_denied = answer.quota_that_denies().is_some();
-            let charge = |one| {
-                if is_denied { matched.read(one) } else { matched.charge(one) }
-            };
-            let charges: Vec<Charge<'_>> = together.iter().map(charge).collect();
-            let source = store.decide(local, &charges, &mut decisions).await?;
-            answer.decision_source = answer.decision_source.max(source);
-            answer.record(together, decisions.drain(..));
-        }
-        if !others.is_empty() {
-            let charges: Vec<Charge<'_>> = others.iter().map(|one| matched.charge(one)).collect();
-            let source = store.decide_each(local, &charges, &mut decisions).await?;
-            answer.decision_source = answer.decision_source.max(source);
-            answer.record(others, decisions.drain(..));
-        }
-        answer.fold();
+        charge(store, local, &matched, &mut details).await?;
         if intent == Intent::Take {
-            count_shadows(&answer);
-            stats_registry.count(&answer, &matched, request);
+            count_shadows(&details);
+            stats_registry.count(&domain, &details, &matched, request);
         }
-        Ok((answer, matched, now))
+        Ok((details, matched, now))
     }
 }
 
-/// Counts how often limits and those tried beside them said the same.
-fn count_shadows(answer: &Answer) {
-    for (live, beside) in answer.parts.iter().zip(answer.parts.iter().skip(1)) {
-        let Some(variant) = answer.limit(beside).and_then(|(_, limit)| limit.shadow()) else {
+/// Decides quotas, then the limits that are charged together, then all others each alone.
+async fn charge<S: Store>(
+    store: &S,
+    local: Timestamp,
+    matched: &MatchedLimits,
+    details: &mut Details,
+) -> Result<(), StoreError> {
+    let (together, quotas, others) = matched.split();
+    let mut decisions: Vec<Decision> = Vec::with_capacity(matched.len());
+    for (limits, is_group) in [(quotas, false), (together, true), (others, false)] {
+        if limits.is_empty() {
+            continue;
+        }
+        // A request that quotas deny is not charged.
+        let is_denied = is_group && details.exhausted_quota().is_some();
+        let charge = |one| if is_denied { matched.read(one) } else { matched.charge(one) };
+        let charges: Vec<Charge<'_>> = limits.iter().map(charge).collect();
+        let source = match is_group {
+            true => store.decide(local, &charges, &mut decisions).await?,
+            false => store.decide_each(local, &charges, &mut decisions).await?,
+        };
+        details.source = details.source.max(source);
+        for (one, decision) in limits.iter().zip(decisions.drain(..)) {
+            one.record_in(&mut details.records[one.record], decision);
+        }
+    }
+    Ok(())
+}
+
+/// Counts how often limits and the shadows beside them agreed.
+fn count_shadows(details: &Details) {
+    for (live, beside) in details.records.iter().zip(details.records.iter().skip(1)) {
+        let Some(variant) = details.rule(beside).and_then(|(_, limit)| limit.shadow()) else {
             continue;
         };
         if beside.standing == Standing::Beside && live.decision.is_some() {
@@ -260,17 +280,16 @@ fn count_shadows(answer: &Answer) {
     }
 }
 
-/// What every limit would say to a request, and how it stands.
-#[derive(Clone, Debug)]
-pub struct Explained {
-    /// What the next check would answer.
-    pub answer: Answer,
-    /// For each part of the answer which rule, plan, override and percentage chose its numbers.
-    pub reasons: Vec<String>,
-    /// For each part of the answer what its state means; `None` if it has none.
-    pub states: Vec<Option<Explanation>>,
-    /// When it was asked.
-    pub now: Timestamp,
+impl Request<'_> {
+    /// Checks what every transport has to refuse.
+    fn verify(&self) -> Result<(), CheckError> {
+        match self.descriptors.len() {
+            _ if self.domain.is_empty() => Err(CheckError::NoDomain),
+            0 => Err(CheckError::NoDescriptors),
+            1..=MAX_DESCRIPTORS => Ok(()),
+            _ => Err(CheckError::TooManyDescriptors),
+        }
+    }
 }
 
 /// Why a request got no answer.
@@ -285,6 +304,14 @@ pub enum CheckError {
     TooManyDescriptors,
     /// The request meets more than [`MAX_TOGETHER`] limits that are charged together.
     TooManyTogether,
+    /// The policy has no such domain.
+    UnknownDomain,
+    /// The domain has no `requests` rules, so it describes no HTTP request.
+    NoRequestRules,
+    /// A rule reads the client's address, and the request has no peer.
+    NoPeer,
+    /// Servers would read the HTTP request in different ways: a mistake of the client (400).
+    Request(RequestError),
     /// The store gave no decision.
     Store(StoreError),
 }
@@ -306,6 +333,15 @@ impl std::fmt::Display for CheckError {
             Self::TooManyTogether => {
                 write!(f, "the request meets more than {MAX_TOGETHER} limits charged together")
             }
+            Self::UnknownDomain => f.write_str("the policy has no such domain"),
+            Self::NoRequestRules => {
+                f.write_str("the domain has no `requests`, so nothing is limited")
+            }
+            Self::NoPeer => f.write_str(
+                "the rules read the client's address, but the request has no peer: insert its \
+                 SocketAddr or IpAddr into the extensions",
+            ),
+            Self::Request(error) => error.fmt(f),
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -315,6 +351,7 @@ impl std::error::Error for CheckError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Store(error) => Some(error),
+            Self::Request(error) => Some(error),
             _ => None,
         }
     }

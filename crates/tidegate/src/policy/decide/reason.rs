@@ -1,6 +1,7 @@
 //! Which numbers of a limit decide a request, and why: plan, override, percentage, kill switch.
 
-use crate::policy::decide::answer::{Answer, Part, Standing};
+use tidegate_core::Timestamp;
+
 use crate::policy::decide::control::{Controls, OtherNumbers};
 use crate::policy::in_words;
 use crate::policy::matching::resolve::Match;
@@ -8,22 +9,23 @@ use crate::policy::model::descriptor::Request;
 use crate::policy::model::limit::PolicyLimit;
 use crate::policy::model::rule::Domain;
 use crate::policy::model::share::Share;
+use crate::verdict::{Details, Record, Standing};
 
-/// The reasons of every part of an answer, in the order of the parts.
+/// Why each limit of a request applies, in the order of the records.
 pub(in crate::policy) fn reasons(
-    answer: &Answer,
+    (details, now): (&Details, Timestamp),
     domain: &Domain,
     controls: &Controls,
     request: &Request<'_>,
 ) -> Vec<String> {
-    let reason = |part: &Part| {
-        let Some((rule, limit)) = answer.limit(part) else {
+    let reason = |part: &Record| {
+        let Some((rule, limit)) = details.rule(part) else {
             return "it came with the request and goes before the policy's".to_owned();
         };
         let mut text = Vec::new();
         let entries = request.descriptors.get(part.descriptor).map(|it| it.entries);
         let found = entries.and_then(|entries| domain.resolve(entries, &mut text));
-        let chosen = Chosen { answer, controls, limit, found, text: &text };
+        let chosen = Chosen { now, controls, limit, found, text: &text };
         let numbers = chosen.numbers(part);
         let mut told = match part.standing {
             Standing::Beside => format!("rule {}, its shadow: {numbers}", rule.path()),
@@ -38,12 +40,12 @@ pub(in crate::policy) fn reasons(
         }
         told
     };
-    answer.parts().iter().map(reason).collect()
+    details.records.iter().map(reason).collect()
 }
 
 /// One limit of a request, and everything that chooses its numbers.
 struct Chosen<'a> {
-    answer: &'a Answer,
+    now: Timestamp,
     controls: &'a Controls,
     limit: &'a PolicyLimit,
     found: Option<Match<'a, 'a>>,
@@ -53,9 +55,9 @@ struct Chosen<'a> {
 
 impl Chosen<'_> {
     /// The numbers in words; a calendar period by its name, not by its length.
-    fn numbers(&self, part: &Part) -> String {
+    fn numbers(&self, part: &Record) -> String {
         let Some(numbers) = &part.numbers else { return "unlimited".into() };
-        let now = self.answer.now();
+        let now = self.now;
         let allowance = match (part.standing, self.limit.shadow()) {
             (Standing::Beside, Some(shadow)) => Some(shadow.allowance()),
             _ => self.found.map(|it| self.limit.allowance_for(it.value, it.plan, now)),
@@ -65,7 +67,7 @@ impl Chosen<'_> {
         calendar.map_or_else(|| in_words(numbers).to_string(), ToString::to_string)
     }
 
-    fn sentences(&self, domain: &Domain, part: &Part) -> Vec<String> {
+    fn sentences(&self, domain: &Domain, part: &Record) -> Vec<String> {
         let mut sentences = Vec::new();
         if part.standing == Standing::Beside {
             return sentences;
@@ -86,7 +88,7 @@ impl Chosen<'_> {
 
     /// The policy's own variant of the limit that applies: an override, or else a plan.
     fn variant(&self) -> Option<String> {
-        let (found, now) = (self.found?, self.answer.now());
+        let (found, now) = (self.found?, self.now);
         let special = self.limit.overrides.get(found.value).filter(|it| it.holds(now));
         if let Some(special) = special {
             let until = special.until().map_or(String::new(), |until| format!(" until {until}"));
@@ -104,7 +106,7 @@ impl Chosen<'_> {
     fn overruled(&self) -> Option<String> {
         let mut overrides = self.controls.overrides();
         let (_, overruling) = overrides.find(|(id, _)| *id == self.limit.id())?;
-        if self.answer.now() >= overruling.until {
+        if self.now >= overruling.until {
             return None;
         }
         let until = overruling.until;

@@ -15,7 +15,7 @@ use crate::policy::matching::network::{Network, Networks, address};
 use crate::policy::matching::pattern::Patterns;
 
 /// The number of a rule in its domain.
-pub(in crate::policy) type RuleId = u32;
+pub(crate) type RuleId = u32;
 
 /// Rules by key.
 #[derive(Clone, Debug, Default)]

@@ -3,10 +3,9 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
+use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
-use crate::policy::decide::answer::{LimitSource, Part, Standing};
 use crate::policy::decide::control::Controls;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
@@ -14,6 +13,7 @@ use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::rule::{Charging, Domain};
 use crate::scaling::share_of_node;
 use crate::store::{Charge, LimitOptions, Tier};
+use crate::verdict::{LimitSource, Record, Standing, rank};
 
 /// What is to be done with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub(in crate::policy) struct MatchedLimits {
 /// One limit that is to be decided.
 #[derive(Clone, Debug)]
 pub(in crate::policy) struct MatchedLimit {
-    /// Which part of the answer it is.
-    pub(in crate::policy) part: usize,
+    /// Number of its record in the verdict.
+    pub(in crate::policy) record: usize,
     pub(in crate::policy) numbers: Limit,
     pub(in crate::policy) op: Op,
     options: LimitOptions,
@@ -49,7 +49,7 @@ pub(in crate::policy) struct MatchedLimit {
     tag: (usize, usize),
     together: bool,
     is_quota: bool,
-    /// Whether it stands before the limit whose part it is.
+    /// Whether it is the local pre-limit of the limit whose record it is.
     pub(in crate::policy) in_front: bool,
 }
 
@@ -60,7 +60,7 @@ pub(in crate::policy) struct Asked<'r> {
     pub(in crate::policy) request: &'r Request<'r>,
     pub(in crate::policy) intent: Intent,
     pub(in crate::policy) now: Timestamp,
-    pub(in crate::policy) parts: &'r mut Vec<Part>,
+    pub(in crate::policy) records: &'r mut Vec<Record>,
 }
 
 /// What one descriptor adds.
@@ -95,7 +95,7 @@ impl DescriptorInput<'_> {
         &self,
         numbers: (Limit, Scope),
         op: Op,
-        part: usize,
+        record: usize,
         together: bool,
     ) -> MatchedLimit {
         let (numbers, scope) = numbers;
@@ -103,14 +103,29 @@ impl DescriptorInput<'_> {
         let together = together && matches!(op, Op::Take(1..));
         let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
         let (is_quota, in_front) = (false, false);
-        MatchedLimit { part, numbers, op, options, scope, text, tag, together, is_quota, in_front }
+        MatchedLimit {
+            record,
+            numbers,
+            op,
+            options,
+            scope,
+            text,
+            tag,
+            together,
+            is_quota,
+            in_front,
+        }
     }
 }
 
 impl MatchedLimit {
-    /// Whether everybody's wait ends at the same instant.
-    const fn is_windowed(&self) -> bool {
-        matches!(self.numbers, Limit::FixedWindow(_) | Limit::SlidingWindow(_))
+    /// Records a decision. A local pre-limit is recorded only if it denies, and for longer than its limit.
+    pub(in crate::policy) fn record_in(&self, record: &mut Record, decision: Decision) {
+        let is_stricter = |own: Decision| rank(&decision) > rank(&own);
+        let binds = !decision.is_allowed() && record.decision.is_none_or(is_stricter);
+        if !self.in_front || binds {
+            (record.decision, record.numbers) = (Some(decision), Some(self.numbers));
+        }
     }
 }
 
@@ -123,9 +138,9 @@ impl MatchedLimits {
         }
     }
 
-    /// Finds every limit that the request meets; tells them in `parts`.
+    /// Finds every limit that the request meets; tells them in `records`.
     pub(in crate::policy) fn resolve(&mut self, asked: Asked<'_>) {
-        let Asked { domain, controls, request, intent, now, parts } = asked;
+        let Asked { domain, controls, request, intent, now, records } = asked;
         for (number, descriptor) in request.descriptors.iter().enumerate() {
             let hits = descriptor.hits.or(request.hits.map(Hits::Take));
             let start = self.text.len();
@@ -147,26 +162,26 @@ impl MatchedLimits {
                     escape(first.value, &mut self.text);
                 }
                 side.tag = (side.text.end, self.text.len());
-                self.request_limit(domain, limit, &side, parts);
+                self.request_limit(domain, limit, &side, records);
                 continue;
             }
             let found = domain.resolve(descriptor.entries, &mut self.text);
             side.text.end = self.text.len();
             if let Some(found) = found {
                 side.tag = found.tag;
-                self.rule_limits(domain, &found, &side, parts);
+                self.rule_limits(domain, &found, &side, records);
             }
         }
-        self.drop_replaced(domain, parts);
-        for matched in self.matched_limits.iter().filter(|matched| matched.is_windowed()) {
-            parts[matched.part].whose = self.key(matched).number();
+        self.drop_replaced(domain, records);
+        for matched in self.matched_limits.iter().filter(|matched| !matched.in_front) {
+            records[matched.record].key_number = self.charge(matched).key_number();
         }
     }
 
     /// Puts what is decided together first, then quotas.
-    pub(in crate::policy) fn order(&mut self, parts: &[Part]) {
+    pub(in crate::policy) fn order(&mut self, records: &[Record]) {
         for matched in &mut self.matched_limits {
-            matched.is_quota = parts[matched.part].standing == Standing::Quota;
+            matched.is_quota = records[matched.record].standing == Standing::Quota;
         }
         self.matched_limits.sort_by_key(|matched| (!matched.together, !matched.is_quota));
     }
@@ -224,14 +239,14 @@ impl MatchedLimits {
         domain: &Domain,
         limit: RequestLimit,
         side: &DescriptorInput<'_>,
-        parts: &mut Vec<Part>,
+        records: &mut Vec<Record>,
     ) {
         let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
         let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
         let scope = Scope::new("request", &numbers);
         let ((numbers, scope), options) =
             side.settle("request", (numbers, scope), LimitOptions::default());
-        let source = LimitSource::Request(limit);
+        let source = LimitSource::Descriptor(limit);
         let standing = match domain.mode() {
             Some(Mode::Off) => Standing::Off,
             Some(Mode::Shadow) => Standing::Shadow,
@@ -239,21 +254,12 @@ impl MatchedLimits {
             Some(Mode::Enforce) | None => Standing::Live,
         };
         let together = domain.charging() == Charging::Together && standing == Standing::Live;
-        parts.push(Part {
-            descriptor: side.descriptor,
-            source,
-            standing,
-            numbers: Some(numbers),
-            decision: None,
-            left: None,
-            whose: 0,
-        });
+        records.push(Record { standing, ..Record::live(side.descriptor, source, Some(numbers)) });
         if standing == Standing::Off {
             return;
         }
         let op = op(side.hits, 1, side.intent);
-        let part = parts.len() - 1;
-        let matched = side.matched((numbers, scope), op, part, together);
+        let matched = side.matched((numbers, scope), op, records.len() - 1, together);
         let options = match standing {
             Standing::Shadow => options.refund_staleness(Span::ZERO),
             _ => options,
@@ -266,7 +272,7 @@ impl MatchedLimits {
         domain: &Domain,
         found: &Match<'_, '_>,
         side: &DescriptorInput<'_>,
-        parts: &mut Vec<Part>,
+        records: &mut Vec<Record>,
     ) {
         let spares_all = side.controls.spares(domain);
         for (number, limit) in found.rule.limits().iter().enumerate() {
@@ -295,16 +301,9 @@ impl MatchedLimits {
                 (Mode::Enforce, _) if found.rule.is_quota() => Standing::Quota,
                 (Mode::Enforce, _) => Standing::Live,
             };
-            let part = Part {
-                descriptor: side.descriptor,
-                source,
-                standing,
-                numbers: numbers.map(|(numbers, _)| numbers),
-                decision: None,
-                left: None,
-                whose: 0,
-            };
-            parts.push(part);
+            let decided_by = numbers.map(|(numbers, _)| numbers);
+            let record = Record { standing, ..Record::live(side.descriptor, source, decided_by) };
+            records.push(record);
             let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
             let op = op(side.hits, limit.cost(), side.intent);
             let together = match domain.charging() {
@@ -320,12 +319,12 @@ impl MatchedLimits {
             let options = if standing == Standing::Shadow { unrepeated } else { own_terms };
             self.matched_limits.push(MatchedLimit {
                 options,
-                ..side.matched(numbers, op, parts.len() - 1, together)
+                ..side.matched(numbers, op, records.len() - 1, together)
             });
             // Whoever is not held back by the limit is not held back by what stands before it.
             if let Some(local) = limit.local.filter(|_| together) {
                 let options = LimitOptions::default().tier(Tier::Local);
-                let matched = side.matched(local, op, parts.len() - 1, together);
+                let matched = side.matched(local, op, records.len() - 1, together);
                 self.matched_limits.push(MatchedLimit { options, in_front: true, ..matched });
             }
             // Whoever has other numbers would be compared with what was not meant for them.
@@ -336,10 +335,14 @@ impl MatchedLimits {
                 let is_calendar = shadow.is_some_and(|it| it.allowance().is_calendar());
                 let options = unrepeated.calendar(is_calendar);
                 let (numbers, options) = side.settle(&name, numbers, options);
-                parts.push(Part { standing: Standing::Beside, numbers: Some(numbers.0), ..part });
+                records.push(Record {
+                    standing: Standing::Beside,
+                    numbers: Some(numbers.0),
+                    ..record
+                });
                 self.matched_limits.push(MatchedLimit {
                     options,
-                    ..side.matched(numbers, op, parts.len() - 1, false)
+                    ..side.matched(numbers, op, records.len() - 1, false)
                 });
             }
         }
@@ -351,31 +354,33 @@ impl MatchedLimits {
     }
 
     /// Takes out the limits that others replace, wherever in the request they stand.
-    fn drop_replaced(&mut self, domain: &Domain, parts: &mut [Part]) {
-        let limit_of = |part: &Part| match part.source {
+    fn drop_replaced(&mut self, domain: &Domain, records: &mut [Record]) {
+        let limit_of = |record: &Record| match record.source {
             LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
-            LimitSource::Request(_) => None,
+            _ => None,
         };
-        let is_replaced = |part: &Part, parts: &[Part]| {
-            let name = limit_of(part).and_then(PolicyLimit::name).filter(|name| !name.is_empty());
+        let is_replaced = |record: &Record, records: &[Record]| {
+            let name = limit_of(record).and_then(PolicyLimit::name).filter(|name| !name.is_empty());
             name.is_some_and(|name| {
-                let mut others = parts.iter().filter(|other| other.standing != Standing::Off);
+                let mut others = records.iter().filter(|other| other.standing != Standing::Off);
                 others.any(|other| {
                     limit_of(other).is_some_and(|other| other.replaces().any(|it| it == name))
                 })
             })
         };
-        if !parts.iter().any(|part| limit_of(part).is_some_and(|it| it.replaces().len() > 0)) {
+        if !records.iter().any(|record| limit_of(record).is_some_and(|it| it.replaces().len() > 0))
+        {
             return;
         }
-        let replaced: Vec<bool> = parts.iter().map(|part| is_replaced(part, parts)).collect();
-        for (part, replaced) in parts.iter_mut().zip(&replaced) {
+        let replaced: Vec<bool> =
+            records.iter().map(|record| is_replaced(record, records)).collect();
+        for (record, replaced) in records.iter_mut().zip(&replaced) {
             // Whatever is unlimited is so even if it is replaced.
-            if *replaced && part.standing != Standing::Unlimited {
-                part.standing = Standing::Replaced;
+            if *replaced && record.standing != Standing::Unlimited {
+                record.standing = Standing::Replaced;
             }
         }
-        self.matched_limits.retain(|matched| !replaced[matched.part]);
+        self.matched_limits.retain(|matched| !replaced[matched.record]);
     }
 }
 

@@ -165,7 +165,7 @@ impl Domain {
         self.revision
     }
 
-    pub(in crate::policy) fn rule(&self, id: RuleId) -> &Rule {
+    pub(crate) fn rule(&self, id: RuleId) -> &Rule {
         &self.rules[id as usize]
     }
 }

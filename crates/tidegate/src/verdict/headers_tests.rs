@@ -21,8 +21,8 @@ impl Asked {
         Self { name, limit, decision: limit.decide(&mut state, now, Op::Take(1)) }
     }
 
-    fn told(&self, whose: u64) -> LimitStatus<'_> {
-        LimitStatus { name: self.name, limit: &self.limit, decision: &self.decision, whose }
+    fn told(&self, key_number: u64) -> Item<'_> {
+        Item { name: self.name, limit: Some(&self.limit), decision: &self.decision, key_number }
     }
 }
 
@@ -42,8 +42,8 @@ fn read(field: &str) -> Vec<(String, Vec<(String, i64)>)> {
     list.iter().map(item).collect()
 }
 
-fn one(now: Timestamp, asked: &Asked) -> Fields {
-    Fields::new(now, &[asked.told(0)], 0)
+fn one(now: Timestamp, asked: &Asked) -> Headers {
+    Headers::new(now, &[asked.told(0)], 0)
 }
 
 const NOW: Timestamp = Timestamp::from_secs(1_743_929_953);
@@ -71,7 +71,7 @@ fn a_bucket_tells_capacity_refill_and_the_next_unit() {
 fn limits_are_told_in_their_order() {
     let burst = Asked::after("burst", Limit::sliding_log(Rate::per_minute(100)), 100, NOW);
     let daily = Asked::after("daily", Limit::sliding_log(Rate::per_day(1_000)), 587, NOW);
-    let fields = Fields::new(NOW, &[burst.told(1), daily.told(2)], 0);
+    let fields = Headers::new(NOW, &[burst.told(1), daily.told(2)], 0);
     assert_eq!(fields.rate_limit_policy(), "\"burst\";q=100;w=60, \"daily\";q=1000;w=86400");
     assert_eq!(fields.rate_limit(), "\"burst\";r=0;t=60, \"daily\";r=412;t=86400");
     assert_eq!(fields.retry_after(), Some(60));
@@ -83,7 +83,7 @@ fn limits_are_told_in_their_order() {
 fn older_fields_are_told_if_wanted() {
     let limit = Limit::sliding_log(Rate::new(1_000, Span::from_secs(47)));
     let asked = Asked::after("default", limit, 257, NOW);
-    let pairs: Vec<_> = one(NOW, &asked).pairs(true).collect();
+    let pairs: Vec<_> = one(NOW, &asked).with_x_rate_limit().into_iter().collect();
     let expected = [
         ("ratelimit-policy", "\"default\";q=1000;w=47"),
         ("ratelimit", "\"default\";r=742;t=47"),
@@ -93,9 +93,9 @@ fn older_fields_are_told_if_wanted() {
     ];
     assert_eq!(pairs, expected.map(|(name, value)| (name, value.to_owned())));
     let denied = Asked::after("default", limit, 1_000, NOW);
-    let pairs: Vec<_> = one(NOW, &denied).pairs(false).collect();
+    let pairs: Vec<_> = one(NOW, &denied).into_iter().collect();
     assert_eq!(pairs.last(), Some(&("retry-after", "47".to_owned())));
-    assert!(Fields::default().pairs(true).next().is_none());
+    assert!(Headers::default().with_x_rate_limit().into_iter().next().is_none());
 }
 
 /// Later than the truth by a tenth and 5 s at most, never earlier, always the same.
@@ -105,9 +105,9 @@ fn windows_send_nobody_back_too_soon_and_not_all_at_once() {
         let rate = Rate::new(3, Span::from_secs(window));
         for limit in [Limit::fixed_window(rate), Limit::sliding_window(rate)] {
             let asked = Asked::after("w", limit, 3, NOW);
-            let truth = seconds(asked.decision.retry_after().expect("denied for a while"));
+            let truth = whole_seconds(asked.decision.retry_after().expect("denied for a while"));
             let wait = |whose| {
-                let fields = Fields::new(NOW, &[asked.told(whose)], 0);
+                let fields = Headers::new(NOW, &[asked.told(whose)], 0);
                 let told = read(fields.rate_limit());
                 let wait = fields.retry_after().expect("denied");
                 assert_eq!(told[0].1[1], ("t".to_owned(), wait.cast_signed()));
@@ -176,8 +176,8 @@ fn every_name_can_be_read_back() {
     ] {
         let Asked { limit, decision, .. } =
             Asked::after("", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
-        let told = LimitStatus { name, limit: &limit, decision: &decision, whose: 0 };
-        let fields = Fields::new(NOW, &[told], 0);
+        let told = Item { name, limit: Some(&limit), decision: &decision, key_number: 0 };
+        let fields = Headers::new(NOW, &[told], 0);
         assert_eq!(read(fields.rate_limit_policy())[0].0, expected);
         assert_eq!(read(fields.rate_limit())[0].0, expected);
     }
@@ -201,10 +201,10 @@ fn the_limit_that_speaks_is_always_told() {
         Asked { name: "last", ..Asked::after("", Limit::gcra(Rate::per_minute(2)), 1, NOW) };
     let mut told = vec![asked.told(0); 20];
     told.push(denying.told(0));
-    let fields = Fields::new(NOW, &told, 20);
+    let fields = Headers::new(NOW, &told, 20);
     let items = read(fields.rate_limit());
-    assert_eq!(items.len(), MAX_TOLD);
-    assert_eq!(items[MAX_TOLD - 1].0, "last");
+    assert_eq!(items.len(), MAX_LISTED);
+    assert_eq!(items[MAX_LISTED - 1].0, "last");
     assert_eq!(fields.retry_after(), Some(30));
-    assert_eq!(read(Fields::new(NOW, &told, 3).rate_limit_policy()).len(), MAX_TOLD);
+    assert_eq!(read(Headers::new(NOW, &told, 3).rate_limit_policy()).len(), MAX_LISTED);
 }

@@ -1,16 +1,18 @@
-//! What is told of an answer: the same in every spelling.
+//! A verdict as the rate limit service has it, for protobuf and protojson alike.
 
-use tidegate::policy::{Answer, Form, Part, Report, Standing, Unit};
-use tidegate::{Decision, Limit, Span};
+use tidegate::policy::{Form, Unit};
+use tidegate::verdict::{Part, Standing, whole_seconds};
+use tidegate::{Decision, Limit, Span, Verdict};
 
 use super::request::RateLimitRequest;
 use crate::settings::{Answers, Body, EnvoyHeaders, ProxyHeaders};
+use crate::transport::http::reply::headers;
 
-/// An answer of the policy, as the rate limit service tells it.
+/// What `RateLimitResponse` is encoded from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LimitStatus<'a> {
+pub(crate) struct RlsVerdict<'a> {
     pub(crate) question: &'a RateLimitRequest<'a>,
-    pub(crate) answer: &'a Answer,
+    pub(crate) verdict: &'a Verdict,
     pub(crate) answers: &'a Answers,
 }
 
@@ -36,31 +38,29 @@ pub(crate) struct CurrentLimit<'a> {
     pub(crate) unit: Option<Unit>,
 }
 
-impl<'a> LimitStatus<'a> {
+impl<'a> RlsVerdict<'a> {
     /// Whether the request is turned away.
     pub(crate) const fn is_over(&self) -> bool {
-        !self.answer.is_allowed()
+        self.verdict.is_denied()
     }
 
     /// What is told of each descriptor, in their order.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = Status<'a>> + use<'a> {
-        let answer = self.answer;
-        (0..self.question.len()).map(move |descriptor| status(answer, descriptor))
+        let verdict = self.verdict;
+        (0..self.question.len()).map(move |descriptor| status(verdict, descriptor))
     }
 
     /// The header fields that the proxy adds to what it sends its client.
     pub(crate) fn headers(&self) -> Vec<(&'a str, String)> {
-        let mut headers = match &self.answers.proxy_headers {
-            ProxyHeaders::Standard => {
-                Report::of(self.answer).fields().pairs(self.answers.x_rate_limit).collect()
-            }
+        let mut fields = match &self.answers.proxy_headers {
+            ProxyHeaders::Standard => headers(self.verdict, self.answers).into_iter().collect(),
             ProxyHeaders::Envoy(names) => self.envoy_headers(names).unwrap_or_default(),
             ProxyHeaders::None => Vec::new(),
         };
         if self.has_body() {
-            headers.push(("content-type", "application/problem+json".into()));
+            fields.push(("content-type", "application/problem+json".into()));
         }
-        headers
+        fields
     }
 
     /// The same with `Retry-After` in every denial, which envoyproxy/ratelimit has no header for. Over
@@ -76,7 +76,7 @@ impl<'a> LimitStatus<'a> {
 
     /// WholeNumber seconds until a retry helps; `None` if the request is allowed, or no wait helps.
     pub(crate) fn retry_after(&self) -> Option<u64> {
-        Some(self.answer.retry_after()?.as_micros().div_ceil(1_000_000))
+        self.verdict.retry_after().map(whole_seconds)
     }
 
     fn envoy_headers(&self, names: &'a EnvoyHeaders) -> Option<Vec<(&'a str, String)>> {
@@ -91,7 +91,7 @@ impl<'a> LimitStatus<'a> {
 
     /// The body for whom the proxy turns away.
     pub(crate) fn body(&self) -> Option<String> {
-        self.has_body().then(|| Report::of(self.answer).problem_json())
+        self.has_body().then(|| self.verdict.problem_json())
     }
 
     /// Only where it was asked for: Envoy has a body of its own, which operators may have written.
@@ -116,32 +116,33 @@ impl<'a> LimitStatus<'a> {
     }
 }
 
-fn status(answer: &Answer, descriptor: usize) -> Status<'_> {
-    let spoken = answer.binding_of(descriptor).and_then(|part| Some((part, part.decision?)));
-    let Some((part, decision)) = spoken else {
-        let is_unlimited = answer.of(descriptor).any(|part| part.standing == Standing::Unlimited);
+fn status(verdict: &Verdict, descriptor: usize) -> Status<'_> {
+    let mut parts = verdict.parts().filter(|part| part.descriptor == descriptor);
+    let strictest = verdict.strictest_of(descriptor).and_then(|part| Some((part, part.decision?)));
+    let Some((part, decision)) = strictest else {
+        let is_unlimited = parts.any(|part| part.standing == Standing::Unlimited);
         let remaining = if is_unlimited { u32::MAX } else { 0 };
         return Status { remaining, ..Status::default() };
     };
-    let is_over = answer.is_over(descriptor);
+    let is_over = parts.any(|part| part.counts() && part.denies());
     Status {
         is_over,
-        limit: Some(current_limit(answer, part, &decision)),
+        limit: Some(current_limit(part, decision)),
         remaining: saturated(decision.remaining),
-        until_reset: until_reset(is_over, part, &decision),
+        until_reset: until_reset(is_over, part, decision),
         is_quota: part.standing == Standing::Quota,
     }
 }
 
-fn current_limit<'a>(answer: &'a Answer, part: &Part, decision: &Decision) -> CurrentLimit<'a> {
+fn current_limit<'a>(part: Part<'a>, decision: &Decision) -> CurrentLimit<'a> {
     let requests_per_unit = saturated(decision.limit);
-    let Some((_, limit)) = answer.limit(part) else {
+    let Some((_, limit)) = part.rule else {
         let unit = part.request_limit().map(|limit| limit.unit);
         return CurrentLimit { name: "", requests_per_unit, unit };
     };
     let unit = match limit.form() {
         Form::Envoy { unit, .. } => Some(unit),
-        Form::Native => part.numbers.as_ref().and_then(window).and_then(unit_of),
+        Form::Native => part.numbers.and_then(window).and_then(unit_of),
     };
     CurrentLimit { name: limit.name().unwrap_or_default(), requests_per_unit, unit }
 }
@@ -165,12 +166,12 @@ fn unit_of(window: Span) -> Option<Unit> {
     Unit::ALL.into_iter().find(|unit| Span::from_secs(unit.seconds()) == window)
 }
 
-/// Rounded up: whoever waits so long has waited long enough. `None` if no wait helps, unless the limit
+/// `None` if no wait helps, unless the limit
 /// is a fixed window, of which envoyproxy/ratelimit tells the end whatever it denied.
-fn until_reset(is_over: bool, part: &Part, decision: &Decision) -> Option<u64> {
+fn until_reset(is_over: bool, part: Part<'_>, decision: &Decision) -> Option<u64> {
     let is_window = matches!(part.numbers, Some(Limit::FixedWindow(_)));
     let wait = if is_over && !is_window { decision.retry_after()? } else { decision.reset_after };
-    Some(wait.as_micros().div_ceil(1_000_000))
+    Some(whole_seconds(wait))
 }
 
 fn saturated(units: u64) -> u32 {

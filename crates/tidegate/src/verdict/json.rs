@@ -1,44 +1,47 @@
-//! The document, written as it goes: it stands on the path of every request over HTTP.
+//! A verdict in JSON, written without a tree of values: every request over HTTP gets one.
 
 use tidegate_core::{Decision, Span};
 
-use super::{LimitReport, Report, Standing};
-use crate::digits;
+use super::{Part, Verdict, digits, whole_millis};
 
-impl Report<'_> {
-    /// The document in JSON.
+impl Verdict {
+    /// The verdict and its parts in JSON.
+    ///
+    /// ```
+    /// # use tidegate::{Limit, Limiter, Rate};
+    /// let limiter = Limiter::new(Limit::token_bucket(Rate::per_minute(100)).build()?);
+    /// assert!(limiter.report("user:17", 1).json().starts_with("{\"allowed\":true,\"limit\":100,"));
+    /// # Ok::<(), tidegate::InvalidLimit>(())
+    /// ```
     pub fn json(&self) -> String {
-        let mut text = String::with_capacity(160 + 240 * self.limits.len());
+        let mut text = String::with_capacity(160 + 240 * self.parts().len());
         self.write_json(&mut text);
         text
     }
 
-    /// Adds the document to a text.
-    pub fn write_json(&self, text: &mut String) {
-        let decision = self.speaker().and_then(|limit| limit.decision.as_ref());
+    fn write_json(&self, text: &mut String) {
+        let decision = self.binding().map(|_| self.decision());
         text.push_str("{\"allowed\":");
-        text.push_str(if self.is_allowed { "true" } else { "false" });
+        text.push_str(if self.is_allowed() { "true" } else { "false" });
         numbers(text, decision);
-        wait(text, self.retry_after, self.is_never());
+        wait(text, self.decision().retry_after(), self.is_never());
         span(text, ",\"reset_after_ms\":", decision.map(|decision| decision.reset_after));
-        span(text, ",\"delay_ms\":", Some(self.delay));
+        span(text, ",\"delay_ms\":", Some(self.decision().delay()));
         text.push_str(",\"limits\":[");
-        for (number, limit) in self.limits.iter().enumerate() {
+        for (number, part) in self.parts().enumerate() {
             if number > 0 {
                 text.push(',');
             }
-            limit.write_json(text, self.binding == Some(number));
+            part.write_json(text, self.binding() == Some(number));
         }
         text.push_str("]}");
     }
-}
 
-impl Report<'_> {
-    /// A denial in the form of RFC 9457, with the members that IETF's draft gives it before those of
-    /// the document.
+    /// A denial as problem details (RFC 9457), with the members of the IETF draft and those of
+    /// [`Verdict::json`].
     pub fn problem_json(&self) -> String {
-        let mut text = String::with_capacity(400 + 240 * self.limits.len());
-        text.push_str(match self.is_unavailable {
+        let mut text = String::with_capacity(400 + 240 * self.parts().len());
+        text.push_str(match self.is_unavailable() {
             false => {
                 "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
                  \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
@@ -50,28 +53,25 @@ impl Report<'_> {
                  \"status\":503,\"violated-policies\":["
             }
         });
-        let denies = |limit: &&LimitReport<'_>| {
-            let counts = matches!(limit.standing, Standing::Live | Standing::Quota);
-            counts && limit.decision.is_some_and(|decision| !decision.is_allowed())
-        };
-        for (number, limit) in self.limits.iter().filter(denies).enumerate() {
+        let denying = self.parts().filter(|part| part.counts() && part.denies());
+        for (number, part) in denying.enumerate() {
             if number > 0 {
                 text.push(',');
             }
-            string(&mut text, limit.name);
+            string(&mut text, part.name);
         }
         text.push_str("],");
         let members = text.len();
         self.write_json(&mut text);
-        // The document's own brace.
+        // The brace that opens the members of `json`.
         text.remove(members);
         text
     }
 }
 
-impl LimitReport<'_> {
+impl Part<'_> {
     fn write_json(&self, text: &mut String, binds: bool) {
-        let decision = self.decision.as_ref();
+        let decision = self.decision;
         text.push_str("{\"name\":");
         string(text, self.name);
         text.push_str(",\"algorithm\":\"");
@@ -89,11 +89,13 @@ impl LimitReport<'_> {
         wait(text, decision.and_then(Decision::retry_after), is_never);
         span(text, ",\"reset_after_ms\":", decision.map(|decision| decision.reset_after));
         span(text, ",\"delay_ms\":", decision.map(Decision::delay));
-        for (key, told) in [(",\"why\":", &self.why), (",\"state\":", &self.state)] {
-            if let Some(told) = told {
-                text.push_str(key);
-                string(text, told);
-            }
+        if let Some(reason) = self.reason {
+            text.push_str(",\"why\":");
+            string(text, reason);
+        }
+        if let Some(state) = self.state {
+            text.push_str(",\"state\":");
+            string(text, &state.to_string());
         }
         text.push('}');
     }
@@ -112,7 +114,7 @@ fn numbers(text: &mut String, decision: Option<&Decision>) {
     }
 }
 
-/// That no wait helps is told only where it is so.
+/// The wait, and `never` if none helps.
 fn wait(text: &mut String, retry_after: Option<Span>, is_never: bool) {
     span(text, ",\"retry_after_ms\":", retry_after);
     if is_never {
@@ -120,11 +122,11 @@ fn wait(text: &mut String, retry_after: Option<Span>, is_never: bool) {
     }
 }
 
-/// Milliseconds, rounded up: whoever waits so long has waited long enough.
+/// Whole milliseconds, or `null`.
 fn span(text: &mut String, key: &str, span: Option<Span>) {
     text.push_str(key);
     match span {
-        Some(span) => digits::push(text, span.as_micros().div_ceil(1_000)),
+        Some(span) => digits::push(text, whole_millis(span)),
         None => text.push_str("null"),
     }
 }

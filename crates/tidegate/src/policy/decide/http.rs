@@ -1,0 +1,95 @@
+//! HTTP requests, decided in one call.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::request::Parts;
+
+use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
+use crate::policy::http::{Described, HeaderTexts, HttpRequest};
+use crate::policy::model::descriptor::{Descriptor, Entry, Request};
+use crate::store::Store;
+use crate::verdict::Verdict;
+
+impl<S: Store> PolicyLimiter<S> {
+    /// Turns an HTTP request into descriptors by the `requests` rules of a domain, decides and charges
+    /// them. A request that no rule describes is allowed.
+    ///
+    /// Rules that read the client's address need the peer: put its `SocketAddr` or `IpAddr` into the
+    /// extensions of the request.
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tidegate::policy::{Merging, Policy, PolicyLimiter};
+    ///
+    /// let file = "
+    /// domain: api
+    /// requests:
+    ///   - path: /login
+    ///     descriptors: [{login_from: client_ip}]
+    /// descriptors:
+    ///   - key: login_from
+    ///     rate: 1/min
+    /// ";
+    /// let policy = Policy::load(&[("policy.yaml", file)], Merging::Refuse).policy.expect("no errors");
+    /// let limiter = PolicyLimiter::in_memory(policy)?;
+    ///
+    /// let (mut parts, ()) = http::Request::post("/login").body(())?.into_parts();
+    /// parts.extensions.insert(IpAddr::from([192, 0, 2, 1]));
+    /// assert!(limiter.check_http_now("api", &parts)?.is_allowed());
+    /// let verdict = limiter.check_http_now("api", &parts)?;
+    /// assert!(verdict.is_denied());
+    /// assert_eq!(verdict.headers().retry_after(), Some(60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the domain does not exist or has no `requests` rules, if a rule needs the peer and it is
+    /// unknown, if servers would read the request in different ways ([`CheckError::Request`], a 400), or if
+    /// the store gives no decision.
+    pub async fn check_http(&self, domain: &str, parts: &Parts) -> Result<Verdict, CheckError> {
+        let policy = self.policy();
+        let rules = policy.domain(domain).ok_or(CheckError::UnknownDomain)?.requests();
+        if rules.is_empty() {
+            return Err(CheckError::NoRequestRules);
+        }
+        let (address, socket) = (parts.extensions.get::<IpAddr>(), parts.extensions.get());
+        let peer = address.copied().or(socket.map(SocketAddr::ip));
+        if peer.is_none() && rules.needs_peer() {
+            return Err(CheckError::NoPeer);
+        }
+        let texts = HeaderTexts::new(&parts.headers);
+        let headers = texts.pairs();
+        let described = rules.describe(&HttpRequest {
+            method: parts.method.as_str(),
+            path: parts.uri.path_and_query().map_or("/", |target| target.as_str()),
+            host: parts.uri.authority().map(|authority| authority.as_str()),
+            headers: &headers,
+            peer,
+        });
+        let described = described.map_err(CheckError::Request)?;
+        if described.descriptors().len() == 0 {
+            return Ok(Verdict::unlimited(self.now()));
+        }
+        let entries = described.entries();
+        let descriptors = described.split(&entries);
+        self.check(&Request { domain, descriptors: &descriptors, hits: None }).await
+    }
+}
+
+impl Described<'_> {
+    /// The entries of all descriptors, one after the other.
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        let pairs = self.descriptors().flatten();
+        pairs.map(|(key, value)| Entry { key, value }).collect()
+    }
+
+    /// The descriptors over those entries, for a [`Request`].
+    pub fn split<'e>(&self, mut entries: &'e [Entry<'e>]) -> Vec<Descriptor<'e>> {
+        let descriptor = |own: &[_]| {
+            let (own, others) = entries.split_at_checked(own.len()).unwrap_or_default();
+            entries = others;
+            Descriptor::new(own)
+        };
+        self.descriptors().map(descriptor).collect()
+    }
+}

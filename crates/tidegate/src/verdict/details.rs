@@ -1,0 +1,103 @@
+//! What each limit of a request decided, before and after folding.
+
+use std::sync::Arc;
+
+use tidegate_core::{AlgorithmName, Decision, Explanation, Limit};
+
+use super::part::Standing;
+use crate::limits::NamedLimit;
+#[cfg(feature = "policy")]
+use crate::policy::{Domain, PolicyLimit, RequestLimit, Rule, RuleId};
+use crate::store::DecisionSource;
+
+/// Every limit that a request met.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Details {
+    pub(crate) origin: Origin,
+    pub(crate) records: Vec<Record>,
+    /// The worst source of the decisions.
+    pub(crate) source: DecisionSource,
+    /// For each record why it applies, and its state; empty unless asked to explain.
+    pub(crate) explained: Vec<(String, Option<Explanation>)>,
+}
+
+/// Where the limits of a request are described.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Origin {
+    /// Nowhere: they came with the request.
+    #[default]
+    Request,
+    /// In a limiter.
+    Limiter(Arc<[NamedLimit]>),
+    /// In a domain of a policy.
+    #[cfg(feature = "policy")]
+    Domain(Arc<Domain>),
+}
+
+/// One limit that a request met.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// Number of the descriptor that led to it.
+    pub(crate) descriptor: usize,
+    pub(crate) source: LimitSource,
+    pub(crate) standing: Standing,
+    /// The numbers that it decided by; `None` if it is unlimited.
+    pub(crate) numbers: Option<Limit>,
+    /// `None` if it was not decided.
+    pub(crate) decision: Option<Decision>,
+    /// Units that charging would leave, where the decision was only read.
+    pub(crate) left: Option<u64>,
+    /// Number of the key, which spreads the retries of a window's keys.
+    pub(crate) key_number: u64,
+}
+
+/// Where one limit is described.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LimitSource {
+    /// Number of a limit of the limiter.
+    Limiter(usize),
+    /// It came with the request.
+    Inline(AlgorithmName),
+    /// A limit of a rule.
+    #[cfg(feature = "policy")]
+    Policy { rule: RuleId, limit: usize },
+    /// A window of envoyproxy/ratelimit that came with a descriptor.
+    #[cfg(feature = "policy")]
+    Descriptor(RequestLimit),
+}
+
+impl Record {
+    /// A limit that is enforced.
+    pub(crate) const fn live(
+        descriptor: usize,
+        source: LimitSource,
+        numbers: Option<Limit>,
+    ) -> Self {
+        let standing = Standing::Live;
+        Self { descriptor, source, standing, numbers, decision: None, left: None, key_number: 0 }
+    }
+
+    /// Whether it takes part in the verdict.
+    pub(crate) const fn counts(&self) -> bool {
+        matches!(self.standing, Standing::Live | Standing::Quota)
+    }
+
+    /// Whether it denied.
+    pub(crate) fn denies(&self) -> bool {
+        self.decision.is_some_and(|decision| !decision.is_allowed())
+    }
+}
+
+#[cfg(feature = "policy")]
+impl Details {
+    /// The rule and the limit of a record; `None` if it came with the request.
+    pub(crate) fn rule(&self, record: &Record) -> Option<(&Rule, &PolicyLimit)> {
+        match (&self.origin, record.source) {
+            (Origin::Domain(domain), LimitSource::Policy { rule, limit }) => {
+                let rule = domain.rule(rule);
+                Some((rule, rule.limits().get(limit)?))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What one limit said.
+
+use tidegate_core::{AlgorithmName, Decision, Explanation, Limit};
+
+use super::Verdict;
+use super::details::{Details, LimitSource, Origin, Record};
+#[cfg(feature = "policy")]
+use crate::policy::{PolicyLimit, RequestLimit, Rule};
+#[cfg(feature = "policy")]
+use crate::store::OnStoreFailure;
+
+/// What one limit said to a request.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Part<'a> {
+    /// The name of the limit, or else the path of its rule; `given` if it came with the request.
+    pub name: &'a str,
+    /// Number of the descriptor that led to it; of the key, for limits that came with the request.
+    pub descriptor: usize,
+    /// Its algorithm.
+    pub algorithm: AlgorithmName,
+    /// Whether it is enforced.
+    pub standing: Standing,
+    /// The numbers that it decided by; `None` if it allows everything.
+    pub numbers: Option<&'a Limit>,
+    /// What it decided; `None` if it did not.
+    pub decision: Option<&'a Decision>,
+    /// Why it applies; only from `explain`.
+    pub reason: Option<&'a str>,
+    /// The state of the key; only from `explain`.
+    pub state: Option<&'a Explanation>,
+    /// The rule and the limit as the policy has them.
+    #[cfg(feature = "policy")]
+    pub rule: Option<(&'a Rule, &'a PolicyLimit)>,
+    record: &'a Record,
+}
+
+/// How the decision of a limit affects the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Standing {
+    /// Enforced: its denial denies the request.
+    Live,
+    /// Enforced if every quota of the request is exhausted (`quota_mode`).
+    Quota,
+    /// Decided and counted, not enforced.
+    Shadow,
+    /// A shadow with other numbers, beside the live limit before it.
+    Beside,
+    /// Allows everything.
+    Unlimited,
+    /// Another limit of the request replaces it.
+    Replaced,
+    /// Switched off.
+    Off,
+}
+
+impl Verdict {
+    /// What each limit said, descriptor by descriptor. Empty for verdicts of checks that do not list them
+    /// (see [`Verdict`]).
+    pub fn parts(&self) -> impl ExactSizeIterator<Item = Part<'_>> + DoubleEndedIterator + Clone {
+        let details = self.details();
+        let count = details.map_or(0, |details| details.records.len());
+        (0..count).map(move |number| details.map_or_else(|| unreachable!(), |it| it.part(number)))
+    }
+
+    /// The strictest limit; `None` if no limit counts, or the check did not list them.
+    pub fn strictest(&self) -> Option<Part<'_>> {
+        self.parts().nth(self.binding()?)
+    }
+
+    /// The strictest limit of one descriptor, enforced ones before shadows.
+    pub fn strictest_of(&self, descriptor: usize) -> Option<Part<'_>> {
+        self.parts()
+            .filter(|part| part.descriptor == descriptor && part.decision.is_some())
+            .filter(|part| part.standing != Standing::Beside)
+            .max_by_key(|part| (part.counts(), part.record.rank()))
+    }
+}
+
+impl Details {
+    fn part(&self, number: usize) -> Part<'_> {
+        let record = &self.records[number];
+        let (name, algorithm) = self.name(record);
+        let explained = self.explained.get(number);
+        Part {
+            name,
+            descriptor: record.descriptor,
+            algorithm,
+            standing: record.standing,
+            numbers: record.numbers.as_ref(),
+            decision: record.decision.as_ref(),
+            reason: explained.map(|(reason, _)| &**reason),
+            state: explained.and_then(|(_, state)| state.as_ref()),
+            #[cfg(feature = "policy")]
+            rule: self.rule(record),
+            record,
+        }
+    }
+
+    fn name(&self, record: &Record) -> (&str, AlgorithmName) {
+        const GIVEN: &str = "given";
+        match (&self.origin, record.source) {
+            (Origin::Limiter(limits), LimitSource::Limiter(number)) => {
+                let limit = limits.get(number);
+                let algorithm =
+                    limit.map_or(AlgorithmName::TokenBucket, |it| algorithm_of(&it.limit));
+                (limit.map_or("", |limit| &*limit.name), algorithm)
+            }
+            (_, LimitSource::Inline(algorithm)) => (GIVEN, algorithm),
+            #[cfg(feature = "policy")]
+            (_, LimitSource::Policy { .. }) => match self.rule(record) {
+                Some((rule, limit)) => {
+                    (limit.name().unwrap_or_else(|| rule.path()), limit.algorithm())
+                }
+                None => (GIVEN, AlgorithmName::FixedWindow),
+            },
+            _ => (GIVEN, AlgorithmName::FixedWindow),
+        }
+    }
+}
+
+/// The algorithm of a limit that no policy spells.
+const fn algorithm_of(limit: &Limit) -> AlgorithmName {
+    match limit {
+        Limit::FixedWindow(_) => AlgorithmName::FixedWindow,
+        Limit::SlidingWindow(_) => AlgorithmName::SlidingWindow,
+        Limit::SlidingLog(_) => AlgorithmName::SlidingLog,
+        _ => AlgorithmName::TokenBucket,
+    }
+}
+
+impl Part<'_> {
+    /// Whether it takes part in the verdict.
+    pub const fn counts(&self) -> bool {
+        self.record.counts()
+    }
+
+    /// Whether it denied.
+    pub fn denies(&self) -> bool {
+        self.record.denies()
+    }
+
+    /// The window of envoyproxy/ratelimit that came with the descriptor, if it is one.
+    #[cfg(feature = "policy")]
+    pub const fn request_limit(&self) -> Option<RequestLimit> {
+        match self.record.source {
+            LimitSource::Descriptor(limit) => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// Whether it denies while the store is unavailable. A limit that came with the request follows the
+    /// setting for all.
+    pub(super) fn fails_closed(&self) -> bool {
+        #[cfg(feature = "policy")]
+        if let Some((_, limit)) = self.rule {
+            return limit.on_store_failure() == OnStoreFailure::Deny;
+        }
+        true
+    }
+
+    pub(super) const fn key_number(&self) -> u64 {
+        self.record.key_number
+    }
+}
+
+impl Standing {
+    const ALL: [Self; 7] = [
+        Self::Live,
+        Self::Quota,
+        Self::Shadow,
+        Self::Beside,
+        Self::Unlimited,
+        Self::Replaced,
+        Self::Off,
+    ];
+
+    /// The standing of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|standing| standing.as_str() == name)
+    }
+
+    /// Its name in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Live => "live",
+            Self::Quota => "quota",
+            Self::Shadow => "shadow",
+            Self::Beside => "beside",
+            Self::Unlimited => "unlimited",
+            Self::Replaced => "replaced",
+            Self::Off => "off",
+        }
+    }
+}
