@@ -14,10 +14,10 @@ use crate::terminal::Terminal;
 
 /// Worlds that each thread runs between two progress reports.
 const AT_A_TIME: u64 = 32;
-/// Worlds between two progress reports if standard error is no terminal.
+/// Worlds between two progress reports when stderr is not a terminal.
 const LOGGED_EVERY: u64 = 10_000;
 
-/// Runs worlds. The exit status tells whether every promise was kept.
+/// Runs worlds; the exit status tells whether every promise was kept.
 pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, clap::Error> {
     let Simulated::Cluster(cluster) = &args.what;
     let mut out = io::stdout().lock();
@@ -28,7 +28,7 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
         for world in worlds(cluster, threads, done..done + next) {
             let (setup, report) = world?;
             if report.broken.is_some() || cluster.worlds == 1 {
-                // A closed pipe (`| head`) is not a failure.
+                // A closed pipe (`| head`) is not an error of the world.
                 let _ = out.write_all(report_text(cluster, &setup, &report, terminal).as_bytes());
             }
             if report.broken.is_some() {
@@ -65,10 +65,10 @@ fn threads() -> u64 {
     thread::available_parallelism().map_or(1, |threads| threads.get() as u64)
 }
 
-/// The result of each world.
+/// The result of a world.
 type World = Result<(WorldSetup, WorldReport), clap::Error>;
 
-/// Runs worlds in parallel and reports them in the order of their seeds, so that the first broken promise is the
+/// Runs worlds in parallel and returns them in the order of their seeds: the first that breaks a promise is the
 /// same with any number of threads.
 fn worlds(cluster: &Cluster, threads: u64, numbers: Range<u64>) -> Vec<World> {
     let part = (numbers.end - numbers.start).div_ceil(threads).max(1);
@@ -99,7 +99,7 @@ fn add(all: &mut WorldReport, one: &WorldReport) {
     all.store_calls += one.store_calls;
 }
 
-/// The report on one world.
+/// The report of one world.
 fn report_text(
     cluster: &Cluster,
     setup: &WorldSetup,
@@ -143,10 +143,10 @@ fn report_text(
     let _ = writeln!(text, "  {:<16}{:>11}%", "utilisation", report.utilisation());
     let above = report.admitted.saturating_sub(report.envelope);
     if above > 0 {
-        // Without this, "131%" and "every promise was kept" contradict each other.
+        // Otherwise "131%" and "every promise was kept" contradict each other.
         let explanation = format!(
-            "{above} units more than the limit alone: the faults of this world allow for them, and the \
-             checker has accounted for each (docs/reference/simulated-promises.md)."
+            "{above} units more than the limit alone; the faults of this world allow for them \
+             (docs/reference/simulated-promises.md)."
         );
         text.push_str(&terminal.wrap("  ", &explanation));
     }
@@ -156,7 +156,8 @@ fn report_text(
         Some(broken) => {
             let _ = writeln!(text, "{} {broken}", terminal.warning("BROKEN"));
             let (seed, given) = (setup.seed.0, cluster.given());
-            let _ = writeln!(text, "Repeat with: tidegate simulate cluster --seed {seed}{given}");
+            let _ =
+                writeln!(text, "Repeat it with: tidegate simulate cluster --seed {seed}{given}");
         }
     }
     text

@@ -1,4 +1,4 @@
-//! `tidegate simulate`.
+//! The arguments of `simulate`.
 
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
@@ -24,19 +24,19 @@ pub(crate) enum Simulated {
 
 /// Check that the limit holds when many nodes share one store
 ///
-/// Nodes run the production algorithms and layers: leases, the deny cache, the circuit breaker, the fallback.
-/// Clocks, network and the store's server are simulated: messages are late, lost or duplicated, nodes crash
-/// and pause, clocks are stepped, limits change, the store hangs, is unavailable, or fails over to a replica
-/// that lacks the last writes. The run depends only on the seed, which also chooses every number that is not
-/// given. The exit status is 1 if a promise was broken.
+/// Nodes run the production stack: local pre-limits, fallback, leases, shards, deny cache and circuit breaker.
+/// Clocks, network and the store's server are simulated: messages are delayed, lost or duplicated, nodes crash
+/// and pause, clocks are set, limits change, the store hangs, goes down or fails over to a replica that lacks
+/// its last writes. The seed determines everything that happens, and every number that is not given.
+/// Exits with 1 if a promise was broken.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
 pub(crate) struct Cluster {
-    /// Seed of everything random
+    /// Determines everything that is random
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// Number of worlds, from this seed on; stops at the first that breaks a promise
+    /// Number of worlds, from this seed on; ends with the first that breaks a promise
     #[arg(
         long,
         value_name = "N",
@@ -53,7 +53,7 @@ pub(crate) struct Cluster {
     #[arg(long, value_name = "N")]
     keys: Option<usize>,
 
-    /// Simulated seconds; the last four have no faults
+    /// Simulated seconds; the last four are without faults
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
 
@@ -61,7 +61,7 @@ pub(crate) struct Cluster {
     #[arg(long, value_name = "RATE")]
     limit: Option<Rate>,
 
-    /// Burst of the bucket
+    /// Burst of a bucket
     #[arg(long, value_name = "N")]
     burst: Option<u64>,
 
@@ -73,16 +73,15 @@ pub(crate) struct Cluster {
     )]
     algorithm: Option<AlgorithmName>,
 
-    /// Load of each key, in percent of its limit
+    /// Requests for each key, in percent of its limit
     #[arg(long, value_name = "PERCENT")]
     load: Option<u64>,
 
-    /// Where decisions are made: exact (in the store), leased (from units taken in advance), or bare (in the
-    /// store, without layers in front of it)
+    /// Tier of the limit: `exact`, `leased`, or `bare` for the store without layers
     #[arg(long, value_name = "TIER", value_parser = names::<Stack>(&Stack::ALL.map(Stack::as_str)))]
     tier: Option<Stack>,
 
-    /// Fallback of the nodes while the store is unavailable
+    /// What nodes answer while the store is unavailable
     #[arg(
         long,
         value_name = "MODE",
@@ -90,7 +89,7 @@ pub(crate) struct Cluster {
     )]
     on_store_failure: Option<String>,
 
-    /// Only this fault; may be repeated
+    /// Only this fault strikes; may be repeated
     #[arg(
         long,
         value_name = "NAME",
@@ -99,13 +98,13 @@ pub(crate) struct Cluster {
     )]
     fault: Vec<Fault>,
 
-    /// No faults
+    /// No fault strikes
     #[arg(long)]
     no_faults: bool,
 }
 
 impl Cluster {
-    /// The world of this seed, or the reason why its numbers are invalid.
+    /// The world of this seed, or why it cannot be simulated.
     pub(crate) fn setup(&self, seed: u64) -> Result<WorldSetup, clap::Error> {
         let mut setup = WorldSetup::drawn(Seed(seed));
         match self.tier {
@@ -123,7 +122,7 @@ impl Cluster {
             |mode: &OnStoreFailure| self.on_store_failure.as_deref() == Some(mode.as_str());
         let mode = OnStoreFailure::ALL.into_iter().find(is_chosen);
         setup.on_store_failure = mode.unwrap_or(setup.on_store_failure);
-        // A rate, an algorithm or a failure mode rules out an in-flight limit.
+        // The numbers of a rate, or a mode, exclude a limit of concurrent requests.
         let is_rate = self.limit.is_some() || self.algorithm.is_some() || mode.is_some();
         setup.in_flight &= !is_rate && self.burst.is_none();
         if self.no_faults || !self.fault.is_empty() {
@@ -135,7 +134,7 @@ impl Cluster {
         }
     }
 
-    /// The given options besides the seed, for the command that repeats a world.
+    /// The options beside the seed that repeat a world.
     pub(crate) fn given(&self) -> String {
         fn option<T: ToString>(name: &str, value: Option<T>) -> Option<String> {
             value.map(|value| format!(" --{name} {}", value.to_string()))
@@ -157,9 +156,9 @@ impl Cluster {
     }
 }
 
-/// The error for numbers that make no world.
+/// The error for numbers that cannot be simulated.
 pub(crate) fn no_such_world(why: &InvalidWorld) -> clap::Error {
-    let message = format!("invalid world: {why}\n");
+    let message = format!("cannot simulate this world: {why}\n");
     clap::Error::raw(ErrorKind::ValueValidation, message)
 }
 
@@ -172,15 +171,14 @@ Examples:
 
 const FIGURES: &str = "\
 Figures:
-  units        units requested
-  of two keys  requests with two keys, charged together or separately
+  of two keys  requests for two keys: all or nothing, or each alone
   admitted     units admitted
   limit alone  the most that the limit allows in this time, over all keys, without faults. Faults such as
                failover and store_down add to it: see docs/reference/simulated-promises.md
-  utilisation  admitted, of the units requested or of the limit alone, whichever is less
+  utilisation  admitted, of what was asked for or of the limit alone, whichever is less
   denied       requests denied by the limit
-  fallback     requests decided without the store, by on_store_failure
-  failed       requests that returned an error
-  dropped      requests lost with their node
-  store calls  commands sent to the store, in total and per request
-  trace        a hash of all events: the same seed gives the same hash";
+  fallback     requests answered without the store, as on_store_failure says
+  failed       requests that got an error
+  dropped      requests lost with their node, or abandoned by their callers
+  store calls  commands sent to the store; in all, and per request
+  trace        a hash of all events: the same seed gives the same";

@@ -119,12 +119,15 @@ fn written(words: &str) -> Vec<String> {
 
 #[test]
 fn the_guide_has_the_log_of_a_day() {
+    let mask = |lines: &[String]| lines.iter().map(|line| masked(line)).collect::<Vec<_>>();
+    let mut other = Vec::new();
     for (format, words) in [("text", "INFO started"), ("json", "\"message\":\"started\"")] {
         let log = day(format);
-        let mask = |lines: &[String]| lines.iter().map(|line| masked(line)).collect::<Vec<_>>();
-        let is_same = mask(&log) == mask(&written(words));
-        assert!(is_same, "docs/guide/logging.md should have:\n{}", log.join("\n"));
+        if mask(&log) != mask(&written(words)) {
+            other.push(log.join("\n"));
+        }
     }
+    assert!(other.is_empty(), "docs/guide/logging.md should have:\n{}", other.join("\n\n"));
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Where the layers of a node do work that no request waits for: on the node's own time, and for as long
-//! as it lives.
+//! Runs the background work of a node's layers, on the node's own time, until the node crashes.
 
 use std::fmt;
 use std::future::{pending, poll_fn};
@@ -12,7 +11,7 @@ use super::chance::Chance;
 use super::executor::lock;
 use super::network::Network;
 
-/// A runtime that does nothing: what becomes of layers whose work is never done?
+/// A runtime that never runs anything: layers on it get no background work done.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle;
 
@@ -28,7 +27,7 @@ impl Runtime for Idle {
     }
 }
 
-/// Work that somebody has asked for and nobody has begun.
+/// Background work that was spawned and has not begun.
 #[derive(Default)]
 pub(crate) struct Spawned(Vec<(usize, Work)>);
 
@@ -39,13 +38,13 @@ impl fmt::Debug for Spawned {
 }
 
 impl Spawned {
-    /// All of it, and at which node.
+    /// Takes all of it, with the node of each.
     pub(crate) fn take(&mut self) -> Vec<(usize, Work)> {
         std::mem::take(&mut self.0)
     }
 }
 
-/// The runtime of one node in one of its lives.
+/// The runtime of one node, from one start to the next.
 #[derive(Debug)]
 pub(crate) struct NodeRuntime {
     pub(crate) network: Arc<Mutex<Network>>,
@@ -53,7 +52,7 @@ pub(crate) struct NodeRuntime {
     pub(crate) chance: Arc<Mutex<Chance>>,
     pub(crate) node: usize,
     pub(crate) life: u32,
-    /// By how many millionths the node's clock runs fast.
+    /// How many parts per million the node's clock runs fast.
     pub(crate) drift: i64,
 }
 

@@ -1,8 +1,7 @@
-//! What lies between nodes and store: messages on their way, and who waits for them.
+//! The network between nodes and store: messages, timers and the agenda of events.
 //!
-//! A command is carried out at most once for each time that it was sent, as over TCP: copies are
-//! dropped where they arrive. Whoever sent it may never learn what became of it, and it may be carried
-//! out long after nobody waits for it any more.
+//! The store carries out a command at most once each time it is sent, as over TCP: duplicates are dropped on
+//! arrival. The sender may never get an answer, and the command may be carried out long after its deadline.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,94 +12,90 @@ use tidegate::store::{Charge, DeniedState, StoreError};
 use tidegate_core::{Decision, Limit, Op, Timestamp};
 
 use super::chance::Chance;
-use super::fault::{Fault, Incident};
-use super::lease_watch::Term;
+use crate::world::faults::{Fault, Incident};
 
 /// How long a node waits for an answer, in microseconds.
 pub(crate) const DEADLINE: u64 = 5_000;
 
-/// What happens next. The order of the variants decides nothing: no two have the same number.
+/// An event. The order of the variants does not matter: no two events have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
-    /// A request comes in at a node, in one of its lives.
+    /// A request arrives at a node. `life` counts the node's starts.
     Ask { node: usize, life: u32 },
     /// A command arrives at the store.
     AtStore(usize),
     /// An answer arrives at its node.
     AtNode(usize),
-    /// A node has waited long enough.
+    /// The deadline of a command passes.
     Deadline(usize),
-    /// Trouble begins, by its place in the plan.
+    /// A fault begins, by its index in the plan.
     Begin(usize),
-    /// It ends.
+    /// A fault ends.
     End(usize),
-    /// A timer has run off.
+    /// A timer ends.
     Wake(usize),
-    /// A node learns of new numbers.
+    /// A node gets a new policy.
     Learn { node: usize, revision: usize },
-    /// A request has been served, and gives its place back.
+    /// A request has been served, and releases its place.
     Release(usize),
-    /// Who sent a request does not wait for it any longer.
+    /// The caller of a request gives up.
     GiveUp(usize),
-    /// A node that stops has answered everybody.
+    /// A node that shuts down has answered its open requests.
     Close { node: usize, life: u32 },
 }
 
-/// A charge on its way.
+/// A charge of a command.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) scope: Scope,
     pub(crate) text: Box<[u8]>,
     pub(crate) limit: Limit,
     pub(crate) op: Op,
-    /// Whether a state that these numbers cannot have left is repaired.
+    /// Whether the store repairs a state that is impossible under this limit.
     pub(crate) repairs: bool,
-    /// Whether somebody wants to know what a denial was decided on.
+    /// Whether the node wants the state that a denial was decided on.
     pub(crate) is_watched: bool,
 }
 
 impl Sent {
-    /// Which of a world's keys it is about.
+    /// The number of the key.
     pub(crate) fn number(&self) -> Option<usize> {
         std::str::from_utf8(&self.text).ok()?.parse().ok()
     }
 }
 
-/// What the store said, or why it said nothing.
+/// The store's answer, or why there is none.
 pub(crate) type Reply = Result<Answer, StoreError>;
 
-/// What the store said.
+/// The store's answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
-    /// By its own clock.
+    /// The time by the store's clock.
     pub(crate) at: Timestamp,
     pub(crate) decisions: Vec<Decision>,
-    /// What it denied on, where somebody wants to know.
-    pub(crate) sights: Vec<Option<DeniedState>>,
+    /// The state that each denial was decided on, where the node wants it.
+    pub(crate) denied_states: Vec<Option<DeniedState>>,
 }
 
-/// A command, from when it is sent to the end of the world.
+/// A command that a node sent.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) number: usize,
     pub(crate) node: usize,
     pub(crate) life: u32,
-    /// The request that it was sent for; none if nobody waits for it but the node itself.
+    /// The request that it was sent for; `None` for background work.
     pub(crate) request: Option<usize>,
     pub(crate) charges: Vec<Sent>,
-    /// Decided each alone, or all or nothing.
+    /// Its charges are decided each alone, and not all or nothing.
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
-    /// For each charge that was carried out, how long its units may be spent.
-    pub(crate) options: Vec<Term>,
-    /// In which times of the node's circuit it was sent.
-    pub(crate) times: u64,
-    /// On its way back.
+    /// When it was sent.
+    pub(crate) sent: u64,
+    /// The answer, from when the store sends it.
     pub(crate) reply: Option<Reply>,
     heard: Heard,
 }
 
-/// What the node knows of a call.
+/// What the node knows of the answer.
 #[derive(Debug, Default)]
 enum Heard {
     #[default]
@@ -111,13 +106,12 @@ enum Heard {
 }
 
 impl Call {
-    /// Whether what it was told was allowed has been taken, too: not if it is all or nothing, and something
-    /// was denied.
+    /// Whether the units of its admitted charges were taken: not if it is all or nothing, and one was denied.
     pub(crate) fn goes_through(&self, answer: &Answer) -> bool {
         self.is_each || answer.decisions.iter().all(Decision::is_allowed)
     }
 
-    /// Units of a key that it has taken, for a request.
+    /// Units of a key that it took for a request.
     pub(crate) fn granted(&self, answer: &Answer, key: usize) -> u64 {
         let is_taken = self.request.is_some() && self.goes_through(answer);
         let units = |(charge, decision): (&Sent, &Decision)| match charge.op {
@@ -127,31 +121,9 @@ impl Call {
         let each = self.charges.iter().zip(&answer.decisions).filter(|_| is_taken);
         each.map(units).sum()
     }
-
-    /// Units that one of its charges takes.
-    pub(crate) fn units(&self, charge: usize) -> u64 {
-        match self.charges[charge].op {
-            Op::Take(units) => units,
-            _ => 0,
-        }
-    }
-
-    /// The units that it asks for in one piece, if it takes of a key in no more than one.
-    pub(crate) fn piece(&self, key: usize) -> Option<u64> {
-        let mut pieces = self.charges.iter().filter(|it| it.number() == Some(key));
-        match (pieces.next()?.op, pieces.next()) {
-            (Op::Take(units), None) => Some(units),
-            _ => None,
-        }
-    }
-
-    /// Whether it changes nothing and nobody waits for it: a look at whether the store is there.
-    pub(crate) fn is_probe(&self) -> bool {
-        self.request.is_none() && self.charges.iter().all(|it| matches!(it.op, Op::Read(_)))
-    }
 }
 
-/// Somebody sleeps.
+/// A timer of a node.
 #[derive(Debug)]
 struct Timer {
     node: usize,
@@ -160,19 +132,19 @@ struct Timer {
     waker: Option<Waker>,
 }
 
-/// Messages, in order of arrival.
+/// The network, and everything that is going to happen.
 #[derive(Debug)]
 pub(crate) struct Network {
     /// Microseconds since the world began.
     pub(crate) now: u64,
-    /// The request whose task runs.
+    /// The request whose task is running.
     pub(crate) asking: Option<usize>,
-    /// Trouble that is under way.
+    /// Faults that last.
     pub(crate) incidents: Vec<Incident>,
     agenda: BinaryHeap<Reverse<(u64, u64, Event)>>,
     added: u64,
     calls: Vec<Call>,
-    /// Calls that were sent since somebody looked.
+    /// Commands that the judge has not seen yet.
     fresh: Vec<usize>,
     timers: Vec<Timer>,
     chance: Chance,
@@ -193,13 +165,13 @@ impl Network {
         }
     }
 
-    /// Puts an event on the agenda. Of two at the same instant the one that was added first comes first.
+    /// Adds an event. Events at the same instant happen in the order in which they were added.
     pub(crate) fn add(&mut self, at: u64, event: Event) {
         self.added += 1;
         self.agenda.push(Reverse((at.max(self.now), self.added, event)));
     }
 
-    /// What happens next, at a time that is the present from then on.
+    /// Advances time to the next event and returns it.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let Reverse((at, _, event)) = self.agenda.pop()?;
         self.now = at;
@@ -214,7 +186,7 @@ impl Network {
         self.calls.len()
     }
 
-    /// Sends a command from a node, which waits for an answer.
+    /// Sends a command from a node, and starts its deadline.
     pub(crate) fn ask(
         &mut self,
         node: usize,
@@ -232,15 +204,13 @@ impl Network {
         };
         let number = self.calls.len();
         self.calls.push(Call {
-            number,
             node,
             life,
             request: self.asking,
             charges: charges.iter().map(sent).collect(),
             is_each,
             is_carried_out: false,
-            options: Vec::new(),
-            times: 0,
+            sent: self.now,
             reply: None,
             heard: Heard::Nothing,
         });
@@ -250,12 +220,12 @@ impl Network {
         number
     }
 
-    /// Calls that were sent since this was asked last.
+    /// Takes the commands that were sent since the last call.
     pub(crate) fn fresh(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Sends a message on its way: once, twice or not at all.
+    /// Sends a message: once, twice or not at all.
     pub(crate) fn send(&mut self, message: Event) {
         let copies = 1 + u8::from(self.strikes(Fault::Duplication));
         for _ in 0..copies {
@@ -279,18 +249,18 @@ impl Network {
         share.is_some_and(|share| self.chance.permille(share))
     }
 
-    /// How long a caller waits that gives up.
+    /// How long the caller of a request waits, if it is going to give up.
     pub(crate) fn patience(&mut self) -> Option<u64> {
         self.strikes(Fault::GiveUp).then(|| self.chance.below(2 * DEADLINE))
     }
 
-    /// Until when some fault lasts, if it strikes now: this node, if one is given.
+    /// Until when a fault lasts, if it does now; at this node, if one is given.
     pub(crate) fn until(&self, fault: Fault, node: Option<usize>) -> Option<u64> {
         let strikes = |it: &&Incident| it.fault == fault && node.is_none_or(|node| it.node == node);
         self.incidents.iter().filter(strikes).map(|it| it.until).max()
     }
 
-    /// Whether a message gets through to where it is. If not, it is lost or arrives later.
+    /// Whether a partition lets a message through. If not, the message is lost or arrives later.
     pub(crate) fn gets_through(&mut self, node: usize, message: Event) -> bool {
         let Some(until) = self.until(Fault::Partition, Some(node)) else { return true };
         if self.chance.permille(500) {
@@ -300,7 +270,7 @@ impl Network {
         false
     }
 
-    /// Tells a node what came of its call; false if it knows already.
+    /// Gives a node the answer to its command; false if it has one already.
     pub(crate) fn tell(&mut self, number: usize, reply: Reply) -> bool {
         let Some(call) = self.calls.get_mut(number) else { return false };
         match std::mem::take(&mut call.heard) {
@@ -317,7 +287,7 @@ impl Network {
         true
     }
 
-    /// Sets a timer for somebody at a node; its number.
+    /// Sets a timer of a node; returns its number.
     pub(crate) fn set_timer(&mut self, node: usize, life: u32, after: u64) -> usize {
         let timer = self.timers.len();
         self.timers.push(Timer { node, life, is_due: false, waker: None });
@@ -325,12 +295,12 @@ impl Network {
         timer
     }
 
-    /// Whose timer it is, in which life.
+    /// The node and life that a timer belongs to.
     pub(crate) fn sleeper(&self, timer: usize) -> Option<(usize, u32)> {
         self.timers.get(timer).map(|it| (it.node, it.life))
     }
 
-    /// A timer has run off.
+    /// A timer ends.
     pub(crate) fn wake(&mut self, timer: usize) {
         let Some(timer) = self.timers.get_mut(timer) else { return };
         timer.is_due = true;
@@ -339,7 +309,7 @@ impl Network {
         }
     }
 
-    /// Whether a timer has run off.
+    /// Polls a timer.
     pub(crate) fn slept(&mut self, timer: usize, context: &Context<'_>) -> Poll<()> {
         match self.timers.get_mut(timer) {
             Some(timer) if !timer.is_due => {
@@ -350,7 +320,7 @@ impl Network {
         }
     }
 
-    /// What a node has heard.
+    /// Polls the answer to a command.
     pub(crate) fn hear(&mut self, number: usize, context: &Context<'_>) -> Poll<Reply> {
         let Some(call) = self.calls.get_mut(number) else { return Poll::Pending };
         match std::mem::take(&mut call.heard) {

@@ -1,4 +1,4 @@
-//! A node's end of the wire: the store as production code sees it.
+//! The store as the production code sees it: a client of the simulated server.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -11,12 +11,11 @@ use tidegate_core::{Decision, Timestamp};
 use super::executor::lock;
 use super::network::{Answer, Network};
 
-/// For so long after it has got new numbers a node does not repair by them, in microseconds: others have
-/// the old ones still. As in Redis, where it is ten times as long.
+/// How long a node does not repair states after a policy change, in microseconds, because other nodes may still
+/// have the old policy. Shorter than with Redis, to fit into a world.
 const SETTLES: u64 = 1_000_000;
 
-/// A store that is asked over a simulated network. What it says is decided by the store's clock; the
-/// caller's is set aside, as Redis does.
+/// A store behind a simulated network. It decides by its own clock and ignores the caller's, as Redis does.
 #[derive(Clone, Debug)]
 pub struct SimStore {
     network: Arc<Mutex<Network>>,
@@ -28,9 +27,9 @@ pub struct SimStore {
 /// What a node knows of the store.
 #[derive(Debug)]
 struct Known {
-    /// How far its clock is ahead, when it last answered.
+    /// How far its clock was ahead when it last answered.
     skew: AtomicI64,
-    /// From when on states are repaired.
+    /// When the node begins to repair states.
     settled_at: AtomicU64,
 }
 
@@ -54,10 +53,10 @@ impl SimStore {
             network.ask(self.node, self.life, (charges, is_each), repairs)
         };
         let reply = poll_fn(|context| lock(&self.network).hear(call, context)).await;
-        let Answer { at, decisions: mut own, sights } = reply?;
+        let Answer { at, decisions: mut own, denied_states } = reply?;
         let skew = at.as_micros().wrapping_sub(now.as_micros()).cast_signed();
         self.known.skew.store(skew, Ordering::Relaxed);
-        for (charge, denied_state) in charges.iter().zip(sights) {
+        for (charge, denied_state) in charges.iter().zip(denied_states) {
             if let (Some(wanted), Some(denied_state)) = (charge.denied_state, denied_state) {
                 let _ = wanted.set(denied_state);
             }

@@ -1,9 +1,9 @@
-//! A course of chance that is used up as it goes.
+//! A random number generator.
 
 use crate::seed::Seed;
 
-/// Draws one after the other. Each part of a world has its own, so that one more draw in one part
-/// changes nothing in another.
+/// A stream of random numbers. Each part of a world has its own, so that one more draw in one part changes
+/// nothing in another.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance {
     seed: Seed,
@@ -16,18 +16,18 @@ impl Chance {
         Self { seed, stream, drawn: 0 }
     }
 
-    /// Below `bound`; 0 if that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.drawn = self.drawn.wrapping_add(1);
         self.seed.below(bound, self.stream, self.drawn)
     }
 
-    /// From `least` to `most`, both included.
+    /// A number from `least` to `most`, both included.
     pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
-    /// True so many times of a thousand.
+    /// True with a probability of `share` / 1000.
     pub(crate) fn permille(&mut self, share: u64) -> bool {
         self.below(1_000) < share
     }

@@ -1,4 +1,4 @@
-//! Runs futures one at a time, in an order that depends on nothing but who woke whom.
+//! Runs futures one at a time, in the order in which they were woken.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A value that one thread uses, behind a lock because stores have to be `Sync`.
+/// Locks a value that only one thread uses; it has a lock because stores have to be `Sync`.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Tasks by number; numbers are not used again, so that who wakes a task that has ended wakes nobody.
+/// Tasks by number. Numbers are not reused, so waking a task that has ended does nothing.
 pub(crate) struct Executor<T> {
     tasks: Vec<Option<Task<T>>>,
-    /// Woken and not yet polled; a task may be in it more than once.
+    /// Tasks that were woken and not polled yet; a task may be listed more than once.
     ready: Arc<Mutex<VecDeque<usize>>>,
 }
 
@@ -50,7 +50,7 @@ impl<T> Default for Executor<T> {
 }
 
 impl<T> Executor<T> {
-    /// Takes on a task, which is polled at the next occasion.
+    /// Adds a task and wakes it.
     pub(crate) fn spawn(&mut self, work: Work<T>) -> usize {
         let task = self.tasks.len();
         let waker = Waker::from(Arc::new(Alarm { task, ready: Arc::clone(&self.ready) }));
@@ -64,7 +64,7 @@ impl<T> Executor<T> {
         lock(&self.ready).pop_front()
     }
 
-    /// Lets a task go on; what came of it if that was its end.
+    /// Polls a task; returns its result if it has ended.
     pub(crate) fn poll(&mut self, number: usize) -> Option<T> {
         let slot = self.tasks.get_mut(number)?;
         let task = slot.as_mut()?;
@@ -78,7 +78,7 @@ impl<T> Executor<T> {
         }
     }
 
-    /// Ends a task wherever it is; false if it had ended.
+    /// Drops a task; false if it had ended.
     pub(crate) fn drop_task(&mut self, number: usize) -> bool {
         self.tasks.get_mut(number).and_then(Option::take).is_some()
     }

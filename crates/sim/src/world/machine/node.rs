@@ -1,4 +1,4 @@
-//! Nodes, and the lives they have.
+//! Nodes.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,14 +10,13 @@ use tidegate::{Clock, ManualClock};
 use tidegate_core::Timestamp;
 
 use super::chance::Chance;
-use super::evidence::When;
+use super::clock::DriftingClock;
 use super::network::Network;
 use super::runtime::{NodeRuntime, Spawned};
-use super::server::DriftingClock;
 use super::sim_store::SimStore;
 use super::stack::NodeParts;
 
-/// What nodes of a world have in common.
+/// What the nodes of a world share.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) network: Arc<Mutex<Network>>,
@@ -25,32 +24,31 @@ pub(crate) struct Ground {
     pub(crate) chance: Arc<Mutex<Chance>>,
 }
 
-/// A node, in one of its lives.
+/// A node. It has a new life after each crash or restart.
 #[derive(Debug)]
 pub(crate) struct Node<S> {
     /// None while it is down.
     pub(crate) body: Option<Body<S>>,
     pub(crate) life: u32,
-    /// What people set.
+    /// Its wall clock, which can be set.
     pub(crate) wall: DriftingClock,
-    /// When it last stood still, until then.
+    /// The end of its last pause.
     pub(crate) still_until: u64,
-    /// It stops in good order, and takes no more requests.
+    /// It shuts down, and accepts no more requests.
     pub(crate) is_closing: bool,
-    /// Which numbers it knows.
+    /// The revision of the policy that it has.
     pub(crate) revision: usize,
     /// Its tasks that have not ended.
     pub(crate) tasks: BTreeSet<usize>,
-    /// What it has let in and may give back: keys and units.
+    /// Admitted keys and units that callers may return.
     pub(crate) served: Vec<(usize, u64)>,
 }
 
-/// What of a node goes with a crash.
+/// What a node loses in a crash.
 #[derive(Debug)]
 pub(crate) struct Body<S> {
     pub(crate) store: Arc<S>,
-    wire: SimStore,
-    /// The wall clock as it was at the start, and monotonic since.
+    /// Its monotonic clock: the wall clock as it was at the start.
     clock: DriftingClock,
     hand: ManualClock,
     wall_hand: ManualClock,
@@ -70,7 +68,7 @@ impl<S: Store> Node<S> {
         }
     }
 
-    /// Starts it, or starts it again.
+    /// Starts or restarts the node.
     pub(crate) fn start(
         &mut self,
         (number, now): (usize, u64),
@@ -79,33 +77,30 @@ impl<S: Store> Node<S> {
     ) -> io::Result<()> {
         let (clock, life) = (self.wall, self.life);
         let (hand, wall_hand) = (ManualClock::at(clock.at(now)), ManualClock::at(clock.at(now)));
-        let wire = SimStore::new(Arc::clone(&ground.network), number, life);
         let Ground { network, spawned, chance } = ground.clone();
         let runtime =
             NodeRuntime { network, spawned, chance, node: number, life, drift: clock.drift };
         let parts = NodeParts {
-            store: wire.clone(),
+            store: SimStore::new(Arc::clone(&ground.network), number, life),
             clock: Clock::from(hand.clone()),
             wall: Clock::from(wall_hand.clone()),
             background: Background::new(runtime),
         };
         let store = Arc::new(stack(parts)?);
-        self.body = Some(Body { store, wire, clock, hand, wall_hand });
+        self.body = Some(Body { store, clock, hand, wall_hand });
         Ok(())
     }
 
-    /// The present, by the node's clock, which is set to it.
-    pub(crate) fn when(&self, now: u64, at_store: Timestamp) -> When {
-        let Some(body) = &self.body else {
-            return When { now, at_store, at_node: at_store, supposed: at_store };
-        };
-        let at_node = body.clock.at(now);
-        body.hand.set(at_node);
+    /// Sets the node's clocks to the present; returns its monotonic time. A node that is down has none.
+    pub(crate) fn tick(&self, now: u64) -> Option<Timestamp> {
+        let body = self.body.as_ref()?;
+        let time = body.clock.at(now);
+        body.hand.set(time);
         body.wall_hand.set(self.wall.at(now));
-        When { now, at_store, at_node, supposed: body.wire.clock(at_node) }
+        Some(time)
     }
 
-    /// It crashes. What it was about to do is never done.
+    /// The node crashes. Returns its tasks, which never end.
     pub(crate) fn die(&mut self) -> BTreeSet<usize> {
         self.body = None;
         self.life += 1;

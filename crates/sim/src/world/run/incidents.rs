@@ -1,43 +1,36 @@
-//! What goes wrong, carried out.
+//! Faults: how each begins and ends.
 
 use std::io;
 use std::sync::Arc;
 
-use super::{DRAINS, Done, LEARNS_WITHIN, Owner, World, revision};
-use crate::world::evidence::When;
-use crate::world::executor::lock;
-use crate::world::fault::Fault;
-use crate::world::network::Event;
-use crate::world::stack::{NodeParts, NodeStack};
+use super::{DRAINS, Done, LEARNS_WITHIN, Owner, World};
+use crate::world::faults::Fault;
+use crate::world::machine::executor::lock;
+use crate::world::machine::network::Event;
+use crate::world::machine::stack::{NodeParts, NodeStack};
 
 impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
-    /// Something goes wrong.
+    /// A fault begins.
     pub(super) fn begin(&mut self, now: u64, number: usize) {
         let incident = self.plan[number];
         self.report.struck(incident.fault);
-        let at_store = self.server.clock.at(now);
         match incident.fault {
             Fault::NodeClock => {
                 self.nodes[incident.node].wall.step(incident.size, incident.is_back);
             }
             Fault::StoreClock => {
                 self.server.clock.step(incident.size, incident.is_back);
-                self.checker.clock_set(self.at_store_only(now), at_store);
+                self.judge.clock_set(self.server.clock.at(now));
             }
             Fault::Failover => {
-                let since = now.saturating_sub(incident.size);
-                let when = self.at_store_only(now);
-                self.checker.failed_over(when, since);
-                for lost in self.server.fail_over(since) {
-                    let revision = revision(&self.limits, &lost.limit).unwrap_or(0);
-                    self.checker.lost(when, &lost, revision);
-                }
+                let lost = self.server.fail_over(now.saturating_sub(incident.size));
+                self.judge.failed_over(&lost);
             }
             Fault::Pause => {
                 let node = &mut self.nodes[incident.node];
                 node.still_until = node.still_until.max(incident.until);
             }
-            Fault::Crash => self.crash(now, incident.node),
+            Fault::Crash => self.crash(incident.node),
             Fault::Restart => {
                 let (number, node) = (incident.node, &mut self.nodes[incident.node]);
                 if incident.until >= now + 2 * DRAINS && node.body.is_some() {
@@ -49,9 +42,13 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
             Fault::PolicyPush => {
                 self.published += 1;
                 let revision = self.published;
+                self.judge.published(revision);
                 for node in 0..self.nodes.len() {
                     let at = now + self.traffic.below(LEARNS_WITHIN);
                     lock(&self.ground.network).add(at, Event::Learn { node, revision });
+                    if self.nodes[node].body.is_none() {
+                        self.judge.learned(node);
+                    }
                 }
             }
             _ => {}
@@ -63,9 +60,9 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         }
     }
 
-    /// A caller waits no longer: whatever is done for it ends where it is, if its node goes on.
+    /// A caller gives up: the task of its request is dropped, wherever it is.
     pub(super) fn give_up(&mut self, now: u64, request: usize) {
-        let number = self.questions[request].node;
+        let number = self.requests[request].node;
         let (task, node) = (self.impatient[&request], &mut self.nodes[number]);
         if !node.tasks.contains(&task) {
             return;
@@ -74,17 +71,17 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
             return lock(&self.ground.network).add(node.still_until, Event::GiveUp(request));
         }
         node.tasks.remove(&task);
-        let when = self.when(now, number);
+        node.tick(now);
         lock(&self.ground.network).asking = Some(request);
         self.executor.drop_task(task);
-        self.see_off(when, number);
+        self.note_sent();
         self.given_up.insert(request);
-        if self.checker.dropped(when, request) {
+        if self.judge.dropped(request) {
             self.report.dropped += 1;
         }
     }
 
-    /// A node stops: nobody asks it any more.
+    /// A node that shuts down has answered its open requests.
     pub(super) fn close_node(&mut self, now: u64, number: usize, life: u32) {
         let node = &self.nodes[number];
         let Some(body) = node.body.as_ref().filter(|_| node.life == life) else { return };
@@ -100,26 +97,20 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         self.adopt(Owner { node: number, request: None }, work);
     }
 
-    /// The present, as far as it is the same for all.
-    const fn at_store_only(&self, now: u64) -> When {
-        let at_store = self.server.clock.at(now);
-        When { now, at_store, at_node: at_store, supposed: at_store }
-    }
-
-    /// It is gone, with all it knew.
-    pub(super) fn crash(&mut self, now: u64, number: usize) {
+    /// A node is gone, with all its state.
+    pub(super) fn crash(&mut self, number: usize) {
         for task in self.nodes[number].die() {
             self.executor.drop_task(task);
-            // Who was answered and only gives back a place is not dropped.
             let Some(request) = self.owners[task].request else { continue };
-            if self.checker.dropped(self.at_store_only(now), request) {
+            // A request that was answered and only releases a place is not dropped.
+            if self.judge.dropped(request) {
                 self.report.dropped += 1;
             }
         }
-        self.checker.reborn(number);
+        self.judge.restarted(number);
     }
 
-    /// It is over.
+    /// A fault ends.
     pub(super) fn end(&mut self, now: u64, number: usize) {
         let incident = self.plan[number];
         let mut network = lock(&self.ground.network);
@@ -136,8 +127,8 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         }
         drop(network);
         if self.nodes[incident.node].body.is_some() {
-            // It has not come to an end in time.
-            self.crash(now, incident.node);
+            // It did not shut down in time.
+            self.crash(incident.node);
         }
         let mut network = lock(&self.ground.network);
         let (node, life) = (incident.node, self.nodes[incident.node].life);

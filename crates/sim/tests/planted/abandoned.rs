@@ -1,4 +1,4 @@
-//! Layers that do not reckon with callers who give up.
+//! Layers that mishandle callers who give up.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,38 +10,39 @@ use tidegate::store::{Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Op, Timestamp};
 use tidegate_sim::world::NodeStack;
 
-/// What is left of a request that nobody waits for.
+/// What an abandoned request leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
-    /// Its turn, for which all others wait.
-    Turn,
-    /// A refund, although nobody knows whether anything was taken.
+    /// A lock, which all other requests wait for.
+    Lock,
+    /// A refund, although its command may not have been carried out.
     Refund,
 }
 
 #[derive(Debug)]
-pub(crate) struct Unfinished<S> {
+pub(crate) struct Abandoned<S> {
     store: S,
     left: Left,
-    turn: Mutex<(bool, Vec<Waker>)>,
+    /// Whether a request holds the lock, and which ones wait for it.
+    lock: Mutex<(bool, Vec<Waker>)>,
 }
 
-impl<S> Unfinished<S> {
+impl<S> Abandoned<S> {
     pub(crate) fn new(store: S, left: Left) -> Self {
-        Self { store, left, turn: Mutex::default() }
+        Self { store, left, lock: Mutex::default() }
     }
 }
 
-impl<S: NodeStack> NodeStack for Unfinished<S> {}
+impl<S: NodeStack> NodeStack for Abandoned<S> {}
 
-/// Gives back what a request would have taken, unless that has come to an end.
-struct Regret<'a, S: Store> {
+/// Returns the units of a request that was dropped before its answer.
+struct RefundOnDrop<'a, S: Store> {
     store: &'a S,
     now: Timestamp,
     charge: Option<Charge<'a>>,
 }
 
-impl<S: Store> Drop for Regret<'_, S> {
+impl<S: Store> Drop for RefundOnDrop<'_, S> {
     fn drop(&mut self) {
         let Some(charge) = self.charge.take() else { return };
         let Op::Take(cost) = charge.op else { return };
@@ -53,7 +54,7 @@ impl<S: Store> Drop for Regret<'_, S> {
     }
 }
 
-impl<S: Store> Store for Unfinished<S> {
+impl<S: Store> Store for Abandoned<S> {
     async fn decide(
         &self,
         now: Timestamp,
@@ -61,24 +62,24 @@ impl<S: Store> Store for Unfinished<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         if self.left == Left::Refund {
-            let mut regret = Regret { store: &self.store, now, charge: Some(charges[0]) };
+            let mut refund = RefundOnDrop { store: &self.store, now, charge: Some(charges[0]) };
             let answer = self.store.decide(now, charges, decisions).await;
-            regret.charge = None;
+            refund.charge = None;
             return answer;
         }
         poll_fn(|context| {
-            let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-            if std::mem::replace(&mut turn.0, true) {
-                turn.1.push(context.waker().clone());
+            let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            if std::mem::replace(&mut lock.0, true) {
+                lock.1.push(context.waker().clone());
                 return Poll::Pending;
             }
             Poll::Ready(())
         })
         .await;
         let answer = self.store.decide(now, charges, decisions).await;
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        turn.0 = false;
-        turn.1.drain(..).for_each(Waker::wake);
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        lock.0 = false;
+        lock.1.drain(..).for_each(Waker::wake);
         answer
     }
 
