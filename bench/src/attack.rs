@@ -157,7 +157,7 @@ fn insert(limiter: &Limiter, keys: std::ops::Range<u32>) -> u64 {
     keys.map(|number| u64::from(limiter.check(key.write(number)).is_allowed())).sum()
 }
 
-/// Thread time per insert and per later check where there is room for everybody.
+/// Thread time per insert and per later check where there is room for all keys.
 fn roomy(keys: u32) -> (f64, f64) {
     let room = (u64::from(keys) * 48).max(64 << 20);
     let limiter = tidegate::bounded(tidegate::bucket(TERMS), room);

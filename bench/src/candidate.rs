@@ -92,7 +92,7 @@ pub struct Setup {
     pub terms: Terms,
 }
 
-/// The limit everybody enforces: one unit per `interval`, `burst` units at once.
+/// The limit that all candidates enforce: one unit per `interval`, `burst` units at once.
 #[derive(Clone, Copy)]
 pub struct Terms {
     pub interval: Duration,
@@ -114,7 +114,7 @@ impl Terms {
     }
 }
 
-/// Everybody, floors first.
+/// All candidates, floors first.
 pub fn all() -> Vec<&'static Candidate> {
     let mut all: Vec<&'static Candidate> = Vec::new();
     all.extend(crate::floor::CANDIDATES);

@@ -107,7 +107,7 @@ enum Pages {
 
 impl Slots {
     fn new(setup: Setup, pages: Pages) -> Self {
-        // Nominal: nobody checks that a tick is a third of a nanosecond.
+        // Nominal: a tick need not be a third of a nanosecond.
         const TICKS_PER_NANO: u64 = 3;
         let nanos = u64::try_from(setup.terms.interval.as_nanos()).expect("an interval is short");
         let interval = nanos * TICKS_PER_NANO;

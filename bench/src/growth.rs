@@ -32,7 +32,7 @@ pub struct Growth {
     pub insert_ns: f64,
     /// Thread time of sixteen inserts in a row.
     pub worst_insert_cpu_us: f64,
-    /// Wall time of one insert; on a shared machine mostly somebody else's.
+    /// Wall time of one insert; on a shared machine mostly that of other processes.
     pub worst_insert_wall_us: f64,
 }
 
@@ -50,7 +50,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     fill_all(options, keys).map(|_| ())
 }
 
-/// Fills everybody wanted up to `keys`, prints and writes it.
+/// Fills all selected candidates up to `keys`, and prints and writes the result.
 pub fn fill_all(options: &Options, keys: u32) -> Result<Vec<Growth>, Failure> {
     let keys = keys.max(FROM);
     let mut grown = Vec::new();

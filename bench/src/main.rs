@@ -64,7 +64,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "one-growth" => growth::child(rest),
         "one-redis" => redis::child(rest),
         "one-tiers" => tiers::child(rest),
-        // And of `server`: what the doors could cost at least.
+        // And of `server`: what the transports could cost at least.
         "floor-resp" | "floor-rls" => server::floor::serve(command, rest),
         _ => Err(USAGE.into()),
     }

@@ -170,8 +170,7 @@ fn exhaust(decider: &dyn Decider, request: &Request) {
     }
 }
 
-/// What the kernel has billed to this thread. Unlike wall time it does not grow while somebody
-/// else has the processor.
+/// CPU time of this thread. Unlike wall time it does not grow while another process has the processor.
 pub fn thread_cpu() -> Duration {
     cpu(libc::CLOCK_THREAD_CPUTIME_ID)
 }

@@ -51,9 +51,9 @@ fn speed_line(rows: &Rows, row: &Row) -> Vec<String> {
     let isolated = find(&row.name, Cell::isolated(row.access)).map(|row| row.ns_per_decision);
     let shared = find(&row.name, double);
     let throughput = shared.map(|row| row.mdecisions_per_s);
-    let theirs = find("governor_dashmap", double).map(|row| row.mdecisions_per_s);
+    let peer = find("governor_dashmap", double).map(|row| row.mdecisions_per_s);
     let floor = find("slot_gcra_thp", single).map(|floor| ns / floor.ns_per_decision);
-    let governor = find("governor_dashmap", single).map(|theirs| theirs.ns_per_decision / ns);
+    let governor = find("governor_dashmap", single).map(|peer| peer.ns_per_decision / ns);
     vec![
         row.name.clone(),
         short(Some(ns)),
@@ -63,7 +63,7 @@ fn speed_line(rows: &Rows, row: &Row) -> Vec<String> {
         short(isolated),
         short(shared.map(|row| row.ns_per_decision)),
         short(throughput),
-        ratio(throughput.zip(theirs).map(|(ours, theirs)| ours / theirs)),
+        ratio(throughput.zip(peer).map(|(ours, peer)| ours / peer)),
         short(row.bytes_per_key),
         short(row.peak_bytes_per_key),
         short(many(row.insert_ns)),

@@ -1,5 +1,5 @@
-//! `server`: the daemon through each of its doors, beside other servers and beside floors. All are up
-//! at once and rounds are interleaved, so that a noisy minute hits everybody.
+//! `server`: the daemon through each of its transports, beside other servers and beside floors. All are up
+//! at once and rounds are interleaved, so that a noisy minute affects all servers.
 
 mod calls;
 mod cell;
@@ -16,7 +16,7 @@ mod wire;
 use std::fmt;
 use std::time::Duration;
 
-use self::cell::{Cell, Door};
+use self::cell::{Cell, Transport};
 use self::fleet::{Fleet, LIMITADOR, OURS, THROTTLECRAB};
 use self::load::Until;
 use self::member::{cpu, rss_mib};
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     report::write(&options.out("server.json"), &rows)
 }
 
-/// Asks everybody who keeps state in its own memory for every key once, and tells what they grew by.
+/// Uses every key once on each server with state in memory, and reports the growth of its memory.
 fn fill(fleet: &Fleet, cells: &[Cell]) -> Result<Vec<Row>, Trouble> {
     let mut grown = Vec::new();
     for cell in cells.iter().filter(|cell| cell.fills) {
@@ -73,13 +73,13 @@ fn fill(fleet: &Fleet, cells: &[Cell]) -> Result<Vec<Row>, Trouble> {
         cell.load.run(Until::All)?;
         let rss_mib = rss_mib(cell.pid) - before;
         let fresh = match cell.name {
-            THROTTLECRAB => cell.door == Door::Resp,
+            THROTTLECRAB => cell.transport == Transport::Resp,
             // By windows of an hour, so that no key makes room for another.
-            OURS | LIMITADOR => cell.door == Door::Grpc,
+            OURS | LIMITADOR => cell.transport == Transport::Grpc,
             _ => false,
         };
         if fresh && fleet.get(cell.name).is_some() {
-            grown.push(Row { rss_mib, ..Row::empty(cell.name, Door::Memory) });
+            grown.push(Row { rss_mib, ..Row::empty(cell.name, Transport::Memory) });
         }
         eprintln!("filled {}: {rss_mib:+.0} MiB", cell.label());
     }
@@ -100,6 +100,6 @@ fn sample(cell: &Cell, slice: Duration) -> Result<Row, Trouble> {
         p50_us: seen.percentile(50),
         p99_us: seen.percentile(99),
         rss_mib: rss_mib(cell.pid),
-        ..Row::empty(cell.name, cell.door)
+        ..Row::empty(cell.name, cell.transport)
     })
 }

@@ -1,4 +1,4 @@
-//! Other numbers while the limiter runs. Nobody's state is lost, and nobody gets a fresh start.
+//! Limits changed at run time. Every key keeps its state.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,13 +17,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("1/s, burst 10: alice took 8, {} left", left());
     assert_eq!(left(), 2);
 
-    // What was spent is kept as the time it takes to come back: 8 s.
+    // The debt is kept as the time until it is refilled: 8 s.
     limiter.set_limit("requests", Limit::token_bucket(Rate::per_second(1)).burst(20).build()?)?;
     println!("1/s, burst 20: {} left", left());
     assert_eq!(left(), 12);
 
-    // Lowered: 8 s of debt cannot arise under these numbers, where a full refill takes 1 s. Nobody
-    // waits for longer than that because of what the limit used to be.
+    // Lowered: 8 s of debt is impossible under these numbers, because a full refill takes 1 s. So no
+    // key waits longer than 1 s because of the old limit.
     limiter.set_limit("requests", Limit::token_bucket(Rate::per_second(5)).burst(5).build()?)?;
     println!("5/s, burst  5: {} left", left());
     let denied = limiter.check("alice");
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     limiter.set_limit("requests", Limit::token_bucket(Rate::per_second(7)).build()?)?;
     assert_eq!(handle.peek("alice", 1).limit(), 7);
 
-    // Another algorithm remembers something else, so with it everybody does start afresh.
+    // Another algorithm has another state, so every key starts afresh.
     limiter.set_limit("requests", Limit::sliding_window(Rate::per_minute(100)).build()?)?;
     assert_eq!(left(), 100);
 

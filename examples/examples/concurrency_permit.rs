@@ -1,4 +1,4 @@
-//! At most three reports at once, whatever their rate. A place comes back when its permit is
+//! At most three reports at the same time. A permit releases its place when it is
 //! dropped: on return, on an early `?`, on a panic.
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use std::thread;
 use tidegate::{Admission, InFlight, Limit, Limiter, Rate};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // How often, and how many together: both or nothing.
+    // A rate limit and a concurrency limit, charged together.
     let limiter = Limiter::builder()
         .limit("rate", Limit::token_bucket(Rate::per_second(100_000)).build()?)
         .limit("at once", Limit::in_flight(3, InFlight::NO_EXPIRY)?)

@@ -1,4 +1,4 @@
-//! "Why am I denied?" What the state of a key means, and what each limit said.
+//! Why a key is denied: its state, and the decision of each limit.
 
 use std::error::Error;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     let _ = limiter.check_cost("alice", 5);
 
-    // Asks for two, and tells what every limit said; neither is charged, because one denies.
+    // A request of two units with the decision of each limit; neither is charged, because one denies.
     let verdict = limiter.report("alice", 2);
     for part in verdict.parts() {
         let (name, decision) = (part.name, part.decision.ok_or("every limit decides")?);
@@ -43,12 +43,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
-    // Asking changes nothing, and a key never seen has an answer too.
+    // `explain` changes nothing, and works for new keys too.
     assert_eq!(
         limiter.explain("alice")[0].1.next_allowed_at,
         Some(clock.now() + Span::from_millis(200))
     );
-    assert_eq!(limiter.explain("nobody")[0].1.remaining, 5);
+    assert_eq!(limiter.explain("new key")[0].1.remaining, 5);
     assert_eq!(limiter.stats().keys, 2, "alice, under two limits");
     Ok(())
 }

@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(admitted, 10_000);
     assert!(leases.spent > 0, "a hot key is decided without asking Redis");
 
-    // On shutdown: what is not spent goes back to Redis.
+    // On shutdown, unspent units are returned to Redis.
     limiter.store().return_leases().await;
     assert_eq!(limiter.store().stats().leases.outstanding, 0);
     Ok(())

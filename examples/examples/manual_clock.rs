@@ -1,12 +1,12 @@
-//! Testing your own code: take the limiter's clock as a parameter, and let the test move it. The
-//! tests at the foot of this file run with `cargo test`; `main` walks through the same.
+//! Tests with a manual clock: take the limiter's clock as a parameter, and advance it in the test. The
+//! tests at the end of this file run with `cargo test`; `main` does the same.
 
 use std::error::Error;
 use std::time::Duration;
 
 use tidegate::{BuildError, Clock, Limit, Limiter, ManualClock, Rate, Span};
 
-/// Your code: three attempts to log in every fifteen minutes, forgiven on success.
+/// Your code: three login attempts per fifteen minutes, reset on success.
 struct Login {
     attempts: Limiter,
 }

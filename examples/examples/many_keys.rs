@@ -1,5 +1,5 @@
-//! Many keys in one call. Each is decided on its own, as by `check`, but the memory of all is
-//! fetched together: with millions of keys that is most of the time a decision takes.
+//! Many keys in one call. Each is decided separately, as by `check`, but the memory of all is
+//! prefetched together: with millions of keys, memory latency is most of the time of a decision.
 
 use std::error::Error;
 
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limit = Limit::token_bucket(Rate::per_hour(2)).build()?;
     let keys: Vec<String> = (0..KEYS).map(|number| format!("user:{number}")).collect();
 
-    // A batch of events, some of one user: the second sees what the first took.
+    // A batch of events, some of the same user: the second sees the units of the first as taken.
     let limiter = Limiter::new(limit);
     let mut verdicts = Vec::new();
     limiter.check_each(&["alice", "bob", "alice", "alice"], &mut verdicts);

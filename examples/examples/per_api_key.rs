@@ -1,4 +1,4 @@
-//! One limit for each API key, and a 429 that tells the truth about when to come back.
+//! One limit for each API key, and a 429 with an exact `Retry-After`.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use tidegate::{Limit, Limiter, Rate, Verdict};
 
 struct Response {
     status: u16,
-    /// Seconds, as the header wants them.
+    /// Whole seconds, for the header.
     retry_after: Option<u64>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Ten a minute for each key, and at most three at once.
+    // Ten per minute for each key, with a burst of three.
     let limiter = Limiter::new(Limit::token_bucket(Rate::per_minute(10)).burst(3).build()?);
 
     for (api_key, expected) in [
@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         assert_eq!(response.status, expected);
     }
 
-    // To the microsecond it is a little less than 6 s by now. The header has whole seconds, rounded
-    // up: a client told to come back too early would only be denied again.
+    // The exact wait is slightly below 6 s by now. The header has whole seconds, rounded up: a client
+    // that retries too early would be denied again.
     let exact = limiter.peek("alice", 1).retry_after().ok_or("alice is over her limit")?;
     println!("exactly: {exact:?}, in a header: {}", whole_seconds(exact));
     assert!(exact <= Duration::from_secs(6) && whole_seconds(exact) <= 6);
@@ -49,7 +49,7 @@ fn handle(limiter: &Limiter, api_key: &str) -> Response {
     Response { status: 429, retry_after: retry_after_header(&verdict) }
 }
 
-/// No header if no wait helps: the request costs more than the limit ever gives.
+/// No header if no wait helps, because the cost is above the limit's capacity.
 fn retry_after_header(verdict: &Verdict) -> Option<u64> {
     verdict.headers().retry_after()
 }

@@ -1,4 +1,4 @@
-//! One file of limits: read it, decide by it, change it while it runs.
+//! Limits from a policy: load it, decide by it, replace it at run time.
 
 use tidegate::Verdict;
 use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
@@ -21,13 +21,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("request {number}: {verdict}, retry after {:?}", answer.retry_after());
     }
 
-    // The shadow says what half the rate would have done, and held nobody back.
+    // The shadow counts what half the rate would have denied, and denies nothing.
     let policy = limiter.policy();
     let limits = policy.domain("shop").map(|domain| domain.rules()[0].limits());
     let shadow = limits.and_then(|limits| limits[0].shadow());
     println!("beside it: {:?}", shadow.map(|shadow| shadow.agreement()));
 
-    // A higher rate from now on; what alice has used stays used.
+    // A higher rate from now on; alice's used share stays used.
     limiter.replace(load(&POLICY.replace("rate: 5/s", "rate: 50/s"))?);
     println!("after the change: {}", check(&limiter, "alice")?.is_allowed());
     Ok(())

@@ -1,4 +1,4 @@
-//! Several limits on one request: every one is asked, then all are charged or none is.
+//! Several limits on one request: all are charged or none is.
 
 use std::error::Error;
 
@@ -41,11 +41,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(request("alice").is_empty());
     assert_eq!(request("alice"), ["user per hour"], "five this hour");
 
-    // Five of the tenant's six are gone: what was denied was charged nowhere.
+    // Five of the tenant's six units are used: denied requests were not charged.
     assert!(request("bob").is_empty());
     assert_eq!(request("bob"), ["tenant per minute"]);
 
-    // With the same key for all limits there is a shorter way.
+    // `check` uses the same key for all limits.
     assert!(limiter.check("carol").is_allowed());
     Ok(())
 }

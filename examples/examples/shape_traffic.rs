@@ -1,5 +1,5 @@
-//! A leaky bucket: a burst is let in, and told how long to hold back, so that what is behind sees
-//! one every interval.
+//! A leaky bucket: a burst is admitted with delays, so that the service behind gets one request per
+//! interval.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidegate::{Limit, Limiter, ManualClock, Rate, Span, SystemClock};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    // One every 100 ms; four may queue up, the next is denied.
+    // One every 100 ms; four may queue, the next is denied.
     let limit = Limit::leaky_bucket(Rate::per_second(10)).queue(4).build()?;
     let limiter = Limiter::builder().limit("default", limit).clock(ManualClock::new()).build()?;
     for number in 0..6 {
@@ -21,7 +21,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         assert!(verdict.is_denied() || verdict.delay() == Duration::from_millis(100 * number));
     }
 
-    // On the real clock, `until_ready` holds back for you.
+    // On the real clock, `until_ready` waits for the delay.
     let limiter = Limiter::new(Limit::leaky_bucket(Rate::per_second(100)).queue(4).build()?);
     let clock = SystemClock::new();
     let start = clock.now();

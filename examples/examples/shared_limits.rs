@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::{Limit, Limiter, Rate, SharedLimiter};
 
-/// What each node does at its start; the limits come from the same configuration on all.
+/// What each node does at start, with the same limits on all nodes.
 async fn node(url: &str) -> Result<SharedLimiter<RedisStore>, Box<dyn Error>> {
     let config = RedisConfig::new(url)?.deadline(Duration::from_millis(250));
     let store = RedisStore::connect(config).await?;

@@ -1,4 +1,4 @@
-//! Waiting instead of being denied: in the order of arrival, and free to give up.
+//! Waiting instead of a denial: in order of arrival, and cancellable.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +13,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let clock = SystemClock::new();
     let start = clock.now();
 
-    // Four jobs want to go at once. Each waits for its turn.
+    // Four jobs start at once. Each waits for its turn.
     let jobs: Vec<_> = (1..=4)
         .map(|job| {
             let (limiter, clock) = (limiter.clone(), clock.clone());
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(times.is_sorted(), "first come, first served");
     assert!(times[3] >= Span::from_millis(59), "three times 20 ms after the first");
 
-    // Whoever loses patience has spent nothing: dropping the future leaves the queue.
+    // A timeout drops the future, which leaves the queue and spends nothing.
     let slow = Limiter::new(Limit::token_bucket(Rate::per_hour(1)).burst(2).build()?);
     assert!(slow.until_ready("archive").await.is_allowed());
     let both = slow.until_ready_cost("archive", 2);
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(given_up);
     assert!(slow.until_ready("archive").await.is_allowed());
 
-    // A request that can never pass is told so at once instead of waiting for ever.
+    // A request that can never pass is denied at once instead of waiting for ever.
     let never = limiter.until_ready_cost("mail server", 2).await;
     assert!(never.is_never());
     println!("two at once: never, the limit is {}", never.limit());

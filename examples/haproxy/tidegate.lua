@@ -1,4 +1,4 @@
--- Asks Tidegate whether a request may go on, and sets variables of the transaction: tidegate (the status of
+-- Calls Tidegate for a request, and sets variables of the transaction: tidegate (the status of
 -- the answer, or 0 if there is none), ratelimit, ratelimit_policy, retry_after.
 --
 -- If this script fails, the variable tidegate is not set, and haproxy.cfg refuses the request.
@@ -6,7 +6,7 @@
 -- Client headers that the policy reads. No other header of the client is forwarded.
 local forwarded = { "x-api-key", "authorization", "cookie" }
 
--- The question has to fit into one buffer of HAProxy (tune.bufsize, 16 kB by default).
+-- The call has to fit into one buffer of HAProxy (tune.bufsize, 16 kB by default).
 local max_bytes = 8192
 local max_lines = 8
 

@@ -76,7 +76,7 @@ impl Comparison {
     }
 }
 
-/// What the comparisons were about, so that nobody mistakes a trivial run for a thorough one.
+/// Coverage of the comparisons, to tell a trivial run from a thorough one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Decisions compared, field by field.

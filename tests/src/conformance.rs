@@ -1,12 +1,12 @@
-//! The conformance cases: one table of questions and answers that every door has to agree on.
+//! The conformance cases: one table of requests and answers for every transport.
 //!
-//! A case is a policy and a list of steps; each step moves the clock, asks something, and says what
-//! is answered. Nothing in a case belongs to one door: whoever adds a door writes one function from a
-//! [`Question`] to a [`Reply`] and hands it to [`run_case`].
+//! A case is a policy and a list of steps; each step moves the clock, sends a request, and has the
+//! expected answer. Cases do not depend on the transport: a new transport needs one function from a
+//! [`Question`] to a [`Reply`], for [`run_case`].
 //!
 //! # The format
-//! `tests/conformance/README.md` shows it. What is not said in a case is not compared, except that
-//! a door must answer with as many statuses as were asked for, wherever statuses are told.
+//! `tests/conformance/README.md` shows it. Fields that a case omits are not compared, except that
+//! a transport with statuses must answer one per descriptor.
 
 mod reading;
 mod spelling;
@@ -31,11 +31,11 @@ pub enum Action {
     Peek,
     /// What it was charged is given back.
     Refund,
-    /// Whoever it is about starts afresh.
+    /// The keys of the request are reset.
     Reset,
 }
 
-/// What a door is asked.
+/// A request to a transport.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// When, by the clock of the case.
@@ -44,7 +44,7 @@ pub struct Question {
     pub action: Action,
     /// Of which domain.
     pub domain: String,
-    /// About whom.
+    /// The descriptors.
     pub descriptors: Vec<Side>,
     /// What it costs, unless a descriptor says; 0 and nothing are the same, as in Envoy's protocol.
     pub hits: u64,
@@ -61,28 +61,28 @@ pub struct Side {
     pub limit: Option<(u32, Unit)>,
 }
 
-/// What a door answers.
+/// The answer of a transport.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// A decision.
     Decided {
         /// Whether the request may go ahead.
         allowed: bool,
-        /// One for each descriptor, in order; `None` where the door does not tell.
+        /// One for each descriptor, in order; `None` if the transport has none.
         statuses: Option<Vec<Status>>,
-        /// How long to wait before asking again, if the request is denied and the door tells.
+        /// The wait before a retry, if the request is denied and the transport has it.
         retry_after: Option<Wait>,
     },
     /// None, and why.
     Failed(String),
 }
 
-/// What is told of one descriptor. What a door does not tell is `None`, and not compared.
+/// The status of one descriptor. Fields that the transport lacks are `None`, and not compared.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// Whether it is over its limit.
     pub over: bool,
-    /// The limit that speaks for it; `None` if the door does not tell.
+    /// The limit that speaks for it; `None` if the transport does not tell.
     pub limit: Option<Limiting>,
     /// What is left.
     pub remaining: Option<u64>,
@@ -110,7 +110,7 @@ pub enum Limiting {
         /// The unit, in the form of envoyproxy/ratelimit.
         unit: Option<Unit>,
     },
-    /// One of these, as our own doors tell it: without a unit, and by its place in the policy if it has
+    /// One of these, as our own transports tell it: without a unit, and by its place in the policy if it has
     /// no name.
     Ours {
         /// What it is called, or where it stands.
@@ -120,7 +120,7 @@ pub enum Limiting {
     },
 }
 
-/// How long whoever is denied has to wait.
+/// The wait of a denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// So many whole seconds, rounded up.
@@ -146,11 +146,11 @@ pub const fn whole_seconds(span: Span) -> u64 {
 /// How many cases ask for nothing but checks. It grows with them, and must not shrink unnoticed.
 const CHECKING: usize = 203;
 
-/// The cases that a door can be asked which knows nothing but checks, each with its policy.
+/// The cases that a transport can be asked which knows nothing but checks, each with its policy.
 ///
 /// # Panics
 /// If some have fallen away.
-pub fn door_cases() -> Vec<(Case, Policy)> {
+pub fn transport_cases() -> Vec<(Case, Policy)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let is_check = |step: &Step| step.action == Action::Check;
     let can_be_asked = |case: &Case| !case.steps.is_empty() && case.steps.iter().all(is_check);
@@ -196,7 +196,7 @@ impl Case {
     }
 }
 
-/// Asks a door everything that a case asks, in order, and compares what it answers.
+/// Asks a transport everything that a case asks, in order, and compares what it answers.
 ///
 /// # Errors
 /// The first difference, in words.

@@ -235,7 +235,7 @@ async fn deliver(
         if is_over {
             continue;
         }
-        // Nobody can be told any more once the proxy is gone.
+        // The peer has gone once the proxy is dropped.
         let held = network.fault.wait_for(|fault| *fault != Fault::Hold).await;
         let now = held.map_or(Fault::Reset, |fault| *fault);
         match now {

@@ -92,7 +92,7 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
         settings: if is_encrypted { &encrypted } else { &[] },
         has_fake_clock: false,
     });
-    let doors = [daemon.door("RESP"), daemon.door("HTTP"), daemon.door("gRPC")];
+    let transports = [daemon.transport("RESP"), daemon.transport("HTTP"), daemon.transport("gRPC")];
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let (mut answered, mut failed, mut attacks) = (0, 0, 0);
     let mut bound = Bound::None;
@@ -102,23 +102,23 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
             failed += told.failed;
             times.push(told.p99);
         };
-        count(normal::ask(&doors, effort.part), &mut without);
-        let mut hostile = start(kind, &doors, effort.part);
+        count(normal::ask(&transports, effort.part), &mut without);
+        let mut hostile = start(kind, &transports, effort.part);
         let share = share::limit(&hostile);
         bound = share.bound();
-        count(normal::ask(&doors, effort.part), &mut with);
+        count(normal::ask(&transports, effort.part), &mut with);
         attacks += finish(&mut hostile);
         drop(share);
-        count(normal::ask(&doors, effort.part), &mut without);
+        count(normal::ask(&transports, effort.part), &mut without);
         assert!(daemon.is_running(), "the daemon ended:\n{}", daemon.log_tail());
     }
     Row { kind, without: median(without), with: median(with), answered, failed, attacks, bound }
 }
 
 /// The hostile client, which ends by itself a little later than the part that it is measured in.
-fn start(kind: Kind, doors: &[std::net::SocketAddr; 3], part: Duration) -> Child {
+fn start(kind: Kind, transports: &[std::net::SocketAddr; 3], part: Duration) -> Child {
     let mut command = Command::new(our_program("hostile"));
-    command.args(["attack", kind.name()]).args(doors.map(|door| door.to_string()));
+    command.args(["attack", kind.name()]).args(transports.map(|transport| transport.to_string()));
     command.arg((part + Duration::from_millis(200)).as_millis().to_string());
     command.stdout(Stdio::piped()).spawn().expect("the program that measures can be started again")
 }

@@ -49,9 +49,9 @@ fn status(head: &str) -> Option<u16> {
 /// A connection that fails rather than hangs.
 ///
 /// # Panics
-/// If nobody listens there.
+/// If nothing listens there.
 pub fn connect(address: impl ToSocketAddrs) -> TcpStream {
-    dial(address).expect("somebody listens")
+    dial(address).expect("a listener")
 }
 
 fn dial(address: impl ToSocketAddrs) -> io::Result<TcpStream> {

@@ -24,7 +24,7 @@ impl Model {
         if tried.iter().all(Decision::is_allowed) {
             return tried;
         }
-        // Nobody is charged: each says how it stands, and who denies leaves what a denial leaves.
+        // No limit is charged: each reports its state, and a denying limit keeps the state of its denial.
         before.into_iter().for_each(|(key, state)| {
             self.states.insert(key, state);
         });

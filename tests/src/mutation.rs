@@ -1,4 +1,4 @@
-//! Policies as nobody would write them: pieces of good ones, torn, repeated and mixed.
+//! Malformed policies: pieces of valid ones, torn, repeated and mixed.
 
 use fastrand::Rng;
 use tidegate::policy::{Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request};

@@ -13,7 +13,7 @@ pub struct RateLimitRequest {
     /// Whose rules.
     #[prost(string, tag = "1")]
     pub domain: String,
-    /// About whom.
+    /// The descriptors.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
     /// What it costs.
@@ -69,10 +69,10 @@ pub struct RateLimitResponse {
     /// One for each descriptor.
     #[prost(message, repeated, tag = "2")]
     pub statuses: Vec<DescriptorStatus>,
-    /// For whom the proxy answers.
+    /// Headers for the response to the client.
     #[prost(message, repeated, tag = "3")]
     pub response_headers_to_add: Vec<HeaderValue>,
-    /// For whom the proxy turns away.
+    /// The body of a denial.
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: Vec<u8>,
     /// For the proxy's log.

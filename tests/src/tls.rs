@@ -1,4 +1,4 @@
-//! A client of TLS, for doors that show who they are and ask who comes.
+//! A client of TLS, for transports that show who they are and ask who comes.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use crate::servers::Identity;
 /// What never takes as long on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whom a client believes, and what it shows.
+/// The CA that a client trusts, and its own certificate.
 #[derive(Clone)]
 pub struct TlsClient(TlsConnector);
 
@@ -34,7 +34,7 @@ impl fmt::Debug for TlsClient {
 }
 
 impl TlsClient {
-    /// One that believes whom this authority has signed, shows this, and wants to speak this.
+    /// A client that trusts this CA, with this certificate and this protocol.
     pub fn new(authority: &Path, shows: Option<&Identity>, protocol: &str) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(certificate(authority)).expect("an authority");

@@ -30,7 +30,7 @@ fn folder_of(server: &RedisServer) -> PathBuf {
     folder.into()
 }
 
-/// Gone, or dead and not yet waited for by whoever inherited it.
+/// Gone, or dead and not yet reaped by its new parent.
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_none_or(|(_, fields)| fields.starts_with(" Z"))

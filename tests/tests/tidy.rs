@@ -15,6 +15,8 @@ mod lexer;
 mod plants;
 #[path = "tidy/tree.rs"]
 mod tree;
+#[path = "tidy/words.rs"]
+mod words;
 
 use tree::{Check, Tree, report};
 
@@ -116,6 +118,16 @@ fn decision_records_are_one_page() {
 #[test]
 fn the_changelog_is_tagged() {
     hold(docs::the_changelog_is_tagged);
+}
+
+#[test]
+fn prose_names_its_subjects() {
+    hold(words::prose_names_its_subjects);
+}
+
+#[test]
+fn citations_resolve() {
+    hold(words::citations_resolve);
 }
 
 #[test]

@@ -4,8 +4,8 @@ use crate::peers;
 use crate::step::{Failure, Step, Tally, built};
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
-    let theirs = match peers::ratelimit() {
-        Ok(theirs) => theirs,
+    let envoyproxy = match peers::ratelimit() {
+        Ok(envoyproxy) => envoyproxy,
         Err(failure) => {
             println!("\n!!! LEFT OUT: nothing is compared, because\n!!! {failure}");
             tally.passed("nothing");
@@ -14,7 +14,7 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
     };
     Step::cargo("build --release --package tidegate-cli").run()?;
     let ours = built("release/tidegate");
-    let programs = [("--theirs", theirs), ("--ours", ours)];
+    let programs = [("--envoyproxy", envoyproxy), ("--ours", ours)];
     let programs = programs.map(|(name, path)| [name.to_owned(), path.display().to_string()]);
     Step::cargo("run --release --package tidegate-tests --bin rls_differential --")
         .with(&programs.concat())

@@ -1,4 +1,4 @@
-//! `fuzz`: every parser of what strangers send, led on by the coverage of the last try.
+//! `fuzz`: every parser of client input, led on by the coverage of the last try.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What `cargo xtask help` prints.
+//! The text of `cargo xtask help`.
 
 /// Tasks and their options.
 pub(crate) const HELP: &str = "\
@@ -13,13 +13,13 @@ Usage: cargo xtask <task> [options]
                 --decisions N    decisions per algorithm (default 10000000)
                 --skip-mutants   only the oracle
                 --mutants-only   only mutation testing
-  fuzz        Odd bytes for every parser of what strangers send, led on by coverage.
+  fuzz        Fuzzes every parser of client input, guided by coverage.
                 --minutes N      for each (default 10)
                 --only PARSER    one of fuzz/fuzz_targets
-  chaos       Everything goes wrong, on real servers under load; writes docs/failures.md.
+  chaos       Failures of real servers under load; writes docs/failures.md.
                 --only F2        one row of the failure table; writes nothing
-                --quick          for seconds instead of minutes; writes nothing
-  soak        The daemon under load for long: keys, clients and policies that come and go.
+                --quick          takes seconds instead of minutes; writes nothing
+  soak        The daemon under load for long, with changing keys, clients and policies.
                 --minutes N      how long (default 30)
                 --rate N         decisions per second (default 20000)
                 --faults         in front of a Redis that fails once a minute (default rate 4000)
@@ -32,10 +32,10 @@ Usage: cargo xtask <task> [options]
                 memory [args]    decisions per second and bytes per key, beside other crates
                 growth [args]    only the growth: bytes per key and pauses while a table fills
                 attack [args]    a flood of random keys against a bounded table
-                redis [args]     the store in Redis, beside scripts, transactions and redis-cell
-                policy [args]    finding a rule among many, and loading many
-                server [args]    the daemon through each door, beside other servers
-                tiers [args]     the layers before the store in Redis: what they cost and save
+                redis [args]     the Redis store, beside scripts, transactions and redis-cell
+                policy [args]    matching and loading of large policies
+                server [args]    the daemon over each protocol, beside other servers
+                tiers [args]     cost and benefit of the layers in front of Redis
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.

@@ -9,7 +9,7 @@ use crate::clients;
 use crate::step::{Failure, Step, Tally, built, root};
 use crate::throwaway::Throwaway;
 
-/// All of them; whoever builds them first has to name the same features.
+/// All features; an earlier build has to use the same ones.
 const TESTS: &str = "test --workspace --all-features";
 
 /// Programs that the tests start, each with the Debian package that brings it.
@@ -53,7 +53,7 @@ const WHEELS: &[Wheel] = &[
             "55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea",
         ],
     },
-    // Somebody else's reading of JSON Schema, to compare with ours of policies.
+    // An independent JSON Schema validator, to compare with Tidegate's loader.
     Wheel {
         program: "draft07.py",
         variable: "TIDEGATE_FASTJSONSCHEMA",

@@ -47,7 +47,7 @@ pub enum Name {
     Incr,
     /// A minimal script by `EVALSHA`.
     GcraScript,
-    /// The same without a script, begun again if somebody else was faster.
+    /// The same without a script, restarted if another client was faster.
     GcraWatch,
     /// The module.
     RedisCell,

@@ -10,7 +10,7 @@ use super::contender::{Contender, Mode, Trouble};
 use crate::candidate::LimitOptions;
 use crate::tidegate::{bucket, fixed_window, sliding_window, thirds};
 
-/// Nobody is to give up because the machine is busy.
+/// No request may time out because the machine is busy.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]

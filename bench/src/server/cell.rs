@@ -1,4 +1,4 @@
-//! What is measured: who, through which door, asked how.
+//! What is measured: who, through which transport, asked how.
 
 use std::net::SocketAddr;
 
@@ -22,7 +22,7 @@ const HOT: u32 = 4;
 /// The way in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Door {
+pub enum Transport {
     Resp,
     /// A request of HTTP that carries its limit, or none.
     Http,
@@ -33,18 +33,18 @@ pub enum Door {
     GrpcRedis,
     /// For a few hot keys of a leased limit.
     GrpcLeased,
-    /// Through Envoy, which asks nobody.
+    /// Through Envoy without a rate limit filter.
     EnvoyAlone,
     /// Through Envoy, which asks this one.
     Envoy,
-    /// No door: what a million keys take.
+    /// No transport: what a million keys take.
     Memory,
 }
 
 /// One measurement.
 pub struct Cell {
     pub name: &'static str,
-    pub door: Door,
+    pub transport: Transport,
     pub load: Load,
     /// Whose processor time counts.
     pub pid: u32,
@@ -84,12 +84,12 @@ impl Cell {
 
     pub fn label(&self) -> String {
         let pipeline = self.pipeline().map_or_else(String::new, |depth| format!(" P{depth}"));
-        format!("{:?} {} c{}{pipeline}", self.door, self.name, self.load.conns)
+        format!("{:?} {} c{}{pipeline}", self.transport, self.name, self.load.conns)
     }
 
     /// How many times as long it is measured: where less is asked, less time passes on its clock.
     pub fn patience(&self) -> u32 {
-        if matches!(self.door, Door::Envoy | Door::EnvoyAlone) { 2 } else { 1 }
+        if matches!(self.transport, Transport::Envoy | Transport::EnvoyAlone) { 2 } else { 1 }
     }
 }
 
@@ -107,12 +107,12 @@ impl Plan<'_> {
         if let Some(redis) = self.fleet.store(REDIS) {
             let address = ([127, 0, 0, 1], redis.port()).into();
             let load = self.load(address, speech, command(&["INCR", "{key}"]), MANY);
-            self.push(REDIS, Door::Resp, redis.pid(), load);
+            self.push(REDIS, Transport::Resp, redis.pid(), load);
         }
         for (name, template) in
             [(RESP_FLOOR, &cell), (THROTTLECRAB, &crab), (OURS_ALONE, &cell), (OURS, &cell)]
         {
-            self.ask(name, Door::Resp, 0, (speech, template, MANY));
+            self.ask(name, Transport::Resp, 0, (speech, template, MANY));
             if let Some(cell) = self.cells.last_mut().filter(|cell| cell.name == name) {
                 // Once is enough, and one at a time: throttlecrab stalls on more.
                 cell.fills = pipeline == 1 && name != RESP_FLOOR;
@@ -133,17 +133,17 @@ impl Plan<'_> {
             "/check_and_report",
             r#"{"namespace":"bench","values":{"user_id":"{key}"},"delta":1}"#,
         );
-        for (name, door, port, template) in [
-            ("nginx_204", Door::Http, 0, &root),
-            ("nginx_limit_req", Door::Http, 1, &root),
-            (THROTTLECRAB, Door::Http, 1, &crab),
-            (LIMITADOR, Door::Http, 0, &limitador),
-            (OURS_ALONE, Door::HttpAuth, HTTP, &auth),
-            (OURS, Door::HttpAuth, HTTP, &auth),
-            (OURS_ALONE, Door::Http, HTTP, &check),
-            (OURS, Door::Http, HTTP, &check),
+        for (name, transport, port, template) in [
+            ("nginx_204", Transport::Http, 0, &root),
+            ("nginx_limit_req", Transport::Http, 1, &root),
+            (THROTTLECRAB, Transport::Http, 1, &crab),
+            (LIMITADOR, Transport::Http, 0, &limitador),
+            (OURS_ALONE, Transport::HttpAuth, HTTP, &auth),
+            (OURS, Transport::HttpAuth, HTTP, &auth),
+            (OURS_ALONE, Transport::Http, HTTP, &check),
+            (OURS, Transport::Http, HTTP, &check),
         ] {
-            self.ask(name, door, port, (speech, template, MANY));
+            self.ask(name, transport, port, (speech, template, MANY));
         }
     }
 
@@ -152,7 +152,7 @@ impl Plan<'_> {
         for (name, port) in
             [(RLS_FLOOR_ALONE, 0), (RLS_FLOOR, 0), (LIMITADOR, 1), (OURS_ALONE, GRPC), (OURS, GRPC)]
         {
-            self.ask(name, Door::Grpc, port, (speech, &template, conns));
+            self.ask(name, Transport::Grpc, port, (speech, &template, conns));
             if let Some(cell) = self.cells.last_mut().filter(|cell| cell.name == name) {
                 cell.fills = conns == 4 && ![RLS_FLOOR, RLS_FLOOR_ALONE].contains(&name);
             }
@@ -162,14 +162,14 @@ impl Plan<'_> {
     fn behind_redis(&mut self) {
         let (speech, template) = (Speech::Calls { streams: MANY }, calls::template());
         for (name, port) in [(LIMITADOR_IN_REDIS, 1), (RATELIMIT, 0), (OURS_IN_REDIS, GRPC)] {
-            self.ask(name, Door::GrpcRedis, port, (speech, &template, 4));
+            self.ask(name, Transport::GrpcRedis, port, (speech, &template, 4));
         }
     }
 
     fn leased(&mut self, conns: usize) {
         let (speech, template) = (Speech::Calls { streams: MANY }, calls::template());
         for name in [OURS_UNLEASED, OURS_LEASED] {
-            self.ask(name, Door::GrpcLeased, GRPC, (speech, &template, conns));
+            self.ask(name, Transport::GrpcLeased, GRPC, (speech, &template, conns));
             if let Some(cell) = self.cells.last_mut().filter(|cell| cell.name == name) {
                 cell.load.keys = HOT;
             }
@@ -183,10 +183,10 @@ impl Plan<'_> {
         let alone = load(0);
         let others = [RLS_FLOOR, LIMITADOR, OURS].into_iter().enumerate();
         let others: Vec<_> = others.map(|(number, name)| (name, load(number + 1))).collect();
-        self.push(ENVOY, Door::EnvoyAlone, envoy.pid(), alone);
+        self.push(ENVOY, Transport::EnvoyAlone, envoy.pid(), alone);
         for (name, load) in others {
             if let Some(member) = self.fleet.get(name) {
-                self.push(name, Door::Envoy, member.pid(), load);
+                self.push(name, Transport::Envoy, member.pid(), load);
             }
         }
     }
@@ -195,27 +195,27 @@ impl Plan<'_> {
     fn ask(
         &mut self,
         name: &'static str,
-        door: Door,
+        transport: Transport,
         port: usize,
         (speech, template, conns): (Speech, &Template, usize),
     ) {
         let who = if name.starts_with(NGINX) { NGINX } else { name };
         let Some(member) = self.fleet.get(who) else { return };
         let load = self.load(member.address(port), speech, template.clone(), conns);
-        self.push(name, door, member.pid(), load);
+        self.push(name, transport, member.pid(), load);
     }
 
     fn load(&self, address: SocketAddr, speech: Speech, template: Template, conns: usize) -> Load {
         Load { address, speech, template, conns, keys: self.keys }
     }
 
-    fn push(&mut self, name: &'static str, door: Door, pid: u32, load: Load) {
-        let is_behind = matches!(door, Door::GrpcRedis | Door::GrpcLeased);
+    fn push(&mut self, name: &'static str, transport: Transport, pid: u32, load: Load) {
+        let is_behind = matches!(transport, Transport::GrpcRedis | Transport::GrpcLeased);
         let store = self.fleet.store(name).filter(|_| is_behind);
         let store = store.map(tidegate_tests::servers::RedisServer::pid);
-        self.cells.push(Cell { name, door, load, pid, store, fills: false });
+        self.cells.push(Cell { name, transport, load, pid, store, fills: false });
     }
 }
 
-/// The daemon's first port is that of the Redis protocol, as for everybody who speaks it.
+/// The first port of a server is that of the Redis protocol, if it has one.
 const _: () = assert!(RESP == 0);

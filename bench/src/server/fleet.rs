@@ -27,7 +27,7 @@ pub const RATELIMIT: &str = "envoyproxy_ratelimit";
 pub const NGINX: &str = "nginx";
 pub const ENVOY: &str = "envoy";
 
-/// The doors of the daemon, by the number of their port.
+/// The transports of the daemon, by the number of their port.
 pub const RESP: usize = 0;
 pub const HTTP: usize = 1;
 pub const GRPC: usize = 2;
@@ -45,7 +45,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all that can be had; `quick` leaves out whoever has to be built first.
+    /// Starts all that can be had; `quick` leaves out servers that have to be built first.
     pub fn start(quick: bool) -> Result<Self, String> {
         let mut fleet =
             Self { members: BTreeMap::new(), stores: BTreeMap::new(), left_out: Vec::new() };
@@ -93,12 +93,12 @@ impl Fleet {
         self.members.get(name)
     }
 
-    /// The server that is asked itself, or that somebody's state is in.
+    /// The Redis that is measured itself, or that holds a server's state.
     pub fn store(&self, name: &str) -> Option<&RedisServer> {
         self.stores.get(name)
     }
 
-    /// The port of somebody's rate limit service.
+    /// The port of a rate limit service.
     fn rls(&self, name: &str) -> Option<u16> {
         let number = match name {
             OURS => GRPC,
@@ -165,10 +165,10 @@ fn program(variable: &str, file: &str) -> Option<PathBuf> {
 
 fn ours(program: &Path, threads: usize, store: &str, policy: &str) -> Result<Member, String> {
     let mut recipe = Recipe::new(program, 3);
-    // Everybody here waits for a Redis that shares two cores with who asks it.
+    // All servers here wait for a Redis that shares two cores with its clients.
     recipe.variables.push(("TIDEGATE__STORE__DEADLINE".into(), "1s".into()));
     let policy = recipe.file("policy.yaml", policy);
-    let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|door| recipe.ports[door]);
+    let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|transport| recipe.ports[transport]);
     let command = format!(
         "serve --config {policy} --threads {threads} --store {store} --admin off \
          --resp 127.0.0.1:{resp} --http 127.0.0.1:{http} --grpc 127.0.0.1:{grpc}"

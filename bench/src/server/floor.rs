@@ -1,4 +1,4 @@
-//! What the doors could cost at least: servers that do next to nothing besides answering.
+//! What the transports could cost at least: servers that do next to nothing besides answering.
 
 mod resp;
 #[cfg(feature = "tonic")]

@@ -11,7 +11,7 @@ use super::Trouble;
 use super::calls;
 use super::wire::{Answers, Template};
 
-/// A load: to whom, what, and how many at once.
+/// A load: target, request, and concurrency.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub address: SocketAddr,

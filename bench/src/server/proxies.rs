@@ -1,4 +1,4 @@
-//! Proxies that limit, or ask somebody who does.
+//! Proxies that limit, or that call a rate limit service.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub fn nginx(program: &Path) -> Result<Member, String> {
     recipe.with(&command).start()
 }
 
-/// Envoy: on its first port it asks nobody, on each other the service that stands there.
+/// Envoy: without rate limits on its first port, with one service on each other port.
 pub fn envoy(
     program: &Path,
     upstream: u16,

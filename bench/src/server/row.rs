@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
-use super::cell::Door;
+use super::cell::Transport;
 use crate::row::median;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     #[serde(rename = "impl")]
     pub name: &'static str,
-    pub door: Door,
+    pub transport: Transport,
     pub pipeline: Option<usize>,
     pub conns: Option<usize>,
     /// Processor seconds of the server per million decisions.
@@ -19,16 +19,16 @@ pub struct Row {
     pub rps: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// Resident memory; of the door `memory`, what a million keys added to it.
+    /// Resident memory; of the transport `memory`, what a million keys added to it.
     pub rss_mib: f64,
 }
 
 impl Row {
-    pub fn empty(name: &'static str, door: Door) -> Self {
+    pub fn empty(name: &'static str, transport: Transport) -> Self {
         let nothing = f64::NAN;
         Self {
             name,
-            door,
+            transport,
             pipeline: None,
             conns: None,
             cpu_s_per_m: nothing,

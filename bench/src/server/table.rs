@@ -1,20 +1,20 @@
 //! What a run showed, for people.
 
-use super::cell::Door;
+use super::cell::Transport;
 use super::row::{Rounds, Row};
 use crate::report::{Table, grouped, ratio, short};
 
 pub fn print(rounds: &[Rounds], memory: &[Row], left_out: &[(&str, String)]) {
-    let mut groups: Vec<(Door, Option<usize>, Option<usize>)> = Vec::new();
+    let mut groups: Vec<(Transport, Option<usize>, Option<usize>)> = Vec::new();
     for Rounds { row, .. } in rounds {
-        let group = (row.door, row.pipeline, row.conns);
+        let group = (row.transport, row.pipeline, row.conns);
         if !groups.contains(&group) {
             groups.push(group);
         }
     }
-    for (door, pipeline, conns) in groups {
+    for (transport, pipeline, conns) in groups {
         let depth = pipeline.map_or_else(String::new, |depth| format!(", pipeline {depth}"));
-        println!("\n### {door:?}, {} connections{depth}\n", conns.unwrap_or(0));
+        println!("\n### {transport:?}, {} connections{depth}\n", conns.unwrap_or(0));
         let mut table = Table::new(&[
             "impl",
             "CPU s/M",
@@ -25,7 +25,7 @@ pub fn print(rounds: &[Rounds], memory: &[Row], left_out: &[(&str, String)]) {
             "p99 us",
             "MiB",
         ]);
-        let here = |row: &Row| (row.door, row.pipeline, row.conns) == (door, pipeline, conns);
+        let here = |row: &Row| (row.transport, row.pipeline, row.conns) == (transport, pipeline, conns);
         for Rounds { row, cpu: (least, most) } in rounds.iter().filter(|it| here(&it.row)) {
             table.push(vec![
                 row.name.to_owned(),

@@ -1,8 +1,8 @@
-//! Whether more was let in than a limit allows.
+//! Whether more was admitted than a limit allows.
 //!
-//! A request was let in at some instant between being asked and being told. So only those count in an
-//! interval that were both asked and told within it: whoever is on the way across its ends may have been
-//! let in before or after.
+//! A request was admitted at some instant between being asked and being told. So only those count in an
+//! interval that were both sent and answered within it: a request in flight across its ends may have been
+//! admitted before or after.
 
 use ::tidegate::Timestamp;
 

@@ -1,8 +1,8 @@
 //! Decisions that are answered without the store, beside those of the memory store: each is asked for
 //! through [`Store`], polled once and ready at once.
 //!
-//! The clock is moved by hand, so that a lease lasts as long as it is measured and is filled while nobody
-//! counts. Keys that share their place with too many others are left out, for those are the store's.
+//! The clock is moved by hand, so that a lease is valid during the measurement; refills are not measured. Keys that
+//! share their slot with too many others are left out, because the store decides them.
 
 use std::future::Future;
 use std::hint::black_box;

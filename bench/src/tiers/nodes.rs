@@ -1,4 +1,4 @@
-//! Eight nodes that share one key: how often they ask the store, and how much they let in.
+//! Eight nodes that share one key: how often they ask the store, and how much they admitted.
 //!
 //! Each has all layers and a connection of its own. Requests come at their time, answered or not.
 
@@ -130,7 +130,7 @@ struct Traffic {
 
 #[derive(Default)]
 struct Log {
-    /// When those came that were let in, and when they were told.
+    /// When those came that were admitted, and when they were told.
     admitted: Vec<(Timestamp, Timestamp)>,
     failed: Option<String>,
 }
@@ -148,7 +148,7 @@ impl Traffic {
         Ok(Self { clock, scope, limit, options, log: RefCell::default() })
     }
 
-    /// So many requests a second, by turns to each node; how many that were. Nobody waits for answers.
+    /// Sends requests at this rate to the nodes in turn, without waiting for answers; returns their number.
     async fn offer(self: &Rc<Self>, nodes: &[Rc<Stack>], rate: u32, length: Duration) -> u64 {
         let (start, mut sent) = (Instant::now(), 0);
         let mut ticks = tokio::time::interval(TICK);

@@ -22,14 +22,14 @@ fn near(results: &Results) -> Vec<Target> {
         let same = |row: &&super::near::Row| {
             row.cell == super::near::Cell { store: Holder::Memory, ..ours.cell }
         };
-        let theirs = results.near.iter().find(same);
+        let peer = results.near.iter().find(same);
         let by = match ours.cell.answer {
             Answer::Allow => "from a lease",
             Answer::Deny => "by the deny cache",
         };
         let keys = grouped(ours.cell.keys);
         let what = format!("{by}, {keys} keys, time / memory store");
-        let value = theirs.map(|theirs| ours.ns_per_decision / theirs.ns_per_decision);
+        let value = peer.map(|peer| ours.ns_per_decision / peer.ns_per_decision);
         targets.push(Target::new(&what, Bound::AtMost(2.0), value));
     }
     targets
@@ -40,14 +40,14 @@ fn cold(results: &Results) -> Vec<Target> {
     let mut targets = Vec::new();
     for ours in results.cold.iter().filter(|row| row.cell.way != Way::Bare) {
         let same = |row: &&cold::Row| row.cell == cold::Cell { way: Way::Bare, ..ours.cell };
-        let theirs = results.cold.iter().find(same);
+        let peer = results.cold.iter().find(same);
         for (of, field) in [
             ("client CPU", (|row| row.client_cpu_s_per_m) as fn(&cold::Row) -> f64),
             ("CPU with Redis", |row| row.client_cpu_s_per_m + row.redis_cpu_s_per_m),
         ] {
             let (way, callers) = (format!("{:?}", ours.cell.way).to_lowercase(), ours.cell.callers);
             let what = format!("not hot, {way}, {callers} callers, {of} / bare store");
-            let value = theirs.map(|theirs| field(ours) / field(theirs));
+            let value = peer.map(|peer| field(ours) / field(peer));
             targets.push(Target::new(&what, Bound::AtMost(1.1), value));
         }
     }

@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! Command-line arguments.
 
 mod serve;
 mod simulate;
@@ -16,11 +16,11 @@ use tidegate_sim::{InvalidSetup, Seed, Setup, Shape};
 pub(crate) use self::serve::Serve;
 pub(crate) use self::simulate::{Cluster, Simulate, Simulated, no_such_world};
 
-/// Tidegate: rate limits that say exactly what they do.
+/// Tidegate, a rate limiter: daemon, policy tools, simulator
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = FIRST_STEPS)]
 pub(crate) struct Cli {
-    /// When to use colour; automatic means on a terminal, unless NO_COLOR is set
+    /// When to use colour; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: ColorChoice,
     #[command(subcommand)]
@@ -40,8 +40,8 @@ pub(crate) enum Command {
 
 /// Decide one request by a policy, and charge it
 ///
-/// With a store that others share, this is a request like any other. Exits with 0 if the request is
-/// allowed, with 1 if it is denied, and with 2 if there is no answer.
+/// On a shared store this is an ordinary request. The exit status is 0 if the request is allowed, 1 if it is
+/// denied, and 2 if it could not be decided.
 #[derive(Debug, Args)]
 #[command(after_help = CHECKS)]
 pub(crate) struct Check {
@@ -49,10 +49,10 @@ pub(crate) struct Check {
     pub(crate) question: DecisionArgs,
 }
 
-/// Tell which limits a request meets, why, how they stand and which one binds
+/// Show the limits that apply to a request, the reasons, their state, and which one binds
 ///
-/// Changes nothing: what it says is what `tidegate check` would. Names the plan, the override and the
-/// percentage that chose a limit's numbers.
+/// Changes nothing, and decides as `tidegate check` would. Names the plan, the override and the percentage
+/// that chose a limit's numbers.
 ///
 /// A bucket keeps the share that a key has used when its limit changes: with 3 of 5 used, a limit raised
 /// to 10 leaves 4; with 5 of 5 used, a limit raised to 8 denies until the first unit is refilled. A reset
@@ -64,26 +64,26 @@ pub(crate) struct Explain {
     pub(crate) question: DecisionArgs,
 }
 
-/// A request, and by which policy and with whose state it is decided.
+/// A request, and the policy and state to decide it with.
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("policy").args(["config", "url"]).required(true).multiple(true)),
     group(ArgGroup::new("asked").args(["descriptor", "request"]).required(true).multiple(true)),
 )]
 pub(crate) struct DecisionArgs {
-    /// Policy files, or folders of which every .yaml and .yml file is read
+    /// Policy files, or folders whose .yaml and .yml files are read
     #[arg(long, short, value_name = "FILE|DIR")]
     pub(crate) config: Vec<PathBuf>,
 
-    /// Ask a daemon instead, by its policy and with its state: http://127.0.0.1:8080
+    /// Use a running daemon with its policy and state: http://127.0.0.1:8080
     #[arg(long, value_name = "URL", conflicts_with_all = ["config", "store", "request"])]
     pub(crate) url: Option<String>,
 
-    /// Let several files describe one domain
+    /// Allow several files to define one domain
     #[arg(long)]
     pub(crate) merge: bool,
 
-    /// The domain; may be left out if there is only one
+    /// The domain; optional if the policy has only one
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<String>,
 
@@ -99,7 +99,7 @@ pub(crate) struct DecisionArgs {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", requires = "request")]
     pub(crate) headers: Vec<String>,
 
-    /// Where the HTTP request comes from
+    /// Client address of the HTTP request
     #[arg(long, value_name = "ADDRESS", requires = "request", default_value = "127.0.0.1")]
     pub(crate) peer: IpAddr,
 
@@ -108,38 +108,38 @@ pub(crate) struct DecisionArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) enforce_secret_file: Option<PathBuf>,
 
-    /// What the request costs, instead of what each limit says
+    /// Cost of the request, instead of each limit's `cost`
     #[arg(long, value_name = "N")]
     pub(crate) hits: Option<u64>,
 
-    /// Whose state: memory, which starts afresh, or a Redis such as redis://127.0.0.1:6379
+    /// State to use: memory, which starts empty, or a Redis such as redis://127.0.0.1:6379
     #[arg(long, value_name = "STORE", default_value = "memory")]
     pub(crate) store: String,
 
-    /// For machines: one JSON document, times in milliseconds
+    /// Print one JSON document, with times in milliseconds
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// Print a JSON Schema of policy files, for editors
 ///
-/// Save it beside the policy and begin the policy with `# yaml-language-server: $schema=FILE`, or
+/// Save it beside the policy and start the policy with `# yaml-language-server: $schema=FILE`, or
 /// with `$schema: FILE`.
 #[derive(Debug, Args)]
 pub(crate) struct Schema {
-    /// A page for people instead, with every field
+    /// Print the reference page with every field instead
     #[arg(long)]
     pub(crate) reference: bool,
 }
 
-/// Check policy files, and say what is wrong with them and where
+/// Check policy files, and report mistakes with their place
 ///
-/// Reads the policy language of envoyproxy/ratelimit unchanged, and ours beside it. Every mistake is
-/// told in one run, as file:line:column: message. Exits with 0 if the policy can be used, with 1 if
-/// it cannot, and with 2 if a file cannot be read.
+/// Reads policies in the form of envoyproxy/ratelimit and in the native form. Reports all mistakes in one
+/// run, as file:line:column: message. The exit status is 0 if the policy can be used, 1 if it cannot, and 2
+/// if a file cannot be read.
 #[derive(Debug, Args)]
 pub(crate) struct Lint {
-    /// Policy files, or folders of which every .yaml and .yml file is read
+    /// Policy files, or folders whose .yaml and .yml files are read
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -148,11 +148,11 @@ pub(crate) struct Lint {
     #[arg(long, value_name = "FILE")]
     pub(crate) enforce_secret_file: Option<PathBuf>,
 
-    /// Let warnings count as errors
+    /// Treat warnings as errors
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// Let several files describe one domain
+    /// Allow several files to define one domain
     #[arg(long)]
     pub(crate) merge: bool,
 
@@ -162,18 +162,18 @@ pub(crate) struct Lint {
     pub(crate) previous: Vec<PathBuf>,
 }
 
-/// Run traffic through every algorithm and see what each lets through
+/// Run traffic through every algorithm and compare what each admits
 ///
 /// Built-in traffic is scaled to the limit and decided one request at a time, on simulated time, by
 /// the same code that decides in production. The same seed gives the same figures.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
 pub(crate) struct Compare {
-    /// How many requests per how long, as COUNT/PERIOD: 100/60s, 10/s, 5000/hour
+    /// The limit, as COUNT/PERIOD: 100/60s, 10/s, 5000/hour
     #[arg(long, value_name = "RATE", default_value = "100/60s")]
     limit: Rate,
 
-    /// What token_bucket and gcra hold, and how many may wait in leaky_bucket [default: COUNT]
+    /// Burst of token_bucket and gcra, and queue of leaky_bucket [default: COUNT]
     #[arg(long, value_name = "N")]
     burst: Option<u64>,
 
@@ -189,21 +189,21 @@ pub(crate) struct Compare {
     )]
     algorithm: Vec<AlgorithmName>,
 
-    /// Where the uneven parts of the traffic come from
+    /// Seed of the random parts of the traffic
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Figures and verdicts only
+    /// Print tables without charts
     #[arg(long)]
     pub(crate) no_chart: bool,
 
-    /// For machines: one JSON document, times in milliseconds
+    /// Print one JSON document, with times in milliseconds
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 impl Compare {
-    /// The numbers to compare, or which option is wrong and why.
+    /// The numbers to compare, or the invalid option and the reason.
     pub(crate) fn setup(&self) -> Result<Setup, clap::Error> {
         Setup::new(self.limit, self.burst, Seed(self.seed)).map_err(|why| {
             let (option, value) = match (why, self.burst) {
@@ -224,9 +224,9 @@ impl Compare {
     }
 }
 
-/// Those of `all` that were asked for, in their own order and once each; all if none was.
-fn chosen<T: Copy + PartialEq>(all: &[T], asked: &[T]) -> Vec<T> {
-    all.iter().copied().filter(|one| asked.is_empty() || asked.contains(one)).collect()
+/// The selected values in the order of `all`, each once; all values if none is selected.
+fn chosen<T: Copy + PartialEq>(all: &[T], selected: &[T]) -> Vec<T> {
+    all.iter().copied().filter(|one| selected.is_empty() || selected.contains(one)).collect()
 }
 
 fn names<T>(names: &[&'static str]) -> impl TypedValueParser<Value = T> + use<T>
@@ -239,11 +239,11 @@ where
 const FIRST_STEPS: &str = "\
 Start here:
   tidegate compare                     all algorithms, all traffic, 100 requests per 60 s
-  tidegate compare --help              what the figures mean
-  tidegate serve                       answer Redis clients on port 6380, HTTP on 8080
-  tidegate lint policy.yaml            what is wrong with a policy, and where
-  tidegate explain --help              which limits a request meets, and why
-  tidegate simulate cluster            nodes, a store, and everything going wrong";
+  tidegate compare --help              meaning of the figures
+  tidegate serve                       serve Redis clients on port 6380, HTTP on 8080
+  tidegate lint policy.yaml            mistakes in a policy, with their place
+  tidegate explain --help              limits that apply to a request, and why
+  tidegate simulate cluster            nodes and a store with faults";
 
 const CHECKS: &str = "\
 Examples:
@@ -268,12 +268,11 @@ Examples:
 
 const FIGURES: &str = "\
 Figures:
-  admitted   requests let through, at once or after a delay
-  denied     denials; in retry_storm and batch_job the denied ask again, and are counted again
+  admitted   requests admitted, at once or after a delay
+  denied     denials; in retry_storm and batch_job denied requests are retried, and counted again
   max/60s    most requests that started within any rolling period of the limit (max_in_window)
   max/2s     most requests that started within any 2 seconds (max_in_2s)
-  delay      how long leaky_bucket held admitted requests back; the others delay nobody.
-             A delayed request counts from when it starts
-  bytes      most bytes of state kept for the key (state_bytes): one or two words of 8 for buckets
-             and windows, 16 per entry for sliding_log. The key itself and the table that holds it
-             come on top";
+  delay      delay of requests that leaky_bucket admitted; other algorithms do not delay.
+             A delayed request counts from its start
+  bytes      most bytes of state for the key (state_bytes): one or two words of 8 for buckets and
+             windows, 16 per entry for sliding_log; without the key and the table";

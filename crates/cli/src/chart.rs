@@ -12,7 +12,7 @@ const LABEL: usize = 17;
 /// Room for the number at the end of a line.
 const PEAK: usize = 8;
 
-/// Draws what was offered, and below it what each algorithm started, over one time axis.
+/// Draws the offered requests, and below them those that each algorithm started, over one time axis.
 ///
 /// The algorithms share a scale, so that heights compare; the offered requests have their own.
 pub(crate) fn chart(comparison: &Comparison, terminal: Terminal) -> String {
@@ -46,7 +46,7 @@ fn peak(bins: &[u64]) -> u64 {
     bins.iter().copied().max().unwrap_or(0)
 }
 
-/// A block per bin, `scale` being the full height. What is not nothing is seen.
+/// A block per bin, with `scale` as the full height. Every count above zero is visible.
 fn blocks(bins: &[u64], scale: u64) -> String {
     let block = |count: &u64| match (count * 8).div_ceil(scale.max(1)) {
         0 => ' ',
@@ -55,7 +55,7 @@ fn blocks(bins: &[u64], scale: u64) -> String {
     bins.iter().map(block).collect()
 }
 
-/// Where the round times are.
+/// Ticks at round times.
 struct Axis {
     columns: usize,
     /// Column and label, left to right.
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_count_is_seen_and_the_largest_is_full() {
+    fn the_smallest_count_is_visible_and_the_largest_is_full() {
         assert_eq!(blocks(&[0, 1, 50, 100], 100), " ▁▄█");
         assert_eq!(blocks(&[0, 0], 0), "  ");
     }

@@ -1,4 +1,4 @@
-//! `tidegate check`: may this request go ahead?
+//! `tidegate check`: decides one request.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::args::Check;
 use crate::daemon;
 use crate::decision_args::Wish;
 
-/// Says what was decided, and by its exit status whether the request is allowed.
+/// Prints the decision. The exit status tells whether the request is allowed.
 pub(crate) fn check(args: &Check) -> ExitCode {
     match decided(args) {
         Ok((is_allowed, text)) => {
@@ -25,7 +25,7 @@ pub(crate) fn check(args: &Check) -> ExitCode {
     }
 }
 
-/// The verdict, and how it is told.
+/// The verdict and its text.
 fn decided(args: &Check) -> Result<(bool, String), String> {
     let json = args.question.json;
     if let Some(url) = &args.question.url {
@@ -38,7 +38,7 @@ fn decided(args: &Check) -> Result<(bool, String), String> {
     Ok((verdict.is_allowed(), text))
 }
 
-/// The one document, for people to read too.
+/// The JSON document, indented.
 pub(crate) fn indented(verdict: &Verdict) -> Result<String, String> {
     let document: serde_json::Value =
         serde_json::from_str(&verdict.json()).map_err(|error| error.to_string())?;
@@ -49,7 +49,7 @@ pub(crate) fn indented(verdict: &Verdict) -> Result<String, String> {
 pub(crate) fn line(verdict: &Verdict) -> String {
     let outcome = if verdict.is_allowed() { "allowed" } else { "denied" };
     let Some(strictest) = verdict.strictest() else {
-        return format!("{outcome}: no limit counts");
+        return format!("{outcome}: no limit applies");
     };
     let (remaining, limit) = (verdict.remaining(), verdict.limit());
     let mut line = format!("{outcome}: {remaining} of {limit} left under {}", strictest.name);
@@ -57,7 +57,7 @@ pub(crate) fn line(verdict: &Verdict) -> String {
         line += &format!("; wait {} before starting", length_in_words(verdict.delay().into()));
     }
     if verdict.is_never() {
-        line += "; no wait helps, for it costs more than there ever is";
+        line += "; no wait helps: the cost is above the limit's capacity";
     } else if let Some(wait) = verdict.retry_after() {
         line += &format!("; try again after {}", length_in_words(wait.into()));
     }

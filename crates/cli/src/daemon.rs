@@ -1,4 +1,4 @@
-//! Asking a daemon instead of deciding here.
+//! Requests to a running daemon (`--url`).
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,28 +11,31 @@ use tidegate::policy::length_in_words;
 use crate::args::DecisionArgs;
 use crate::decision_args::descriptor;
 
-/// Longer than a daemon that is there ever takes.
+/// Longer than a running daemon ever takes.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// No answer of a daemon is longer.
+/// The longest response that is read.
 const MAX_ANSWER: u64 = 1 << 20;
 
-/// What the daemon at `url` answers to the question, which is sent to `path`.
+/// Sends the request to `path` of the daemon at `url`, and returns its response.
 pub(crate) fn ask(url: &str, path: &str, question: &DecisionArgs) -> Result<Value, String> {
     let wrong = || format!("expected a daemon such as http://127.0.0.1:8080, found {url:?}");
     let host = url.strip_prefix("http://").ok_or_else(wrong)?.trim_end_matches('/');
-    let domain = question.domain.as_deref().ok_or("say --domain: the daemon may have several")?;
+    let domain = question
+        .domain
+        .as_deref()
+        .ok_or("--domain is required with --url, because a daemon may have several")?;
     let sides: Result<Vec<_>, String> =
         question.descriptor.iter().map(|text| descriptor(text)).collect();
     let mut body = json!({ "domain": domain, "descriptors": sides? });
     if let Some(hits) = question.hits {
         body["cost"] = hits.into();
     }
-    let away = |error: std::io::Error| format!("cannot ask {url}: {error}");
-    let answer = post(host, path, &body.to_string()).map_err(away)?;
+    let unreachable = |error: std::io::Error| format!("cannot reach {url}: {error}");
+    let answer = post(host, path, &body.to_string()).map_err(unreachable)?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     let answered: Value = serde_json::from_str(body).map_err(|_| {
         let status = head.lines().next().unwrap_or_default();
-        format!("{url} answers with {status:?}, which is no verdict")
+        format!("{url} answered {status:?}, which is not a verdict")
     })?;
     match answered.get("error").and_then(Value::as_str) {
         Some(error) => Err(format!("{url} says: {error}")),
@@ -40,7 +43,7 @@ pub(crate) fn ask(url: &str, path: &str, question: &DecisionArgs) -> Result<Valu
     }
 }
 
-/// One request on a connection of its own, and all that comes back.
+/// Sends one request on a new connection, and returns the whole response.
 fn post(host: &str, path: &str, body: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -61,7 +64,7 @@ pub(crate) fn line(answered: &Value) -> String {
     let verdict = if answered["allowed"] == true { "allowed" } else { "denied" };
     let (remaining, limit) = (&answered["remaining"], &answered["limit"]);
     let mut line = match limit.is_null() {
-        true => format!("{verdict}: no limit counts"),
+        true => format!("{verdict}: no limit applies"),
         false => format!("{verdict}: {remaining} of {limit} left"),
     };
     if let Some(wait) = answered["retry_after_ms"].as_u64() {

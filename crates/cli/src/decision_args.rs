@@ -1,4 +1,4 @@
-//! A request from the command line, and whoever answers it.
+//! A request from the command line, and its decision.
 
 use std::borrow::Cow;
 
@@ -12,33 +12,33 @@ use tidegate::{Clock, Verdict};
 use crate::args::DecisionArgs;
 use crate::secret::enforce_secret_of;
 
-/// What is wanted to know.
+/// What to do with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// Charge the request, and say what was decided.
+    /// Charge the request and report the decision.
     Check,
-    /// Say what would be decided, and why.
+    /// Report what would be decided, and why, without a charge.
     Explain,
 }
 
-/// What was found out.
+/// The decision with its reasons.
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// The descriptors of the request, in the order of the answer.
     pub(crate) descriptors: Vec<Vec<(String, String)>>,
-    /// How many entries of each lead somewhere.
+    /// How many entries of each descriptor match a rule.
     pub(crate) depths: Vec<usize>,
     pub(crate) verdict: Verdict,
 }
 
 impl DecisionArgs {
-    /// Asks, or says why there is no answer.
+    /// Decides the request, or returns why it cannot.
     pub(crate) fn ask(&self, wish: Wish) -> Result<Findings, String> {
         let policy = self.policy()?;
         let domain = self.domain(&policy)?;
         let descriptors = self.descriptors(&policy, &domain)?;
         if descriptors.is_empty() {
-            return Err("no rule of `requests` makes a descriptor of this request".into());
+            return Err("no rule of `requests` makes a descriptor for this request".into());
         }
         let borrowed: Vec<Vec<Entry<'_>>> = descriptors.iter().map(|it| entries(it)).collect();
         let sides: Vec<Descriptor<'_>> = borrowed.iter().map(|it| Descriptor::new(it)).collect();
@@ -58,17 +58,17 @@ impl DecisionArgs {
         loaded.policy.ok_or(loaded.findings)
     }
 
-    /// The domain that was named, or the only one.
+    /// The given domain, or the only one.
     fn domain(&self, policy: &Policy) -> Result<String, String> {
         let mut names: Vec<&str> = policy.domains().map(|domain| domain.name()).collect();
         names.sort_unstable();
         match (&self.domain, &names[..]) {
             (Some(name), names) if names.contains(&name.as_str()) => Ok(name.clone()),
             (Some(name), names) => {
-                Err(format!("no domain is called {name:?}; there are {}", names.join(", ")))
+                Err(format!("unknown domain {name:?}; the policy has {}", names.join(", ")))
             }
             (None, [only]) => Ok((*only).to_owned()),
-            (None, names) => Err(format!("say --domain, one of {}", names.join(", "))),
+            (None, names) => Err(format!("--domain is required: one of {}", names.join(", "))),
         }
     }
 

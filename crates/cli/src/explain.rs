@@ -1,4 +1,4 @@
-//! `tidegate explain`: which limits does this request meet, and how do they stand?
+//! `tidegate explain`: the limits of a request, and their state.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::daemon;
 use crate::decision_args::{Findings, Wish};
 use crate::terminal::Terminal;
 
-/// Tells every limit that matched, why, its state, which one binds and when it frees.
+/// Prints every limit that matches, the reason, its state, and which one binds.
 pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
     let told = match &args.question.url {
         Some(url) => daemon::ask(url, "/v1/explain", &args.question).map(|answered| {
@@ -61,18 +61,18 @@ fn text(findings: &Findings, terminal: Terminal) -> String {
             let binds = if verdict.binding() == Some(place) { " <- binds" } else { "" };
             let name = terminal.bold(&printable(part.name));
             let _ = writeln!(text, "  {name}{}", terminal.warning(binds));
-            let mut tell =
+            let mut push =
                 |sentence: &str| text.push_str(&terminal.wrap("    ", &printable(sentence)));
-            tell(part.reason.unwrap_or_default());
-            tell(role(part.standing));
+            push(part.reason.unwrap_or_default());
+            push(role(part.standing));
             if let Some(explanation) = part.state {
-                tell(&state(verdict.at(), explanation));
+                push(&state(verdict.at(), explanation));
             }
             if let Some(state) = part.state
                 && state.remaining < state.limit
                 && matches!(state.detail, Detail::Bucket { .. })
             {
-                tell(&if_changed(state.limit - state.remaining, state.limit));
+                push(&if_changed(state.limit - state.remaining, state.limit));
             }
         }
     }
@@ -85,7 +85,7 @@ fn unmatched(entries: &[(String, String)], depth: usize) -> String {
         Some((key, value)) => {
             format!("no limit: no rule at this level has the key {key} and the value {value}")
         }
-        None => "no limit: the rule it leads to has none, or only deeper ones".into(),
+        None => "no limit: the matching rule has none of its own".into(),
     }
 }
 
@@ -97,14 +97,14 @@ fn state(now: Timestamp, state: &Explanation) -> String {
         Some(wait) => format!("one more is allowed in {}", length_in_words(wait)),
     };
     let back = match state.idle_at.since(now) {
-        rest if rest.is_zero() => "nothing is owed".to_owned(),
-        rest => format!("all is back in {}", length_in_words(rest)),
+        rest if rest.is_zero() => "no debt".to_owned(),
+        rest => format!("full again in {}", length_in_words(rest)),
     };
     let (remaining, limit) = (state.remaining, state.limit);
     format!("{remaining} of {limit} left; {when}; {back}")
 }
 
-/// What a change of the limit leaves of a bucket that is used in part.
+/// The effect of a changed limit on a partly used bucket.
 fn if_changed(used: u64, limit: u64) -> String {
     let (twice_used, twice) = (used.saturating_mul(2), limit.saturating_mul(2));
     format!(
@@ -136,9 +136,9 @@ fn answered_text(answered: &Value, terminal: Terminal) -> String {
 const fn role(standing: Standing) -> &'static str {
     match standing {
         Standing::Live => "enforced",
-        Standing::Quota => "enforced only if all quotas of the request are used up",
-        Standing::Shadow => "a shadow: counted, holds nobody back",
-        Standing::Beside => "tried beside the limit above, on its own state",
+        Standing::Quota => "enforced only if all quotas of the request are exhausted",
+        Standing::Shadow => "shadow: counted, denies nothing",
+        Standing::Beside => "shadow of the limit above, with its own state",
         Standing::Unlimited => "allows everything",
         Standing::Replaced => "replaced by another limit of this request",
         Standing::Off => "switched off",

@@ -1,4 +1,4 @@
-//! `tidegate lint`: is this policy right?
+//! `tidegate lint`: checks policy files.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use tidegate::policy::{Merging, Policy, Source};
 use crate::args::Lint;
 use crate::secret::enforce_secret_of;
 
-/// Prints one finding per line, and says by its exit status whether the policy can be used.
+/// Prints one finding per line. The exit status tells whether the policy can be used.
 pub(crate) fn lint(args: &Lint) -> ExitCode {
     match run(args) {
         Ok(code) => code,
@@ -30,7 +30,7 @@ fn run(args: &Lint) -> Result<ExitCode, String> {
         loaded.findings = format!("{}\n{warning}", loaded.findings).trim_start().to_owned();
     }
     let mut out = io::stdout().lock();
-    // That the reader has gone (`| head`) changes nothing about the policy.
+    // A closed pipe (`| head`) is not a failure.
     if !loaded.findings.is_empty() {
         let _ = writeln!(out, "{}", loaded.findings);
     }

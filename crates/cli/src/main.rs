@@ -42,14 +42,14 @@ fn main() -> ExitCode {
     match text {
         Ok(text) => print(&text),
         Err(usage) => {
-            // Nobody reads the message if this fails, but the exit code still says it.
+            // If this fails, the exit status still reports the error.
             let _ = usage.print();
             ExitCode::from(2)
         }
     }
 }
 
-/// Writes to standard output. That the reader has gone (`| head`) is not a failure.
+/// Writes to standard output. A closed pipe (`| head`) is not a failure.
 fn print(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

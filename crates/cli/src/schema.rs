@@ -1,4 +1,4 @@
-//! `tidegate schema`: the policy language for editors and for readers.
+//! `tidegate schema`: the policy format, as JSON Schema and as a reference page.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use tidegate::policy::language::{FILE, Field, Kind, Table};
 
 use crate::args::Schema;
 
-/// A JSON Schema of policy files, or a page that tells what every field means.
+/// A JSON Schema of policy files, or a reference page of all fields.
 pub(crate) fn schema(args: &Schema) -> String {
     let tables = tables();
     if args.reference { reference(&tables) } else { json_schema(&tables) }
 }
 
-/// Every kind of map, in the order in which a reader meets them.
+/// Every kind of map, in the order of the reference page.
 fn tables() -> Vec<&'static Table> {
     let mut tables: Vec<&'static Table> = vec![&FILE];
     let mut next = 0;
@@ -35,7 +35,7 @@ fn tables() -> Vec<&'static Table> {
 fn json_schema(tables: &[&'static Table]) -> String {
     let definitions: Map<String, Value> =
         tables.iter().map(|table| (anchor(table), definition(table))).collect();
-    // The draft that editors know best.
+    // The draft that most editors support.
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "Tidegate policy",
@@ -72,7 +72,7 @@ const PERIOD: &str = "[0-9]* *(us|ms|s|sec|second|m|min|minute|h|hour|d|day|w|we
 
 fn kind(kind: &Kind) -> Value {
     let refers = |table: &Table| json!({ "$ref": format!("#/definitions/{}", anchor(table)) });
-    // YAML takes a bare 7 or yes for something else than words; the loader does not mind.
+    // YAML reads a bare 7 or yes as a number or a flag; the loader accepts both as text.
     let text = json!({ "type": ["string", "number", "boolean"] });
     match kind {
         Kind::Text => text,
@@ -103,7 +103,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::NamedTexts => {
             json!({ "type": "object", "additionalProperties": { "type": "array", "items": text } })
         }
-        // Whatever is added later is at least not refused by an editor.
+        // Editors accept kinds that are added later.
         _ => json!({}),
     }
 }

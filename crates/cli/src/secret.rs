@@ -1,4 +1,4 @@
-//! Secrets, each in the first line of a file of its own.
+//! Secrets: the first line of a file.
 
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) fn unreadable(setting: &str, file: &Path, error: &io::Error) -> Strin
     format!("{setting}: cannot read {}{within}: {error}", file.display())
 }
 
-/// The secret of `policy.enforce_secret_file`, if there is one.
+/// The secret of `policy.enforce_secret_file`, if it is set.
 pub(crate) fn enforce_secret(file: Option<&Path>) -> Result<Option<EnforceSecret>, String> {
     let Some(file) = file else { return Ok(None) };
     let secret = EnforceSecret::new(&first_line(SETTING, file)?);
@@ -40,7 +40,7 @@ pub(crate) fn enforce_secret(file: Option<&Path>) -> Result<Option<EnforceSecret
     })
 }
 
-/// The same for a command without settings: the file of its flag, or of the daemon's variable.
+/// The same for a command without settings: from its flag, or from the daemon's environment variable.
 pub(crate) fn enforce_secret_of(flag: Option<&PathBuf>) -> Result<Option<EnforceSecret>, String> {
     let setting = table::find(SETTING);
     let variable = setting.and_then(|setting| std::env::var_os(setting.variable()));

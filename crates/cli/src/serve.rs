@@ -1,8 +1,8 @@
-//! `tidegate serve`: answers until it is told to stop.
+//! `tidegate serve`: runs the daemon until a signal stops it.
 //!
 //! ```text
 //!   settings.rs ──▶ setup.rs: service and listeners ──▶ serve ──▶ signals.rs ──▶ drain
-//!                   policy.rs: files, again and again          notify.rs: systemd
+//!                   policy.rs: files, with reload              notify.rs: systemd
 //! ```
 
 mod notify;
@@ -71,20 +71,20 @@ fn run(chosen: &Chosen, environment: &Environment, log: Log) -> Result<(), Strin
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
     let ended = runtime.block_on(async {
-        // Before anybody can know that it listens, and so send a signal that would end it at once.
+        // Before the listeners open, so that a signal never hits the default handler.
         let mut signals =
-            Signals::new().map_err(|error| format!("cannot take signals: {error}"))?;
+            Signals::new().map_err(|error| format!("cannot install signal handlers: {error}"))?;
         let server =
             tidegate_server::serve(&settings, &service).map_err(|error| error.to_string())?;
         announce(chosen, &server);
         notify.ready();
         signals.until_the_end(watch.as_ref(), &notify).await;
-        // First of all, so that nobody sends more.
+        // First, so that load balancers stop sending requests.
         service.status().drain();
         notify.stopping();
         let linger = chosen.span("limits.linger").unwrap_or_default();
         if !linger.is_zero() {
-            info!(event = "draining", "not ready, still answering");
+            info!(event = "draining", "not ready, still serving");
             tokio::select! {
                 () = tokio::time::sleep(linger) => {}
                 () = signals.end() => {}
@@ -92,31 +92,31 @@ fn run(chosen: &Chosen, environment: &Environment, log: Log) -> Result<(), Strin
         }
         stop(server, &service, signals).await
     });
-    // Does not wait for the connections: whoever is impatient has said so.
+    // Does not wait for connections: a second signal asked for that.
     runtime.shutdown_background();
     ended
 }
 
-/// Lets connections finish, unless a second signal says that there is no time for it.
+/// Drains connections, until a second signal.
 async fn stop(
     server: Server,
     service: &RateLimitService,
     mut signals: Signals,
 ) -> Result<(), String> {
-    info!(event = "stopping", "waiting for connections to finish");
+    info!(event = "stopping", "draining connections");
     let stopping = tokio::task::spawn_blocking(|| server.stop());
     tokio::select! {
         _ = stopping => {
-            // Nobody asks any more: what was taken ahead goes back to where others can take it.
+            // No request is left: return leased units to the store for other nodes.
             service.give_back().await;
             info!(event = "stopped", "stopped");
             Ok(())
         }
-        () = signals.end() => Err("stopped before all connections had ended".into()),
+        () = signals.end() => Err("stopped before all connections were closed".into()),
     }
 }
 
-/// The settings that the file, the environment and the flags make together.
+/// Merges the settings file, the environment and the flags.
 fn choose(args: &Serve, environment: &Environment) -> Result<Chosen, Unusable> {
     let name = args.settings.as_deref().map(|file| file.display().to_string());
     let text = args.settings.as_deref().map(fs::read_to_string).transpose();

@@ -1,7 +1,7 @@
-//! The daemon's settings: a file, then the environment, then flags; each goes before the last.
+//! The daemon's settings, from a file, the environment and flags; later sources have precedence.
 //!
 //! ```text
-//!   table.rs: every setting there is       value.rs: what each takes
+//!   table.rs: all settings                 value.rs: their values
 //!   file.rs, envoy_compat.rs ──▶ Chosen ──▶ serve.rs        print.rs: --print-config
 //! ```
 
@@ -21,20 +21,20 @@ pub(crate) use self::value::{Listener, Value};
 /// The names and values of environment variables.
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// Every setting that somebody has chosen, and who.
+/// All settings that are not at their default, and their sources.
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     values: HashMap<&'static str, (Value, Origin)>,
-    /// What is to be said once, as soon as something can be.
+    /// Warnings to log once the log is open.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Who has chosen a setting.
+/// The source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A settings file, at this place.
     File(String),
-    /// These variables.
+    /// Environment variables.
     Environment(String),
     /// A flag.
     Flag(&'static str),
@@ -59,7 +59,7 @@ pub(crate) struct Unusable {
     pub(crate) chosen: Chosen,
 }
 
-/// What the settings are put together from.
+/// The sources of the settings.
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
     /// A settings file by name and text.
@@ -69,18 +69,18 @@ pub(crate) struct Sources<'a> {
     pub(crate) flags: Vec<(&'static str, Vec<String>)>,
 }
 
-/// The start of the names of our own variables.
+/// Prefix of Tidegate's environment variables.
 const PREFIX: &str = "TIDEGATE__";
 
 impl Chosen {
-    /// Puts the sources together, or lists everything that is wrong with them.
+    /// Merges the sources, or returns all their errors.
     pub(crate) fn of(sources: &Sources<'_>) -> Result<Self, Unusable> {
         let mut chosen = Self::default();
         let mut wrong = Vec::new();
         if let Some((name, text)) = sources.file {
             file::read(name, text, &mut chosen, &mut wrong);
         }
-        // Whether theirs is read is itself a setting, which ours may say as well.
+        // `compat` decides whether envoyproxy's variables are read, so it is read first.
         let asked = |path: &str| {
             let flag = sources.flags.iter().find(|(flag, _)| *flag == path);
             let variable = table::find(path).map(Setting::variable).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Chosen {
                 let names: Vec<String> = table::SETTINGS.iter().map(Setting::variable).collect();
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
                 let advice = meant(name, &names);
-                wrong.push(format!("{name}: there is no such setting{advice}"));
+                wrong.push(format!("{name}: unknown setting{advice}"));
                 continue;
             };
             match setting.kind.read(text) {
@@ -127,7 +127,7 @@ impl Chosen {
         }
     }
 
-    /// A certificate without its key, or the other way round, is a mistake.
+    /// Refuses a certificate without its key, and a key without its certificate.
     fn check_pairs(&self, wrong: &mut Vec<String>) {
         for place in ["listen.http", "listen.grpc", "listen.resp", "listen.admin", "store"] {
             let has = |what: &str| self.text(&format!("{place}.tls.{what}")).is_some();
@@ -143,18 +143,18 @@ impl Chosen {
                 wrong.push(format!("{place}.tls: {why}"));
             }
             if place != "store" && has("client_ca") && !has("certificate") {
-                let why = "client_ca asks for TLS, which needs a certificate and a key";
+                let why = "client_ca needs TLS: set certificate and key";
                 wrong.push(format!("{place}.tls: {why}"));
             }
         }
     }
 
-    /// Takes note of a choice; it goes before earlier ones.
+    /// Sets a value, with precedence over earlier ones.
     pub(crate) fn set(&mut self, setting: &'static Setting, value: Value, origin: Origin) {
         self.values.insert(setting.path, (value, origin));
     }
 
-    /// Who chose a setting; `None` if it is what it is by default.
+    /// The source of a setting; `None` for a default.
     pub(crate) fn origin(&self, path: &str) -> Option<&Origin> {
         self.values.get(path).map(|(_, origin)| origin)
     }
@@ -209,7 +209,7 @@ impl Chosen {
     }
 }
 
-/// `; did you mean …?`, if one of the names is close to the one that was written.
+/// `; did you mean …?`, if one of the names is close to the given one.
 fn meant(name: &str, names: &[&str]) -> String {
     match tidegate::policy::nearest(name, names) {
         Some(meant) => format!("; did you mean {meant}?"),

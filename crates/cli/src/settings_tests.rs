@@ -20,7 +20,7 @@ fn try_chosen(
 }
 
 #[test]
-fn flags_go_before_the_environment_and_that_before_the_file() {
+fn flags_have_precedence_over_the_environment_and_the_file() {
     let file = "threads: 2\nstore: {deadline: 1ms, max_in_flight: 3}\n";
     let variables = [("TIDEGATE__THREADS", "4"), ("TIDEGATE__STORE__DEADLINE", "2ms")];
     let settings = chosen(file, &variables, &[("threads", "8")]);
@@ -35,7 +35,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_with_its_place() {
+fn all_errors_are_reported_with_their_place() {
     let file = "lisen: {http: {address: off}}\nlisten:\n  http:\n    adress: off\n\
                 store: {deadline: soon}\nlog: loud\nthreads: {a: 1}\n";
     let variables = [("TIDEGATE__STOR__URL", "memory"), ("TIDEGATE__LOG__LEVEL", "loud")];
@@ -48,14 +48,14 @@ fn everything_that_is_wrong_is_told_with_its_place() {
         "s.yaml:6:6: log is a map of settings, not a value",
         "s.yaml:7:11: unknown setting \"a\"; threads is a value, not a map (at threads.a)",
         "TIDEGATE__LOG__LEVEL: expected one of error, warn, info, debug, found \"loud\"",
-        "TIDEGATE__STOR__URL: there is no such setting; did you mean TIDEGATE__STORE__URL?",
+        "TIDEGATE__STOR__URL: unknown setting; did you mean TIDEGATE__STORE__URL?",
         "--threads: expected a number from 1 to 1024, found \"0\"",
     ];
     assert_eq!(lines, expected);
 }
 
 #[test]
-fn what_is_printed_chooses_the_same_when_it_is_read() {
+fn printed_settings_have_the_same_values_when_read() {
     let file = "policy: {files: [a.yaml, 'b c']}\nlisten:\n  grpc: {address: 'unix:run/g'}\n  \
                 resp: {address: off}\nstore: {memory: 64MiB, url: 'redis://bob:s3cret@h:1/0'}\n";
     let variables = [("TIDEGATE__LIMITS__DRAIN", "1m30s"), ("TIDEGATE__LOG__FORMAT", "JSON")];
@@ -80,16 +80,16 @@ fn a_certificate_needs_its_key() {
     let wrong = try_chosen("listen: {grpc: {tls: {certificate: c}}}", &[], &[]).unwrap_err();
     assert_eq!(wrong, "listen.grpc.tls: certificate and key go together: give both or neither");
     let wrong = try_chosen("listen: {http: {tls: {client_ca: c}}}", &[], &[]).unwrap_err();
-    assert!(wrong.contains("client_ca asks for TLS"), "{wrong}");
+    assert!(wrong.contains("client_ca needs TLS"), "{wrong}");
 }
 
-/// The page of all settings, as it has to be.
+/// The expected reference page.
 fn reference() -> String {
     let mut page = String::from(REFERENCE);
     for setting in table::SETTINGS {
         let (path, kind, about) = (setting.path, setting.kind, setting.about);
         let default = match setting.default {
-            "" => "nothing".to_owned(),
+            "" => "none".to_owned(),
             default => format!("`{default}`"),
         };
         let flag = match setting.flag {
@@ -98,29 +98,29 @@ fn reference() -> String {
         };
         let variable = setting.variable();
         page += &format!("\n## `{path}`\n{about}.\n\n");
-        page += &format!("Takes {kind}. Default: {default}. Also: `{variable}`{flag}.\n");
+        page += &format!("Value: {kind}. Default: {default}. Also: `{variable}`{flag}.\n");
     }
     page
 }
 
-const REFERENCE: &str = "# Settings of the daemon
+const REFERENCE: &str = "# Settings
 
 <!-- Written by the test `the_reference_is_up_to_date` of tidegate-cli from the table that reads them. -->
 
-`tidegate serve` reads `--settings FILE` (YAML), then the environment, then its flags; each goes before the
-last. In the file, a dot is a map within a map: `store.deadline` is
+`tidegate serve` reads the settings file (`--settings FILE`, YAML), the environment and its flags; flags have precedence over
+the environment, and the environment over the file. In the file, a dot is a nested map: `store.deadline` is
 
 ```yaml
 store:
   deadline: 5ms
 ```
 
-What is unknown, misspelt or out of bounds is told with its place, and the daemon does not start.
-`tidegate serve --print-config` prints all settings in force and where each comes from, as a file that can be
-loaded again. Policies are no settings: [policy files](policy.md) are read again while the daemon runs.
+If a setting or value is unknown or out of bounds, the daemon reports its place and does not start.
+`tidegate serve --print-config` prints all settings in force with the source of each, as a settings file. Limits are not
+settings: they are in [policy files](policy.md), which are reloaded at run time.
 ";
 
-/// The page is what the table says; if not, the text to put there is written beside the build.
+/// Compares the page with the table. If they differ, the expected page is in the temporary folder.
 #[test]
 fn the_reference_is_up_to_date() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/settings.md");

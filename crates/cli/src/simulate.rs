@@ -29,7 +29,7 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
             let (setup, report) = world?;
             if report.broken.is_some() || cluster.worlds == 1 {
                 // A closed pipe (`| head`) is not an error of the world.
-                let _ = out.write_all(told(cluster, &setup, &report, terminal).as_bytes());
+                let _ = out.write_all(report_text(cluster, &setup, &report, terminal).as_bytes());
             }
             if report.broken.is_some() {
                 return Ok(ExitCode::FAILURE);
@@ -100,11 +100,16 @@ fn add(all: &mut WorldReport, one: &WorldReport) {
 }
 
 /// The report of one world.
-fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: Terminal) -> String {
+fn report_text(
+    cluster: &Cluster,
+    setup: &WorldSetup,
+    report: &WorldReport,
+    terminal: Terminal,
+) -> String {
     let faults: Vec<&str> = report.faults.iter().map(|fault| fault.as_str()).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let limit = match setup.in_flight {
-        true => format!("{} places in flight", setup.burst),
+        true => format!("at most {} in flight", setup.burst),
         false => format!("{} {} with a burst of {}", setup.algorithm, setup.rate, setup.burst),
     };
     let heading = format!(
@@ -120,8 +125,8 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
     );
     let mut text = terminal.wrap("", &heading);
     for (name, figure) in [
-        ("units asked for", report.offered),
-        ("requests of two", report.pairs),
+        ("units requested", report.offered),
+        ("of two keys", report.pairs),
         ("admitted", report.admitted),
         ("limit alone", report.envelope),
         ("denied", report.denied),
@@ -139,11 +144,11 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
     let above = report.admitted.saturating_sub(report.envelope);
     if above > 0 {
         // Otherwise "131%" and "every promise was kept" contradict each other.
-        let told = format!(
+        let explanation = format!(
             "{above} units more than the limit alone; the faults of this world allow for them \
              (docs/reference/simulated-promises.md)."
         );
-        text.push_str(&terminal.wrap("  ", &told));
+        text.push_str(&terminal.wrap("  ", &explanation));
     }
     let _ = writeln!(text, "  {:<16}{:>16}", "trace", report.trace.to_string());
     match &report.broken {

@@ -1,4 +1,4 @@
-//! What the reader can see: how wide, and in colour or not.
+//! Width and colour of the terminal.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use clap::ColorChoice;
 use clap::builder::StyledStr;
 
-/// Where text is going.
+/// The terminal that text is written to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terminal {
     pub(crate) width: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Standard output: as wide as its terminal within reason, 80 columns if it is none.
+    /// Standard output: as wide as its terminal within limits, 80 columns if it is no terminal.
     pub(crate) fn of_stdout(choice: ColorChoice) -> Self {
         let width = terminal_size::terminal_size_of(io::stdout())
             .map_or(80, |(width, _)| usize::from(width.0).clamp(76, 160));
@@ -54,7 +54,7 @@ impl Terminal {
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 
-    /// `text` in lines that fit behind `indent`, each ended.
+    /// `text` wrapped into lines with `indent`, each with a line end.
     pub(crate) fn wrap(self, indent: &str, text: &str) -> String {
         let mut lines = String::new();
         let mut used = 0;

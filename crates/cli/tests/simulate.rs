@@ -14,14 +14,14 @@ fn text(args: &str) -> String {
     String::from_utf8(simulate(args).success().get_output().stdout.clone()).unwrap()
 }
 
-/// The figure in the line that begins like this.
+/// The figure in the line that starts with this name.
 fn figure(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
     line.split_whitespace().last().unwrap().trim_end_matches('%').parse().unwrap()
 }
 
 #[test]
-fn a_world_is_the_same_every_time_and_within_its_limit() {
+fn the_same_seed_gives_the_same_world_within_its_limit() {
     let args = "--nodes 64 --seed 7 --limit 50/1s --algorithm token_bucket --seconds 6 --no-faults";
     let told = text(args);
     assert_eq!(told, text(args));
@@ -31,19 +31,19 @@ fn a_world_is_the_same_every_time_and_within_its_limit() {
     assert!(figure(&told, "utilisation") >= 90, "{told}");
 }
 
-/// Two nodes share what one key may do, and ask the store for a small part of it.
+/// Two nodes share one key, and call the store for a small part of its requests.
 #[test]
-fn leases_spare_the_store() {
+fn leases_reduce_store_calls() {
     let limit = "--nodes 2 --keys 1 --limit 500/1s --algorithm token_bucket --load 100";
     let told = text(&format!("--tier leased {limit} --seconds 6 --no-faults --seed 3"));
     assert!(told.contains("Every promise was kept."), "{told}");
-    let (asked, calls) = (figure(&told, "units asked for"), figure(&told, "store calls"));
+    let (asked, calls) = (figure(&told, "units requested"), figure(&told, "store calls"));
     assert!(calls * 4 < asked, "{told}");
     assert!(figure(&told, "utilisation") >= 95, "{told}");
 }
 
 #[test]
-fn what_nodes_answer_without_the_store_is_told() {
+fn decisions_of_the_fallback_are_reported() {
     let outage = "--fault store_down --seed 5 --algorithm gcra --limit 100/1s --load 200";
     for mode in ["allow", "deny", "local"] {
         let told = text(&format!("--tier exact --on-store-failure {mode} {outage}"));
@@ -53,14 +53,14 @@ fn what_nodes_answer_without_the_store_is_told() {
 }
 
 #[test]
-fn many_worlds_are_told_in_one_line() {
+fn many_worlds_are_reported_in_one_line() {
     let told = text("--worlds 20 --seed 100 --fault loss --fault crash");
     assert!(told.starts_with("20 worlds kept every promise"), "{told}");
     assert_eq!(told.lines().count(), 1, "{told}");
 }
 
 #[test]
-fn a_world_that_cannot_be_is_refused() {
+fn an_invalid_world_is_refused() {
     for (args, expected) in [
         ("--nodes 0", "nodes must be 1 to 1024"),
         ("--seconds 4", "seconds must be 5 to 600"),
@@ -74,7 +74,7 @@ fn a_world_that_cannot_be_is_refused() {
     }
 }
 
-/// More than the limit alone allows is told together with why no promise is broken.
+/// Units above the limit alone are reported with the reason why no promise is broken.
 #[test]
 fn what_faults_add_is_explained() {
     let outage = "--fault store_down --algorithm token_bucket --limit 100/1s --load 300 --nodes 4";

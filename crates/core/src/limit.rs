@@ -362,7 +362,6 @@ mod tests {
         builder(name).build().unwrap()
     }
 
-    /// AL-01
     #[test]
     fn all_six_algorithms_stand_behind_one_type() {
         let families = AlgorithmName::ALL.map(|name| any(name).family());
@@ -403,7 +402,7 @@ mod tests {
         );
     }
 
-    /// Decisions 11: what a bucket holds if nobody says.
+    /// What a bucket holds if nobody says.
     #[test]
     fn defaults_are_those_of_the_policy_language() {
         let limit = |name| {
@@ -426,7 +425,7 @@ mod tests {
         );
     }
 
-    /// AL-33: a burst over the boundary, coordinated over many accounts.
+    /// A burst over the boundary, coordinated over many accounts.
     #[test]
     fn choosing_another_algorithm_ends_the_boundary_burst() {
         let boundary = Timestamp::from_secs(60);
@@ -468,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Decisions 8: neither a peek nor a return nor a denial creates a key.
+    /// Neither a peek nor a return nor a denial creates a key.
     #[test]
     fn what_takes_nothing_creates_nothing() {
         let now = Timestamp::from_secs(9);

@@ -52,7 +52,7 @@ pub struct Settings {
     /// time.
     pub idle_after: Duration,
     /// The same for one that has begun a request and does not complete it, or that does not take
-    /// its answer (F17).
+    /// its answer.
     pub stuck_after: Duration,
     /// A connection of gRPC is asked to end after about so long, so that clients spread anew.
     pub max_age: Duration,

@@ -183,7 +183,7 @@ mod tests {
         assert_ne!(bucket(1), scope("b", Limit::token_bucket(Rate::per_second(1))));
     }
 
-    /// F16: two stores never agree on what collides.
+    /// Two stores never agree on what collides.
     #[test]
     fn every_store_hashes_with_its_own_secret() {
         let key = Key::new(scope("a", Limit::gcra(Rate::per_second(1))), b"user:1");

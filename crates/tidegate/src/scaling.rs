@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(capacity(&scaled(&none, 3, 2).unwrap()), 0, "nothing stays nothing");
     }
 
-    /// FM-03: half as much again over all nodes, and no more.
+    /// Half as much again over all nodes, and no more.
     #[test]
     fn shares_of_all_nodes_together_are_one_and_a_half() {
         let limit = Limit::token_bucket(Rate::per_second(100)).burst(40).build().unwrap();

@@ -171,7 +171,7 @@ fn a_permit_lost_for_good_ends_with_its_lease() {
     assert!(limiter.acquire("k").is_granted());
 }
 
-/// CS-03: rate and concurrency deny independently, and a denial by one takes nothing of the other.
+/// Rate and concurrency deny independently, and a denial by one takes nothing of the other.
 #[test]
 fn rate_and_concurrency_stand_side_by_side() {
     let limiter = Limiter::builder()
@@ -213,7 +213,6 @@ fn a_leaky_bucket_tells_how_long_to_hold_back() {
     assert!(delays[4].is_denied());
 }
 
-/// AL-11, AL-29.
 #[test]
 fn explain_tells_what_the_state_means() {
     let (limiter, clock) = limiter(bucket(Rate::per_second(1), 10));
@@ -240,7 +239,7 @@ fn what_cannot_be_built_says_why() {
     assert!(matches!(Limiter::builder().build(), Err(BuildError::NoLimit)));
 }
 
-/// CK-05: the machine's wall clock takes no part once a limiter runs.
+/// The machine's wall clock takes no part once a limiter runs.
 #[test]
 fn the_real_clock_refills() {
     let limiter = Limiter::builder()

@@ -85,7 +85,6 @@ fn together<F: FnOnce() -> u64 + Send + 'static>(work: Vec<F>) -> u64 {
     threads.into_iter().map(|thread| thread.join().unwrap()).sum()
 }
 
-/// RA-07
 #[test]
 fn threads_on_one_key_admit_exactly_what_there_is() {
     for limit in [bucket(3), window(3)] {
@@ -118,7 +117,7 @@ fn a_key_that_several_threads_add_at_once_is_added_once() {
     }
 }
 
-/// RA-08: opposite orders, one key twice, new keys: no deadlock, and never torn.
+/// Opposite orders, one key twice, new keys: no deadlock, and never torn.
 #[test]
 fn overlapping_batches_are_never_torn() {
     for limit in [bucket(2), window(2)] {
@@ -198,7 +197,7 @@ fn a_shard_that_grows_under_decisions_loses_nothing() {
     }
 }
 
-/// F15: where nothing can grow, a key in denial is never the one to go.
+/// Where nothing can grow, a key in denial is never the one to go.
 #[test]
 fn eviction_never_takes_a_key_that_denies() {
     for limit in [bucket(2), window(2)] {

@@ -350,7 +350,7 @@ fn a_lease_that_ends_lets_the_next_in() {
     assert!(crowd.served().pop().unwrap().1.is_granted());
 }
 
-/// CS-03, waiting: a place is free but the rate is not, then the other way round.
+/// A place is free but the rate is not, then the other way round.
 #[test]
 fn a_place_and_a_unit_are_waited_for_together() {
     let clock = ManualClock::new();

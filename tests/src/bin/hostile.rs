@@ -27,10 +27,12 @@ fn main() -> ExitCode {
 /// The hostile client itself: its kind, three addresses, and milliseconds.
 fn run_attack(words: &[String]) -> Option<()> {
     let [kind, resp, http, grpc, millis] = words else { return None };
-    let doors: Vec<SocketAddr> =
-        [resp, http, grpc].into_iter().map(|door| door.parse().ok()).collect::<Option<_>>()?;
+    let transports: Vec<SocketAddr> = [resp, http, grpc]
+        .into_iter()
+        .map(|transport| transport.parse().ok())
+        .collect::<Option<_>>()?;
     let length = Duration::from_millis(millis.parse().ok()?);
-    let done = attack(Kind::named(kind)?, <[SocketAddr; 3]>::try_from(doors).ok()?, length);
+    let done = attack(Kind::named(kind)?, <[SocketAddr; 3]>::try_from(transports).ok()?, length);
     println!("{done}");
     Some(())
 }

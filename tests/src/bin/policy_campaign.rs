@@ -1,4 +1,4 @@
-//! Feeds the loader of policies what nobody would write, for as long as one likes: it must neither
+//! Feeds malformed policies to the loader, for as long as one likes: it must neither
 //! panic nor take long, and what it accepts must decide.
 //!
 //! ```text

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// After an error, so that a store that is away is not asked without pause.
+/// After an error, so that a store that is unavailable is not asked without pause.
 const PAUSE: Duration = Duration::from_millis(2);
 
 type Input = mpsc::UnboundedReceiver<String>;

@@ -1,7 +1,7 @@
 //! Asks envoyproxy/ratelimit and Tidegate the same, and lists where they differ.
 //!
 //! ```text
-//! rls_differential --theirs PROGRAM --ours PROGRAM [--requests N] [--seed S] [--stage NAME]
+//! rls_differential --envoyproxy PROGRAM --ours PROGRAM [--requests N] [--seed S] [--stage NAME]
 //! ```
 //!
 //! `cargo xtask differential` builds both and runs it.
@@ -50,11 +50,12 @@ fn run(arguments: &Arguments) -> Result<Ledger, String> {
     Ok(ledger)
 }
 
-/// What the version of theirs knows: it answers for a domain of a newer file, or has not read any.
+/// What the version of envoyproxy/ratelimit knows: it answers for a domain of a newer file, or has not read any.
 fn edition(arguments: &Arguments) -> Result<Edition, String> {
-    let theirs = Program::Theirs(arguments.theirs.clone());
-    let mut theirs = Service::start(&theirs, &Stage::ALL[0], Edition::Newer, &arguments.policies)?;
-    let mut limits = theirs.listing("/rlconfig");
+    let envoyproxy = Program::Envoyproxy(arguments.envoyproxy.clone());
+    let mut envoyproxy =
+        Service::start(&envoyproxy, &Stage::ALL[0], Edition::Newer, &arguments.policies)?;
+    let mut limits = envoyproxy.listing("/rlconfig");
     limits.retain(|name| name.starts_with("quotas."));
     if limits != tidegate_tests::rls_differential::Fields::default() {
         return Ok(Edition::Newer);
@@ -67,7 +68,7 @@ fn edition(arguments: &Arguments) -> Result<Edition, String> {
 
 /// Both, in the same environment.
 struct Pair {
-    theirs: Service,
+    envoyproxy: Service,
     ours: Service,
     traffic: Traffic,
 }
@@ -79,9 +80,9 @@ impl Pair {
         edition: Edition,
         program: &Program,
     ) -> Result<Self, String> {
-        let theirs = Program::Theirs(arguments.theirs.clone());
+        let envoyproxy = Program::Envoyproxy(arguments.envoyproxy.clone());
         Ok(Self {
-            theirs: Service::start(&theirs, stage, edition, &arguments.policies)?,
+            envoyproxy: Service::start(&envoyproxy, stage, edition, &arguments.policies)?,
             ours: Service::start(program, stage, edition, &arguments.policies)?,
             traffic: Traffic::new(arguments.seed, edition),
         })
@@ -92,22 +93,22 @@ impl Pair {
         for _ in 0..requests {
             let asked = self.traffic.ask();
             let start = Moment::to_ask();
-            let theirs = self.theirs.ask(&asked);
+            let envoyproxy = self.envoyproxy.ask(&asked);
             let ours = self.ours.ask(&asked);
             let end = Moment::now();
             seam.note(start, end);
-            let units = || theirs.units().chain(ours.units());
+            let units = || envoyproxy.units().chain(ours.units());
             if start != end || units().any(|unit| seam.touches(unit, start)) {
                 ledger.leave_out();
             } else {
-                ledger.compare(stage, &asked, &theirs, &ours);
+                ledger.compare(stage, &asked, &envoyproxy, &ours);
             }
         }
     }
 }
 
 struct Arguments {
-    theirs: PathBuf,
+    envoyproxy: PathBuf,
     ours: PathBuf,
     policies: PathBuf,
     requests: u64,
@@ -118,7 +119,7 @@ struct Arguments {
 impl Arguments {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut parsed = Self {
-            theirs: PathBuf::new(),
+            envoyproxy: PathBuf::new(),
             ours: PathBuf::new(),
             policies: Path::new(env!("CARGO_MANIFEST_DIR")).join("differential"),
             requests: 100_000,
@@ -129,7 +130,7 @@ impl Arguments {
             let value = arguments.next().ok_or_else(|| format!("{name} takes a value"))?;
             let number = || value.parse().map_err(|_| format!("{name} takes a whole number"));
             match name.as_str() {
-                "--theirs" => parsed.theirs = value.into(),
+                "--envoyproxy" => parsed.envoyproxy = value.into(),
                 "--ours" => parsed.ours = value.into(),
                 "--requests" => parsed.requests = number()?,
                 "--seed" => parsed.seed = number()?,
@@ -137,7 +138,9 @@ impl Arguments {
                 unknown => return Err(format!("unknown option `{unknown}`")),
             }
         }
-        for (name, program) in [("--theirs", &mut parsed.theirs), ("--ours", &mut parsed.ours)] {
+        for (name, program) in
+            [("--envoyproxy", &mut parsed.envoyproxy), ("--ours", &mut parsed.ours)]
+        {
             // Each service works in a folder of its own.
             *program = program.canonicalize().map_err(|error| format!("{name}: {error}"))?;
         }

@@ -34,7 +34,7 @@ pub(crate) fn start_daemons(store: &str) -> Vec<Daemon> {
 /// Where and how requests are sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Callers {
-    pub(crate) doors: Vec<SocketAddr>,
+    pub(crate) transports: Vec<SocketAddr>,
     /// Method and path.
     pub(crate) call: &'static str,
     /// The body of a request for one value of a mode's limit.
@@ -55,7 +55,7 @@ pub(crate) struct Outcome {
 impl Callers {
     pub(crate) fn of(daemons: &[Daemon]) -> Self {
         Self {
-            doors: daemons.iter().map(|daemon| daemon.door("HTTP")).collect(),
+            transports: daemons.iter().map(|daemon| daemon.transport("HTTP")).collect(),
             call: "POST /v1/check",
             body: |mode, value| {
                 format!(r#"{{"domain":"chaos","descriptors":[{{"{mode}":"{value}"}}]}}"#)
@@ -63,25 +63,25 @@ impl Callers {
         }
     }
 
-    /// Sends so many requests, spread over the doors, the modes and at least this time. Counts the
-    /// answers of each door in `answered`.
+    /// Sends so many requests, spread over the transports, the modes and at least this time. Counts the
+    /// answers of each transport in `answered`.
     pub(crate) fn ask(
         &self,
         (requests, time): (u64, Duration),
         value: &str,
         answered: &[AtomicU64],
     ) -> Outcome {
-        let callers = CALLERS * self.doors.len() as u64;
+        let callers = CALLERS * self.transports.len() as u64;
         let each = requests / callers;
         let apart = time / u32::try_from(each).expect("a small number").max(1);
         let (start, sum) = (Instant::now(), Mutex::new(Outcome::default()));
         let bodies = MODES.map(|mode| (self.body)(mode, value));
         thread::scope(|scope| {
-            for (&door, answered) in self.doors.iter().zip(answered) {
+            for (&transport, answered) in self.transports.iter().zip(answered) {
                 for caller in 0..CALLERS {
                     let (sum, bodies) = (&sum, &bodies);
                     scope.spawn(move || {
-                        let mut connection = Connection::open(door).ok();
+                        let mut connection = Connection::open(transport).ok();
                         for number in 0..each {
                             let due = start + apart * u32::try_from(number).unwrap_or(u32::MAX);
                             let_pass(due.saturating_duration_since(Instant::now()));

@@ -19,7 +19,7 @@ const RULES: &str = "
   - {key: local, rate: 100/year, on_store_failure: local}
 ";
 const MODES: [&str; 3] = ["allow", "deny", "local"];
-/// What a node alone may let in of `local`: one and a half times the limit.
+/// What a node alone may admit of `local`: one and a half times the limit.
 const SHARE: u64 = 150;
 /// Keys that are in use.
 const KEYS: u64 = 1_000;
@@ -113,7 +113,7 @@ impl Course {
         }
     }
 
-    /// From the failure until nobody waits for the store any more.
+    /// From the failure until requests stop waiting for Redis.
     pub(crate) fn trip(&self) -> Duration {
         self.noticed - self.failed
     }
@@ -123,11 +123,11 @@ impl Course {
         let outage = self.load.log(Phase::Outage);
         let (allow, deny, local) = (0, 1, 2);
         vec![
-            Figure::none("errors that callers see", self.load.errors()),
+            Figure::none("errors returned to callers", self.load.errors()),
             Figure::none("`allow`: denied once the outage is known", read(&outage.denied[allow])),
-            Figure::none("`deny`: let in once the outage is known", read(&outage.allowed[deny])),
+            Figure::none("`deny`: admitted once the outage is known", read(&outage.allowed[deny])),
             Figure::count(
-                "`local`, limit 100: let in over the whole outage",
+                "`local`, limit 100: admitted during the outage",
                 read(&outage.allowed[local]),
                 SHARE,
             ),
@@ -146,25 +146,25 @@ impl Course {
         let stats = self.node.stats();
         vec![
             Figure::time(
-                "all by the store again, from its return",
+                "all decided by Redis again, from its return",
                 self.closed - self.mended,
                 seconds(2),
             ),
             Figure::time(
-                "all by the store again, from the first good probe",
+                "all decided by Redis again, from the first good probe",
                 self.closed - self.probed,
                 seconds(1),
             ),
-            Figure::none("trips after the first", self.trips - 1).when_idle(),
-            Figure::count("trips before, with nothing wrong", self.early, 0).told(),
-            Figure::times("highest load of the store, to the usual", peak, 1.5).when_idle(),
-            Figure::none("units let in and never booked", stats.forgotten_units),
+            Figure::none("circuit trips after the first", self.trips - 1).when_idle(),
+            Figure::count("circuit trips before the fault", self.early, 0).told(),
+            Figure::times("highest load of Redis / usual load", peak, 1.5).when_idle(),
+            Figure::none("units admitted and never booked", stats.forgotten_units),
         ]
     }
 
     /// By how much memory grew meanwhile.
     pub(crate) fn growth(&self) -> Figure {
-        Figure::mebibytes("growth of the process in the outage", self.growth.max(0.0), 20.0)
+        Figure::mebibytes("memory growth during the outage", self.growth.max(0.0), 20.0)
     }
 
     /// How many waited for the deadline, of those who asked at this rate.

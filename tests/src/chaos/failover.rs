@@ -38,7 +38,7 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
         let mut replicas = sentinels.servers().iter().filter(|it| it.port() != primary.port());
         replicas.all(|replica| replica.info("slave_repl_offset") == offset())
     });
-    // From now on replicas are not let in; whoever is connected otherwise stays so.
+    // From now on replicas cannot connect; other connections stay open.
     primary.command(&["CONFIG", "SET", "requirepass", "secret"]);
     let mut cut = redis::cmd("CLIENT");
     cut.arg("KILL").arg("TYPE").arg("replica");
@@ -58,16 +58,16 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     lost += admitted(&node, "lost", 2 * UNITS);
     vec![
         Figure::time(
-            "decided by the new primary, from its promotion",
+            "time until the new primary decides, from its promotion",
             back,
             Duration::from_secs(2),
         ),
         Figure::none(
-            "let in beyond the limit, of what the replica knew",
+            "admitted beyond the limit, of writes that the replica had",
             known.saturating_sub(UNITS),
         ),
         Figure::count(
-            "let in beyond the limit, of what it did not: min(capacity, units lost)",
+            "admitted beyond the limit, of writes that it lacked: min(capacity, units lost)",
             lost.saturating_sub(UNITS),
             units_lost.min(UNITS),
         ),
@@ -95,10 +95,10 @@ pub(crate) fn loses_scripts(pace: &Pace) -> Vec<Figure> {
     load.stop();
     let log = load.log(Phase::Outage);
     vec![
-        Figure::count("times that all scripts were forgotten", flushes, 1).told(),
-        Figure::none("errors that callers see", load.errors()),
-        Figure::none("requests that were turned away for it", read(&log.denied[0])).when_idle(),
-        Figure::count("let in, of a limit of 100", load.allowed(1), UNITS),
+        Figure::count("number of script flushes", flushes, 1).told(),
+        Figure::none("errors returned to callers", load.errors()),
+        Figure::none("requests denied because of it", read(&log.denied[0])).when_idle(),
+        Figure::count("admitted, of a limit of 100", load.allowed(1), UNITS),
         Figure::none("trips", node.trips()).when_idle(),
     ]
 }
@@ -128,8 +128,12 @@ pub(crate) fn splits(pace: &Pace) -> Vec<Figure> {
     };
     let most = (50.0 + 50.0 * seconds).ceil() as u64;
     vec![
-        Figure::none("errors that callers see", load_one.errors() + load_other.errors()),
-        Figure::count("let in by the second side: capacity + rate × time", side(&load_other), most),
+        Figure::none("errors returned to callers", load_one.errors() + load_other.errors()),
+        Figure::count(
+            "admitted by the second side: capacity + rate × time",
+            side(&load_other),
+            most,
+        ),
         Figure::none("trips", one.trips() + other.trips()).when_idle(),
     ]
 }

@@ -80,7 +80,8 @@ fn throughput(pace: &Pace, proxy: &FaultProxy) -> Figure {
             let (daemon, stops, admitted) = (&daemon, &stops, &admitted);
             let call = move || {
                 let body = format!(r#"{{"domain":"chaos","descriptors":[{{"user":"{caller}"}}]}}"#);
-                let mut connection = Connection::open(daemon.door("HTTP")).expect("it listens");
+                let mut connection =
+                    Connection::open(daemon.transport("HTTP")).expect("it listens");
                 while !stops.load(Ordering::Relaxed) {
                     let answer = connection.ask("POST /v1/check", &body).expect("an answer");
                     admitted.fetch_add(u64::from(answer.status == 200), Ordering::Relaxed);

@@ -18,7 +18,7 @@ const NODES: usize = 8;
 const USUAL: u64 = 500;
 /// Of what the limit gives in a second, nodes together may hold this part unspent.
 const HELD: u64 = 10;
-/// Between two things that happen to somebody.
+/// Pause between two faults.
 const APART: Duration = Duration::from_millis(250);
 
 /// What happens to nodes.
@@ -121,7 +121,7 @@ impl Fleet {
 
 /// What became of it.
 struct Outcome {
-    /// Who was let in, in the order of their answers.
+    /// Who was admitted, in the order of their answers.
     events: Vec<Event>,
     limit: u64,
     /// By those who ended in order.
@@ -132,7 +132,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The most that any interval let in beyond capacity + rate × time: at least what was answered by its
+    /// The most that any interval admitted beyond capacity + rate × time: at least what was answered by its
     /// end, less what was asked before its beginning.
     fn excess(&self) -> u64 {
         let mut begun: Vec<u64> = self.events.iter().map(|event| event.invoked).collect();
@@ -166,15 +166,15 @@ impl Outcome {
     fn figures(&self) -> Vec<Figure> {
         let used = self.admitted() / (self.limit as f64 + self.refilled());
         vec![
-            Figure::none("let in beyond capacity + rate × time, in any interval", self.excess()),
-            Figure::percent("used of capacity + rate × time", used, 0.0).told(),
+            Figure::none("admitted beyond capacity + rate × time, in any interval", self.excess()),
+            Figure::percent("utilisation of capacity + rate × time", used, 0.0).told(),
         ]
     }
 
     /// Commands in the store to what was asked.
     fn asking(&self, most: f64) -> Figure {
         let share = self.calls as f64 / self.asked.max(1) as f64;
-        Figure::percent("calls of the store, of what is offered", share, most)
+        Figure::percent("calls to Redis, of the offered load", share, most)
     }
 }
 
@@ -185,12 +185,12 @@ fn disturbed(pace: &Pace, tier: &str, fate: Fate) -> Outcome {
     fleet.finish()
 }
 
-/// F23, FM-06: killed and stopped at random, decided in the store.
+/// F23: killed and stopped at random, decided in the store.
 pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "exact", Fate::Either).figures()
 }
 
-/// The same, with units taken ahead.
+/// The same, with units taken in advance.
 pub(crate) fn leased(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Either).figures()
 }
@@ -203,17 +203,17 @@ pub(crate) fn crashes(pace: &Pace) -> Vec<Figure> {
     let ideal = (outcome.limit - held) as f64 + outcome.refilled();
     let lost = (ideal - outcome.admitted()).max(0.0) / outcome.killed.max(1) as f64;
     let mut figures = outcome.figures();
-    let behaviour = "units lost for each that is killed: what nodes may hold";
+    let behaviour = "units lost per killed process: what nodes may hold";
     figures.push(Figure::count(behaviour, lost.ceil() as u64, held).roughly());
     figures
 }
 
-/// F23: whoever was stopped for longer than it may hold units does not spend them.
+/// F23: a process that was stopped for longer than its units are valid does not spend them.
 pub(crate) fn suspended(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Stopped(pace.steady)).figures()
 }
 
-/// F14, HK-05, TT-03: ten times the limit, with units taken ahead.
+/// F14: ten times the limit, with units taken in advance.
 pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     // Calls depend on the nodes and not on what is offered, so that of little they are a large share.
     let limit = u64::from(pace.rate / 10).max(USUAL);
@@ -225,7 +225,7 @@ pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// TT-08: as much as the limit, with units taken ahead.
+/// As much as the limit, with units taken in advance.
 pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let limit = u64::from(pace.rate * 4 / 5);
     let mut fleet = Fleet::start("leased", limit, limit);
@@ -234,9 +234,9 @@ pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let offered = outcome.refilled().min(outcome.asked as f64);
     let admitted = outcome.admitted() / offered.max(1.0);
     vec![
-        Figure::none("let in beyond capacity + rate × time, in any interval", outcome.excess()),
+        Figure::none("admitted beyond capacity + rate × time, in any interval", outcome.excess()),
         Figure::percent(
-            "let in, the first burst too, of rate × time or what is offered",
+            "admitted, with the first burst, of rate × time or the offered load",
             admitted,
             99.0,
         )

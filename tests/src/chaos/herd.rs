@@ -1,4 +1,4 @@
-//! F13: clients that are turned away in an outage come back when they were told to.
+//! F13: clients that are denied in an outage come back when they were told to.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +17,9 @@ const RULES: &str = "
   - {key: user, rate: 1000000/day, on_store_failure: deny}
 ";
 const CLIENTS: u64 = 200;
-/// Between two requests of a client that is let in.
+/// Between two requests of a client that is admitted.
 const APART: Duration = Duration::from_millis(200);
-/// Waits are told in whole seconds, so that nobody can spread within one.
+/// `Retry-After` has whole seconds, so clients cannot spread within one second.
 const BIN: Duration = Duration::from_secs(1);
 /// The shortest outage in which clients come back more than once.
 const SHORTEST: Duration = Duration::from_secs(3);
@@ -28,9 +28,9 @@ const SHORTEST: Duration = Duration::from_secs(3);
 struct Herd {
     stops: AtomicBool,
     is_over: AtomicBool,
-    /// When those came back who had been turned away.
+    /// When those came back who had been denied.
     returns: Mutex<Vec<Instant>>,
-    /// Those who were let in since the store is back.
+    /// Those who were admitted since the store is back.
     let_in: AtomicU64,
     errors: AtomicU64,
 }
@@ -38,13 +38,18 @@ struct Herd {
 impl Herd {
     /// One client.
     fn ask(&self, daemon: &Daemon, number: u64) {
-        let Ok(mut connection) = Connection::open(daemon.door("HTTP")) else { return self.fail() };
+        let Ok(mut connection) = Connection::open(daemon.transport("HTTP")) else {
+            return self.fail();
+        };
         let body = format!(r#"{{"domain":"chaos","descriptors":[{{"user":"u{number}"}}]}}"#);
         let_pass(APART.mul_f64(fastrand::f64()));
         let (mut is_back, mut was_counted) = (false, false);
         while !self.stops.load(Ordering::Relaxed) {
             if is_back {
-                self.returns.lock().expect("nobody panics with it").push(Instant::now());
+                self.returns
+                    .lock()
+                    .expect("no thread panics while it holds the lock")
+                    .push(Instant::now());
             }
             let Ok(answer) = connection.ask("POST /v1/check", &body) else { return self.fail() };
             is_back = answer.status == 503;
@@ -73,7 +78,7 @@ impl Herd {
     fn crowd(&self, from: Instant, to: Instant) -> f64 {
         let bins = ((to - from).as_nanos() / BIN.as_nanos()).max(1);
         let mut counts = vec![0_u64; usize::try_from(bins).expect("some seconds")];
-        for at in self.returns.lock().expect("nobody panics with it").iter() {
+        for at in self.returns.lock().expect("no thread panics while it holds the lock").iter() {
             let bin = at.saturating_duration_since(from).as_nanos() / BIN.as_nanos();
             if let Some(count) = usize::try_from(bin).ok().and_then(|bin| counts.get_mut(bin)) {
                 *count += 1;
@@ -120,15 +125,15 @@ pub(crate) fn waits(pace: &Pace) -> Vec<Figure> {
     });
     let seconds = Duration::from_secs;
     vec![
-        Figure::none("errors that callers see", herd.errors.load(Ordering::Relaxed)),
+        Figure::none("errors returned to callers", herd.errors.load(Ordering::Relaxed)),
         Figure::times(
-            "clients that come back in the fullest second, to the mean",
+            "clients that return in the busiest second / mean",
             herd.crowd(turned, end),
             3.0,
         )
         .when_idle(),
         Figure::time(
-            "all 200 are let in, from the store's return: 2 s and their wait",
+            "all 200 are admitted, from the return of Redis: 2 s and their wait",
             back,
             seconds(3),
         ),

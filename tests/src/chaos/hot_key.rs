@@ -1,4 +1,4 @@
-//! F14, HK-05: one key at ten times its limit, on eight nodes.
+//! F14: one key at ten times its limit, on eight nodes.
 
 use super::figure::Figure;
 use super::load::{Load, Phase};
@@ -36,7 +36,7 @@ pub(crate) fn calls(server: &RedisServer) -> u64 {
     calls.sum()
 }
 
-/// F14, TT-03, TT-05: decided in the store. Of what is over the limit it is asked once per node and time to wait.
+/// F14: decided in the store. Of what is over the limit it is asked once per node and time to wait.
 pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (url, deadline) = (server.url(), pace.deadline);
@@ -73,25 +73,20 @@ pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     let busy = busy.fold(0.0, f64::max);
     vec![
         Figure::count(
-            "let in: capacity + rate × time",
+            "admitted: capacity + rate × time",
             admitted,
             (RATE + RATE * seconds).ceil() as u64,
         ),
-        Figure::percent(
-            "questions to the store, of what is offered",
-            asked as f64 / offered as f64,
-            0.0,
-        )
-        .told(),
+        Figure::percent("calls to Redis, of the offered load", asked as f64 / offered as f64, 0.0)
+            .told(),
         Figure::count(
-            "questions to the store: admitted + one per node and wait",
+            "calls to Redis: admitted + one per node and wait",
             asked,
             most.ceil() as u64,
         )
         .when_idle(),
-        Figure::count("commands in the store, for these and for other keys", calls(&server), 0)
-            .told(),
-        Figure::times("p99 of other keys, to that without", busy / usual.max(1e-6), 2.0)
+        Figure::count("commands in Redis, for these and for other keys", calls(&server), 0).told(),
+        Figure::times("p99 of other keys / p99 without the hot key", busy / usual.max(1e-6), 2.0)
             .when_idle(),
     ]
 }

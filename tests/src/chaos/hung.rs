@@ -7,7 +7,7 @@ use super::figure::Figure;
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// F2, FM-04, TT-08: stopped in its tracks.
+/// F2: stopped in its tracks.
 pub(crate) fn stopped(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let plan = Plan { outage: pace.hang, ..Plan::of(pace) };
@@ -21,7 +21,7 @@ pub(crate) fn stopped(pace: &Pace) -> Vec<Figure> {
 /// F2: `CLIENT PAUSE`, which holds back every command.
 pub(crate) fn client_pause(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
-    // It ends by itself, should nobody end it.
+    // The pause ends by itself, even if the test does not end it.
     let longest = (pace.outage + Duration::from_secs(60)).as_millis().to_string();
     let plan = Plan::of(pace);
     let course = Course::run(

@@ -14,7 +14,7 @@ use super::node::{PATIENCE, Told};
 
 /// Between two bursts of requests; a slow load has single ones, further apart.
 const TICK: Duration = Duration::from_millis(2);
-/// The most requests under way; beyond that none are made, for nobody would wait so long.
+/// Maximum number of requests in flight; beyond it no requests are made.
 const MAX_UNDER_WAY: usize = 8_192;
 /// The kinds of requests that are told apart.
 pub(crate) const KINDS: usize = 4;
@@ -24,7 +24,7 @@ pub(crate) const KINDS: usize = 4;
 pub(crate) enum Phase {
     /// Nothing is wrong.
     Before,
-    /// Something is, and nobody knows yet.
+    /// The fault has begun, and the breaker has not noticed yet.
     Unnoticed,
     /// It is known.
     Outage,
@@ -52,7 +52,7 @@ pub(crate) struct Log {
     /// By their kind.
     pub(crate) allowed: [AtomicU64; KINDS],
     pub(crate) denied: [AtomicU64; KINDS],
-    /// Those whom the store has answered.
+    /// Requests that the store has answered.
     pub(crate) by_store: [AtomicU64; KINDS],
     errors: AtomicU64,
     /// Those who waited for the whole deadline.
@@ -160,7 +160,7 @@ impl Load {
         phases.iter().map(|phase| self.log(*phase).waited.load(Ordering::Relaxed)).sum()
     }
 
-    /// Those of a kind who were let in, in every phase.
+    /// Those of a kind who were admitted, in every phase.
     pub(crate) fn allowed(&self, kind: usize) -> u64 {
         self.shared.logs.iter().map(|log| log.allowed[kind].load(Ordering::Relaxed)).sum()
     }
@@ -171,7 +171,7 @@ impl Load {
         let all = self.under_way.acquire_many(MAX_UNDER_WAY as u32);
         let ended =
             self.runtime.block_on(async { tokio::time::timeout(PATIENCE, all).await.is_ok() });
-        assert!(ended, "somebody waits for ever");
+        assert!(ended, "a request waits for ever");
     }
 }
 

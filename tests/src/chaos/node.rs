@@ -101,10 +101,10 @@ impl Node {
         self.runtime.spawn(work)
     }
 
-    /// Asks about somebody, and waits.
+    /// Checks a key, and waits for the answer.
     pub(crate) fn check(&self, key: &str, value: &str) -> Verdict {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, false));
-        answer.expect("a store that is away is no error")
+        answer.expect("an unavailable store is no error")
     }
 
     /// Asks many times at once, and says what each was told.
@@ -119,11 +119,11 @@ impl Node {
     /// What is left, without taking any.
     pub(crate) fn remaining(&self, key: &str, value: &str) -> u64 {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, true));
-        let answer = answer.expect("a store that is away is no error");
+        let answer = answer.expect("an unavailable store is no error");
         answer.remaining()
     }
 
-    /// Gives back what was taken ahead and not spent.
+    /// Gives back what was taken in advance and not spent.
     pub(crate) fn give_back(&self) {
         self.runtime.block_on(self.limiter.store().return_leases());
     }
@@ -182,7 +182,7 @@ pub(crate) struct About {
     pub(crate) value: String,
 }
 
-/// What somebody was told.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Allowed(DecisionSource),

@@ -18,7 +18,7 @@ const KEYS: [&str; 4] = ["bucket", "window", "sliding", "log"];
 const TRIES: usize = 160;
 const HOUR: i64 = 3_600;
 
-/// A daemon, and a connection to its Redis door.
+/// A daemon, and a connection to its Redis transport.
 struct Asked {
     daemon: Daemon,
     connection: Connection,
@@ -36,7 +36,7 @@ impl Asked {
             settings: &settings,
             has_fake_clock,
         });
-        let client = redis::Client::open(format!("redis://{}", daemon.door("RESP")));
+        let client = redis::Client::open(format!("redis://{}", daemon.transport("RESP")));
         let connection = client.and_then(|client| client.get_connection()).expect("it listens");
         Self { daemon, connection }
     }
@@ -49,7 +49,7 @@ impl Asked {
     }
 }
 
-/// F7, CK-01, CK-05: an hour to and fro, on a node of several and on a node alone.
+/// F7: an hour to and fro, on a node of several and on a node alone.
 pub(crate) fn steps(_: &Pace) -> Vec<Figure> {
     let redis = RedisServer::start();
     let mut figures = Vec::new();

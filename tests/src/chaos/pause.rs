@@ -43,8 +43,8 @@ impl Offer<'_> {
         let body =
             format!(r#"{{"domain":"chaos","descriptors":[{{"{}":"{}"}}]}}"#, self.key, self.value);
         let (start, admitted) = (Instant::now(), AtomicU64::new(0));
-        let call = |door: SocketAddr| {
-            let mut connection = Connection::open(door).expect("it listens");
+        let call = |transport: SocketAddr| {
+            let mut connection = Connection::open(transport).expect("it listens");
             for number in 0..each {
                 let due = start + apart * u32::try_from(number).unwrap_or(u32::MAX);
                 let_pass(due.saturating_duration_since(Instant::now()));
@@ -53,8 +53,8 @@ impl Offer<'_> {
             }
         };
         thread::scope(|scope| {
-            for door in daemons.iter().map(|daemon| daemon.door("HTTP")) {
-                (0..CONNECTIONS).for_each(|_| drop(scope.spawn(move || call(door))));
+            for transport in daemons.iter().map(|daemon| daemon.transport("HTTP")) {
+                (0..CONNECTIONS).for_each(|_| drop(scope.spawn(move || call(transport))));
             }
         });
         admitted.into_inner()

@@ -15,7 +15,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Peer {
     // Dropped first: a folder whose process still writes cannot be removed.
     process: Process,
-    door: SocketAddr,
+    transport: SocketAddr,
     _folder: Folder,
 }
 
@@ -55,9 +55,9 @@ impl Peer {
         ];
         let variables = variables.map(|(name, value)| (name.to_owned(), value));
         let mut process = Process::start(&program, &[], &variables, &folder);
-        let door = SocketAddr::from((Ipv4Addr::LOCALHOST, http));
+        let transport = SocketAddr::from((Ipv4Addr::LOCALHOST, http));
         let listens = || {
-            let connection = http::Connection::open(door).ok();
+            let connection = http::Connection::open(transport).ok();
             let answer = connection.and_then(|mut it| it.ask("GET /healthcheck", "").ok());
             answer.is_some_and(|answer| answer.status == 200)
         };
@@ -65,7 +65,7 @@ impl Peer {
         {
             return Err(format!("it did not start: {}", folder.log_tail()));
         }
-        Ok(Self { process, door, _folder: folder })
+        Ok(Self { process, transport, _folder: folder })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -74,7 +74,7 @@ impl Peer {
 
     pub(crate) fn callers(peers: &[Self]) -> Callers {
         Callers {
-            doors: peers.iter().map(|peer| peer.door).collect(),
+            transports: peers.iter().map(|peer| peer.transport).collect(),
             call: "POST /json",
             body: |mode, value| {
                 format!(

@@ -1,4 +1,4 @@
-//! F9: whoever holds places in flight dies.
+//! F9: the holder of in-flight leases is killed.
 
 use std::time::Duration;
 
@@ -45,10 +45,10 @@ pub(crate) fn holder_dies(pace: &Pace) -> Vec<Figure> {
         let_pass(Duration::from_millis(5));
     }
     let half = Duration::from_millis(500);
-    let behaviour = format!("all {PLACES} places free, from its death: lease + 0.5 s");
+    let behaviour = format!("all {PLACES} leases free, from its death: lease time + 0.5 s");
     vec![
         Figure::time(behaviour, killed.elapsed(), pace.lease + half),
-        Figure::count("places in use at the most", most, PLACES),
-        Figure::count("places that a living holder keeps", kept, PLACES).at_least(),
+        Figure::count("leases in use, at most", most, PLACES),
+        Figure::count("leases that a live holder keeps", kept, PLACES).at_least(),
     ]
 }

@@ -1,5 +1,5 @@
 //! A node in a process of its own, which is killed and stopped as it comes. It asks about one key at a
-//! rate and prints every request that was let in, with its times.
+//! rate and prints every request that was admitted, with its times.
 //!
 //! ```text
 //! chaos_node URL RULES RATE
@@ -52,7 +52,7 @@ fn wall_clock() -> u64 {
     u64::try_from(passed.as_micros()).expect("before the year 500000")
 }
 
-/// Asks once, and tells it if it was let in.
+/// Asks once, and tells it if it was admitted.
 async fn spend_one(asks: Asker) {
     let invoked = wall_clock();
     if asks.ask(KEY, "all").await.is_allowed() {
@@ -73,7 +73,7 @@ impl Node {
             let apart = TICK.max(Duration::from_secs(1) / rate.max(1));
             let per_tick = (f64::from(rate) * apart.as_secs_f64()).round() as u64;
             let mut tick = interval(apart);
-            // Whoever was stopped does not make up for it.
+            // A process that was stopped does not catch up.
             tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
             while !stops.load(Ordering::Relaxed) {
                 tick.tick().await;

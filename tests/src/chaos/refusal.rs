@@ -15,7 +15,7 @@ const RULES: &str = "
 ";
 /// What is found within it.
 const SOON: Duration = Duration::from_secs(1);
-/// What `allow` lets in of a limit of 100 whose store refuses: what `local` does.
+/// What `allow` admits of a limit of 100 whose store refuses: what `local` does.
 const SHARE: u64 = 150;
 
 fn setup<'a>(program: &'a std::path::Path, policy: &'a str, store: &'a str) -> DaemonSetup<'a> {
@@ -64,12 +64,12 @@ pub(crate) fn at_start(_: &Pace) -> Vec<Figure> {
     cases.into_iter().map(measure).collect()
 }
 
-/// F12, FM-02: found while the daemon runs.
+/// F12: found while the daemon runs.
 pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());
     let daemon = Daemon::start(setup(&program, &policy, &store));
-    let address = daemon.door("HTTP");
+    let address = daemon.transport("HTTP");
     let mut connection = http::Connection::open(address).expect("it listens");
     let body = r#"{"domain": "chaos", "descriptors": [{"allow": "all"}]}"#;
     let mut ask = || connection.ask("POST /v1/check", body).expect("an answer").status;
@@ -84,7 +84,7 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
         if daemon.admin("/readyz").status == 503 {
             break;
         }
-        assert!(full.elapsed() < PATIENCE, "nobody notices");
+        assert!(full.elapsed() < PATIENCE, "readiness does not change");
     }
     let noticed = full.elapsed();
     for _ in 0..400 {
@@ -98,14 +98,14 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     let_pass(Duration::from_millis(50));
     let by_store = comes_back(&mut ask, &daemon);
     vec![
-        Figure::time("no memory: not ready any more", noticed, SOON),
-        Figure::none("errors that callers see", errors),
-        Figure::count("`allow`, limit 100: let in while it refuses", let_in, SHARE),
-        Figure::time("decided by the store again, from when it is mended", by_store - mended, SOON),
+        Figure::time("no memory: `/readyz` answers 503", noticed, SOON),
+        Figure::none("errors returned to callers", errors),
+        Figure::count("`allow`, limit 100: admitted while it refuses", let_in, SHARE),
+        Figure::time("decided by Redis again, from the repair", by_store - mended, SOON),
     ]
 }
 
-/// When the store decides again: what was let in has been booked, so that it denies.
+/// When the store decides again: what was admitted has been booked, so that it denies.
 fn comes_back(ask: &mut impl FnMut() -> u16, daemon: &Daemon) -> Instant {
     let count = || {
         let metrics = daemon.admin("/metrics").body;

@@ -60,12 +60,12 @@ pub(crate) fn hangs(pace: &Pace) -> Vec<Figure> {
     let decided: u64 = sum(|log| read(&log.by_store[ELSEWHERE]));
     let p99 = |phase: Phase| load.log(phase).times_of(ELSEWHERE).as_secs_f64();
     vec![
-        Figure::none("errors that callers see", load.errors()),
-        Figure::none("keys of other nodes: not decided by the store", denied),
-        Figure::count("keys of other nodes: decided by the store", decided, 1).at_least(),
-        Figure::count("circuits that are open", open as u64, 1),
+        Figure::none("errors returned to callers", load.errors()),
+        Figure::none("keys of other nodes: not decided by Redis", denied),
+        Figure::count("keys of other nodes: decided by Redis", decided, 1).at_least(),
+        Figure::count("open circuits", open as u64, 1),
         Figure::times(
-            "p99 of keys of other nodes, to that before",
+            "p99 of keys of other nodes / p99 before",
             p99(Phase::Outage) / p99(Phase::Before).max(1e-6),
             1.1,
         )

@@ -48,7 +48,7 @@ pub(crate) fn lossy(pace: &Pace) -> Vec<Figure> {
     let added = p99(Phase::Outage).saturating_sub(p99(Phase::Before));
     let slowest = load.log(Phase::Outage).times.within(1_000);
     vec![
-        Figure::none("errors that callers see", load.errors()),
+        Figure::none("errors returned to callers", load.errors()),
         Figure::time("added to the p99 of decisions", added, pace.deadline),
         Figure::time("the slowest decision", slowest, 4 * pace.deadline),
     ]
@@ -72,7 +72,7 @@ pub(crate) fn late(pace: &Pace) -> Vec<Figure> {
         node.until_closed();
     }
     let taken = UNITS - node.remaining("scarce", "all");
-    // Each asks for somebody else, and has to be told of nobody else.
+    // Each request has its own key, and must get the answer for that key.
     let told = node.check_at_once((0..100).map(|user| ask(format!("user{user}"))).collect());
     let mixed_up = (0..100).filter(|user| {
         let left = node.remaining("scarce", &format!("user{user}"));
@@ -81,14 +81,14 @@ pub(crate) fn late(pace: &Pace) -> Vec<Figure> {
     });
     let mixed_up = mixed_up.count() as u64;
     vec![
-        Figure::count("let in, of a limit of 500", admitted, UNITS),
-        Figure::none("let in and not charged", admitted.saturating_sub(taken)),
+        Figure::count("admitted, of a limit of 500", admitted, UNITS),
+        Figure::none("admitted and not charged", admitted.saturating_sub(taken)),
         Figure::count(
-            "charged and not let in: requests that timed out",
+            "charged and not admitted: requests that timed out",
             taken.saturating_sub(admitted),
             unanswered,
         ),
-        Figure::none("answers that were another's", mixed_up),
+        Figure::none("replies to another request", mixed_up),
     ]
 }
 
@@ -121,10 +121,10 @@ pub(crate) fn broken(pace: &Pace) -> Vec<Figure> {
     }
     load.stop();
     vec![
-        Figure::none("errors that callers see", load.errors()),
-        Figure::count("`deny`, limit 500: let in over all of it", load.allowed(1), UNITS),
+        Figure::none("errors returned to callers", load.errors()),
+        Figure::count("`deny`, limit 500: admitted in total", load.allowed(1), UNITS),
         Figure::time(
-            "by the store again, from the end of the fault",
+            "decided by Redis again, from the end of the fault",
             slowest,
             Duration::from_secs(2),
         ),

@@ -105,7 +105,7 @@ fn run_starved_too(pace: &Pace, strain: Strain, program: &str) -> Result<Outcome
     };
     pids.push(redis.pid());
     let groups = strain.limits(&pids).map_err(|error| format!("no CPU cgroup: {error}"))?;
-    let answered: Vec<AtomicU64> = callers.doors.iter().map(|_| AtomicU64::new(0)).collect();
+    let answered: Vec<AtomicU64> = callers.transports.iter().map(|_| AtomicU64::new(0)).collect();
     let outcome = strain.during(&[], (&answered, 0), || {
         // As fast as it goes: the rate is a figure too.
         callers.ask((pace.requests, Duration::ZERO), "all", &answered)

@@ -26,7 +26,7 @@ fn drain(node: &Node, key: &str) -> u64 {
     taken
 }
 
-/// F8, CK-02: an hour ahead and an hour back, under a key that is used up.
+/// F8: an hour ahead and an hour back, under a key that is used up.
 pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::builder().faketime().start();
     // faketime is slow, and the deadline is not what is measured.
@@ -57,7 +57,11 @@ pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
         }
         // A window that the clock has left keeps counting until it would have ended, and one more.
         let most = if key == "window" { 2 * REFILL } else { REFILL };
-        figures.push(Figure::count(format!("{name} of 10: let in on top, once"), extra, UNITS));
+        figures.push(Figure::count(
+            format!("{name} of 10: admitted in addition, once"),
+            extra,
+            UNITS,
+        ));
         figures.push(Figure::time(format!("{name}: locked out for"), locked, most));
     }
     figures

@@ -7,12 +7,12 @@ use super::figure::Figure;
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// F1, FM-01 to FM-04: killed, as a crash would.
+/// F1: killed, as a crash would.
 pub(crate) fn killed(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let course = Course::run(Plan::of(pace), &server, RedisServer::kill, RedisServer::restart);
     let trip =
-        Figure::time("until nobody waits any more", course.trip(), Duration::from_millis(50));
+        Figure::time("time until requests stop waiting", course.trip(), Duration::from_millis(50));
     let mut figures = vec![trip];
     figures.extend(course.answers());
     figures.extend(course.recovery());

@@ -13,11 +13,8 @@ use super::{Action, Limiting, Question, Side};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// What it shows, as a sentence.
+    /// The requirement, as a sentence.
     pub name: String,
-    /// The requirements and defects that it is about.
-    #[serde(default)]
-    pub cites: Vec<String>,
     /// The policy, by its name in the file or as text.
     policy: Option<String>,
     /// Several files instead, by names or as texts.
@@ -38,7 +35,7 @@ pub struct Case {
     /// What is told of files that cannot be used.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
-    /// What the library tells of its rules, which no door does.
+    /// What the library tells of its rules, which no transport does.
     #[serde(default)]
     pub rules: Vec<Told>,
     /// Names and texts of the files, put together when the case was read.
@@ -251,7 +248,6 @@ pub(super) fn file(path: &Path) -> Vec<Case> {
         assert!(!case.files.is_empty(), "{}: {} has no policy", path.display(), case.name);
         let asserts = case.steps.len() + case.rejected.len() + case.rules.len();
         assert!(asserts > 0, "{}: {} shows nothing", path.display(), case.name);
-        assert!(!case.cites.is_empty(), "{}: {} cites nothing", path.display(), case.name);
     }
     cases
 }

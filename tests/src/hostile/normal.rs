@@ -24,7 +24,7 @@ pub(super) struct Told {
 
 /// Asks for so long. A request that begins late because the one before it was slow counts from when it
 /// was due.
-pub(super) fn ask(doors: &[SocketAddr; 3], length: Duration) -> Told {
+pub(super) fn ask(transports: &[SocketAddr; 3], length: Duration) -> Told {
     let mut times: Vec<Duration> = Vec::new();
     let mut failed = 0;
     thread::scope(|scope| {
@@ -32,8 +32,8 @@ pub(super) fn ask(doors: &[SocketAddr; 3], length: Duration) -> Told {
             .map(|number| {
                 let offset = PERIOD * number as u32 / (CLIENTS as u32 * 2);
                 scope.spawn(move || match number % 2 {
-                    0 => client(offset, length, resp(doors[0], number)),
-                    _ => client(offset, length, web(doors[1], number)),
+                    0 => client(offset, length, resp(transports[0], number)),
+                    _ => client(offset, length, web(transports[1], number)),
                 })
             })
             .collect();

@@ -7,7 +7,7 @@ use tidegate_core::{AlgorithmName, Decision, Op, Outcome, Span};
 use super::{deny, never_fits};
 use crate::subject::{Numbers, Subject};
 
-/// A bucket's key: how many tokens it held when somebody last wrote it down.
+/// A bucket's key: how many tokens it held at the last write.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     pace: Pace,

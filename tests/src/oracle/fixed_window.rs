@@ -5,7 +5,7 @@ use tidegate_core::{Decision, Op, Outcome, Span};
 use super::{deny, never_fits};
 use crate::subject::Numbers;
 
-/// The largest count anybody keeps; beyond it a double would lose units.
+/// The largest count; beyond it a double would lose units.
 const MOST: u64 = 1 << 52;
 
 #[derive(Clone, Debug, Default)]

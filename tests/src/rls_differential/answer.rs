@@ -82,8 +82,10 @@ impl Fields {
             self.add_status(&format!("statuses[{index}]"), status);
         }
         // Ours only: envoyproxy/ratelimit has no such header.
-        let theirs = |header: &&HeaderValue| header.key != "retry-after";
-        for (index, header) in response.response_headers_to_add.iter().filter(theirs).enumerate() {
+        let envoyproxy = |header: &&HeaderValue| header.key != "retry-after";
+        for (index, header) in
+            response.response_headers_to_add.iter().filter(envoyproxy).enumerate()
+        {
             self.put(format!("headers[{index}].{}", header.key), &header.value);
         }
         if !response.raw_body.is_empty() {

@@ -25,17 +25,17 @@ struct Kind {
 
 impl Ledger {
     /// Books two answers to one question.
-    pub fn compare(&mut self, stage: &str, asked: &Asked, theirs: &Fields, ours: &Fields) {
+    pub fn compare(&mut self, stage: &str, asked: &Asked, envoyproxy: &Fields, ours: &Fields) {
         self.compared += 1;
-        let differences = theirs.differences(ours);
+        let differences = envoyproxy.differences(ours);
         self.differing += u64::from(!differences.is_empty());
-        for (name, theirs, ours) in differences {
+        for (name, envoyproxy, ours) in differences {
             let kind = self.kinds.entry(format!("{stage}: {}", general(name))).or_default();
             kind.count += 1;
             if kind.examples.len() < MOST_EXAMPLES {
                 let number = self.compared + self.held_up;
                 kind.examples.push(format!(
-                    "{name}: theirs {theirs}, ours {ours}\n      question {number}: {asked}"
+                    "{name}: envoyproxy {envoyproxy}, ours {ours}\n      question {number}: {asked}"
                 ));
             }
         }

@@ -22,8 +22,8 @@ const SUBDIRECTORY: &str = "ratelimit";
 #[derive(Clone, Debug)]
 pub enum Program {
     /// envoyproxy/ratelimit.
-    Theirs(PathBuf),
-    /// Tidegate, its state where theirs would have it.
+    Envoyproxy(PathBuf),
+    /// Tidegate, its state where envoyproxy/ratelimit would have it.
     Ours(PathBuf),
     /// Tidegate, its state in memory.
     OursInMemory(PathBuf),
@@ -39,7 +39,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Every way to answer that a variable of theirs chooses.
+    /// Every way to answer that a variable of envoyproxy/ratelimit chooses.
     pub const ALL: [Self; 8] = [
         Self { name: "as it comes", variables: &[] },
         Self {
@@ -109,7 +109,8 @@ impl Service {
         let mut process = Process::start(path, &arguments, &variables, &folder);
         let mut web = Web::new(http);
         // Each of its listeners starts by itself.
-        let listens = || [grpc, debug].iter().all(|door| TcpStream::connect(door).is_ok());
+        let listens =
+            || [grpc, debug].iter().all(|transport| TcpStream::connect(transport).is_ok());
         let mut is_healthy =
             || web.ask("GET", "/healthcheck", "").is_ok_and(|page| page.status == 200);
         let mut is_up = || is_healthy() && listens();
@@ -120,7 +121,7 @@ impl Service {
         Ok(Self { process, grpc, web, debug: Web::new(debug), folder, _redis: redis })
     }
 
-    /// Asks through the door that the question is meant for.
+    /// Asks through the transport that the question is meant for.
     pub fn ask(&mut self, asked: &Asked) -> Fields {
         match asked {
             Asked::Call(request) => Fields::of_call(&self.grpc.should_rate_limit(request)),
@@ -150,10 +151,10 @@ impl Service {
 
 impl Program {
     fn command(&self) -> (&Path, Vec<String>) {
-        // The Redis protocol is nothing they have, so no variable of theirs says where it would be.
+        // The Redis protocol is nothing they have, so no variable of envoyproxy/ratelimit says where it would be.
         let serve = ["serve", "--compat", "envoy", "--resp", "off"];
         let (path, words): (_, &[&str]) = match self {
-            Self::Theirs(path) => (path, &[]),
+            Self::Envoyproxy(path) => (path, &[]),
             Self::Ours(path) => (path, &serve),
             Self::OursInMemory(path) => (path, &[&serve[..], &["--store", "memory"]].concat()),
         };
@@ -165,7 +166,7 @@ fn address(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// What every deployment of theirs sets.
+/// What every deployment of envoyproxy/ratelimit sets.
 fn environment(
     redis: &RedisServer,
     folder: &Folder,
@@ -180,7 +181,7 @@ fn environment(
         ("DEBUG_PORT", debug.port().to_string()),
         ("REDIS_SOCKET_TYPE", "tcp".into()),
         ("REDIS_URL", redis.address()),
-        // As long as theirs waits by itself; a machine that builds at the same time needs it.
+        // As long as envoyproxy/ratelimit waits by itself; a machine that builds at the same time needs it.
         ("REDIS_TIMEOUT", "10s".into()),
         ("RUNTIME_ROOT", folder.file(RUNTIME).display().to_string()),
         ("RUNTIME_SUBDIRECTORY", SUBDIRECTORY.into()),

@@ -29,14 +29,14 @@ impl Edition {
     }
 }
 
-/// One question, for the door that it is meant for.
+/// One question, for the transport that it is meant for.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// Over gRPC.
     Call(RateLimitRequest),
     /// At `/json`.
     Json {
-        /// Theirs does not care which.
+        /// Envoyproxy does not care which.
         method: &'static str,
         /// Mostly JSON.
         body: String,
@@ -111,8 +111,8 @@ const PATHS: &[Path] = &[
     settled("modes", &[("told", SOME), ("told", SOME)]),
     settled("modes", &[("shared", &["team-@", "team-", "lone-@", "lone"])]),
     settled("modes", &[("shared", &["team-@"]), ("member", &["m@", "n@"])]),
-    settled("modes", &[("everybody", SOME)]),
-    settled("modes", &[("everybody", SOME)]),
+    settled("modes", &[("all", SOME)]),
+    settled("modes", &[("all", SOME)]),
     settled("modes", &[("tenant", SOME)]),
     settled("modes", &[("partner", SOME)]),
     settled("modes", &[("circle_a", SOME)]),
@@ -128,7 +128,7 @@ const PATHS: &[Path] = &[
 ];
 
 /// A limit that comes with a request: the value tells its numbers, so that no two units meet in one
-/// counter, which theirs mixes up whenever their windows begin together, and no denial that it
+/// counter, which envoyproxy mixes up whenever their windows begin together, and no denial that it
 /// remembers is held against a higher limit.
 const OVERRIDES: [(&str, Unit); 7] = [
     ("one-second", Unit::Second),
@@ -292,7 +292,7 @@ impl Spelling {
         }
         if let Some(limit) = descriptor.limit {
             let name = format!("{:?}", limit.unit()).to_uppercase();
-            // Theirs knows the week by its number only, for the protocol's list has no name for it.
+            // Envoyproxy knows the week by its number only, for the protocol's list has no name for it.
             let is_named = limit.unit() != Unit::Week && !matches!(self, Self::Texts);
             let unit: Value = if is_named { name.into() } else { limit.unit.into() };
             let requests = match self {

@@ -11,7 +11,7 @@ use super::server::{Listener, RedisServer, Setup};
 
 /// The name of the socket in the server's folder.
 pub(crate) const SOCKET: &str = "redis.sock";
-/// The name of the configuration in the server's folder; sentinels and nodes rewrite theirs.
+/// The name of the configuration in the server's folder; sentinels and nodes rewrite their own.
 const CONFIGURATION: &str = "redis.conf";
 
 /// Collects what differs from a plain server that keeps nothing on disk.
@@ -131,7 +131,7 @@ impl Builder {
         if self.role != Role::Sentinel {
             directive("save", "\"\"");
             directive("appendonly", "no");
-            // A replica of a test waits for nobody else.
+            // A replica of a test waits for no other replica.
             directive("repl-diskless-sync-delay", "0");
         }
         match listener {

@@ -21,7 +21,7 @@ pub struct Certificates {
     pub server: Identity,
     /// What the server asks clients for.
     pub client: Identity,
-    /// Where the files are, if nobody else keeps the folder.
+    /// The folder, which is removed with this value.
     _folder: Option<Arc<Folder>>,
 }
 
@@ -42,8 +42,8 @@ impl Certificates {
         Self { _folder: Some(Arc::new(folder)), ..certificates }
     }
 
-    /// Where a door listens that shows the server's certificate, and asks nobody for theirs.
-    pub fn door(&self) -> Listen {
+    /// A listener with the server's certificate, which needs no client certificate.
+    pub fn transport(&self) -> Listen {
         let tls = TlsFiles {
             certificate: self.server.certificate.clone(),
             key: self.server.key.clone(),
@@ -55,13 +55,13 @@ impl Certificates {
 
     /// The same, where clients have to be signed by this authority, and bear one of these names if
     /// there are any.
-    pub fn door_for(&self, authority: &Path, names: &[&str]) -> Listen {
-        let mut door = self.door();
-        if let Some(tls) = &mut door.tls {
+    pub fn transport_for(&self, authority: &Path, names: &[&str]) -> Listen {
+        let mut transport = self.transport();
+        if let Some(tls) = &mut transport.tls {
             tls.client_authority = Some(authority.to_owned());
             tls.client_names = names.iter().map(|&name| name.to_owned()).collect();
         }
-        door
+        transport
     }
 
     pub(crate) fn create(folder: &Folder) -> Self {

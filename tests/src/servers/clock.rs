@@ -45,7 +45,7 @@ impl FakeClock {
     }
 
     pub(crate) fn step(&self, seconds: i64) {
-        let mut offset = self.offset.lock().expect("nobody panics while stepping");
+        let mut offset = self.offset.lock().expect("no thread panics while stepping");
         *offset += seconds;
         // Renamed into place, because the server may read at any moment.
         let draft = self.file.with_extension("draft");

@@ -149,7 +149,7 @@ impl Cluster {
         &others.find(is_primary).expect("there are three primaries").server
     }
 
-    /// Kills the primary of the slot and returns it at once, nobody promoted yet.
+    /// Kills the primary of the slot and returns it at once, before a replica is promoted.
     pub fn failover(&self, slot: u16) -> &RedisServer {
         let primary = self.primary_of(slot);
         self.outage.begin(primary, RedisServer::kill);
@@ -172,7 +172,7 @@ impl Cluster {
         let successor = || self.answering().find(claims).map(|node| &node.server);
         self.outage.wait_for_successor(limit, successor).unwrap_or_else(|| {
             let witness = self.answering().next().expect("one node answers");
-            witness.server.panic(&format!("nobody was promoted for slot {slot} in {limit:?}"))
+            witness.server.panic(&format!("no replica was promoted for slot {slot} in {limit:?}"))
         })
     }
 

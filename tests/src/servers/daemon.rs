@@ -23,7 +23,7 @@ pub struct Daemon {
     process: Process,
     clock: Option<FakeClock>,
     folder: Folder,
-    doors: Vec<(String, SocketAddr)>,
+    transports: Vec<(String, SocketAddr)>,
 }
 
 /// How a daemon is set up.
@@ -79,32 +79,32 @@ impl Daemon {
         // It works in a folder of its own.
         let program = std::path::absolute(setup.program).unwrap_or_else(|_| setup.program.into());
         let mut process = Process::start(&program, &arguments, &variables, &folder);
-        let mut doors = Vec::new();
+        let mut transports = Vec::new();
         comes_true(START_LIMIT, || {
-            doors = listeners(&folder.log());
-            doors.len() == 4 || !process.is_running()
+            transports = listeners(&folder.log());
+            transports.len() == 4 || !process.is_running()
         });
-        if doors.len() < 4 {
+        if transports.len() < 4 {
             return Err(folder.log());
         }
-        Ok(Self { process, clock, folder, doors })
+        Ok(Self { process, clock, folder, transports })
     }
 
     /// Where it speaks a protocol: `RESP`, `HTTP`, `gRPC` or `admin`.
     ///
     /// # Panics
     /// If it does not.
-    pub fn door(&self, protocol: &str) -> SocketAddr {
-        let door = self.doors.iter().find(|(name, _)| name == protocol);
-        door.unwrap_or_else(|| panic!("no door for {protocol}")).1
+    pub fn transport(&self, protocol: &str) -> SocketAddr {
+        let transport = self.transports.iter().find(|(name, _)| name == protocol);
+        transport.unwrap_or_else(|| panic!("no transport for {protocol}")).1
     }
 
     /// A page of the admin port.
     pub fn admin(&self, path: &str) -> http::Answer {
-        http::get(self.door("admin"), path, "")
+        http::get(self.transport("admin"), path, "")
     }
 
-    /// Whether it is asked by everybody, as `/v1/status` tells.
+    /// Whether its circuit is closed, by `/v1/status`.
     pub fn is_degraded(&self) -> bool {
         self.admin("/v1/status").body.contains("\"degraded\"")
     }

@@ -134,7 +134,7 @@ impl Envoy {
     }
 }
 
-/// A service that says `hello` to everybody, on a thread that ends with the test process.
+/// A service that answers `hello`, on a thread that ends with the test process.
 ///
 /// # Panics
 /// If there is no port for it.

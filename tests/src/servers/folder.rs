@@ -14,7 +14,7 @@ const LOG: &str = "server.log";
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder of a name that nobody else has.
+    /// A folder with a unique name.
     pub fn create() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! How long nobody took the place of a server that was taken down.
+//! How long no server replaced one that was taken down.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Ports nobody listens on.
+//! Free ports.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;

@@ -99,7 +99,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the watcher: once the server is waited for, its pid may be somebody else's.
+        // First the watcher: once the server is waited for, its pid may belong to another process.
         for child in [&mut self.watcher, &mut self.server] {
             // Fails only for what has ended already.
             let _ = child.kill();

@@ -118,11 +118,11 @@ impl Sentinels {
     pub fn wait_for_promotion(&self, limit: Duration) -> Duration {
         let successor = || self.elected().filter(|server| is_primary(server));
         self.outage.wait_for_successor(limit, successor).unwrap_or_else(|| {
-            self.sentinels[0].panic(&format!("nobody was promoted in {limit:?}"))
+            self.sentinels[0].panic(&format!("no replica was promoted in {limit:?}"))
         })
     }
 
-    /// Whom a quorum of sentinels names.
+    /// The primary by a quorum of sentinels.
     fn elected(&self) -> Option<&RedisServer> {
         let named: Vec<u16> = self.sentinels.iter().filter_map(named_by).collect();
         self.servers

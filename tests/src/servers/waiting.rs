@@ -22,7 +22,7 @@ pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
         if start.elapsed() >= limit {
             return false;
         }
-        // Nobody unparks this thread; should somebody, it only looks earlier.
+        // A spurious wake-up only polls earlier.
         thread::park_timeout(BETWEEN_LOOKS);
     }
 }

@@ -38,7 +38,7 @@ fn refused_tls_clients_are_logged() {
         settings: &settings,
         has_fake_clock: false,
     });
-    let mut socket = http::connect(daemon.door("HTTP"));
+    let mut socket = http::connect(daemon.transport("HTTP"));
     socket.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("it listens");
     let _ = socket.read_to_end(&mut Vec::new());
     wait_until("the refusal is logged", Duration::from_secs(60), || {

@@ -6,7 +6,7 @@ mod proxy;
 
 use tidegate_tests::chaos::{CASES, Figure, Pace};
 
-/// Every case has a test, or it would hold only where somebody measures.
+/// Every case has a test, so that it is checked without the chaos run.
 #[test]
 fn every_case_is_tested() {
     let tests = include_str!("main.rs");
@@ -29,25 +29,21 @@ fn hold(id: &str) {
     assert!(off.is_empty(), "{id}, {}:\n{}", case.outage, off.join("\n"));
 }
 
-/// FM-01, FM-02, FM-03, FM-05.
 #[test]
 fn f1_a_store_that_is_killed_costs_no_caller_an_error() {
     hold("F1");
 }
 
-/// FM-02, FM-05.
 #[test]
 fn f1_connections_that_break_in_every_way_are_got_over() {
     hold("F1b");
 }
 
-/// FM-04, TT-07, TT-08.
 #[test]
 fn f2_a_store_that_hangs_keeps_only_a_few_waiting() {
     hold("F2");
 }
 
-/// FM-04.
 #[test]
 fn f2_a_store_that_is_paused_keeps_only_a_few_waiting() {
     hold("F2b");
@@ -58,7 +54,6 @@ fn f2_a_short_pause_of_redis_admits_no_more_than_shares_refill() {
     hold("F2c");
 }
 
-/// FM-04.
 #[test]
 fn f3_a_store_that_is_slow_now_and_then_adds_no_more_than_the_deadline() {
     hold("F3");
@@ -79,7 +74,6 @@ fn f5_scripts_that_are_forgotten_cost_nobody_anything() {
     hold("F5b");
 }
 
-/// TT-07.
 #[test]
 fn f6_each_side_of_a_split_keeps_the_limit_for_itself() {
     hold("F6");
@@ -105,7 +99,6 @@ fn f12_a_store_that_refuses_is_found_at_the_start() {
     hold("F12");
 }
 
-/// FM-02.
 #[test]
 fn f12_a_store_that_begins_to_refuse_is_found_and_lets_nobody_in() {
     hold("F12b");
@@ -121,7 +114,6 @@ fn f13_clients_that_wait_as_they_are_told_are_let_in_again() {
     hold("F13b");
 }
 
-/// HK-05, TT-03, TT-05.
 #[test]
 fn f14_a_hot_key_asks_the_store_once_per_node_and_wait() {
     hold("F14");
@@ -137,13 +129,11 @@ fn f10_what_a_node_held_that_is_killed_is_lost_and_never_given_out_twice() {
     hold("F10");
 }
 
-/// HK-05, TT-03.
 #[test]
 fn f14_a_hot_key_that_is_leased_hardly_asks_the_store() {
     hold("F14b");
 }
 
-/// TT-08.
 #[test]
 fn f14_a_key_at_its_limit_is_let_in_from_what_was_taken_ahead() {
     hold("F14c");
@@ -159,7 +149,6 @@ fn f23_processes_that_are_killed_and_stopped_never_exceed_a_leased_limit() {
     hold("F23b");
 }
 
-/// FM-06.
 #[test]
 fn f23_processes_that_are_killed_and_stopped_never_exceed_an_exact_limit() {
     hold("F23c");

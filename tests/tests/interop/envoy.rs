@@ -24,21 +24,21 @@ fn program() -> Option<PathBuf> {
 }
 
 /// A daemon with the policy of the example.
-fn daemon(gate: &RateLimitService, answers: Answers) -> Server {
-    daemon_with(gate, POLICY, answers)
+fn daemon(limiter: &RateLimitService, answers: Answers) -> Server {
+    daemon_with(limiter, POLICY, answers)
 }
 
 /// A daemon that listens for gRPC.
-pub(crate) fn daemon_with(gate: &RateLimitService, policy: &str, answers: Answers) -> Server {
+pub(crate) fn daemon_with(limiter: &RateLimitService, policy: &str, answers: Answers) -> Server {
     let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
-    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    limiter.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings {
         grpc: Some(([127, 0, 0, 1], 0).into()),
         threads: NonZeroUsize::MIN,
         answers,
         ..Settings::default()
     };
-    serve(&settings, gate).unwrap_or_else(|error| panic!("{error}"))
+    serve(&settings, limiter).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The example, with more patience than a proxy should have: a busy machine is not the daemon's fault.
@@ -61,8 +61,8 @@ fn asked(envoy: &Envoy, key: &str) -> HttpAnswer {
 
 #[test]
 fn envoy_enforces_the_example_policy() {
-    let gate = RateLimitService::new().expect("memory");
-    let daemon = daemon(&gate, Answers { body: Body::Problem, ..Answers::default() });
+    let limiter = RateLimitService::new().expect("memory");
+    let daemon = daemon(&limiter, Answers { body: Body::Problem, ..Answers::default() });
     let Some(envoy) = start(&patient(CONFIG), &daemon) else { return };
     for remaining in (0..5).rev() {
         let answer = asked(&envoy, "k1");
@@ -94,7 +94,7 @@ fn envoy_enforces_the_example_policy() {
     for _ in 0..20 {
         assert_eq!(asked(&envoy, "gold").status, 200);
     }
-    // A window of theirs; the minute may end once on the way.
+    // A fixed window of envoyproxy; the minute may end once in between.
     let searches: Vec<u16> = (0..8).map(|_| envoy.get("/search", &[]).status).collect();
     let denied = searches.iter().filter(|status| **status == 429).count();
     assert!((2..=5).contains(&denied), "{searches:?}");
@@ -122,12 +122,12 @@ fn two_daemons_on_one_redis_enforce_one_limit() {
         return;
     }
     let redis = RedisServer::start();
-    let gate = || {
+    let limiter = || {
         let config = RedisConfig::new(&redis.url()).expect("a valid address");
         let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
         RateLimitService::connect(config).expect("a fresh server")
     };
-    let daemons = [gate(), gate()].map(|gate| daemon(&gate, Answers::default()));
+    let daemons = [limiter(), limiter()].map(|limiter| daemon(&limiter, Answers::default()));
     let envoys =
         daemons.each_ref().map(|daemon| start(&patient(CONFIG), daemon).expect("it is there"));
     let allowed = (0..20).filter(|turn| asked(&envoys[turn % 2], "k1").status == 200).count();

@@ -26,7 +26,7 @@ descriptors:
 /// How long schemathesis may try, in seconds.
 const TRYING: &str = "25";
 
-/// Says in what this door differs from what schemathesis expects of all: numbers that make no limit
+/// Says in what this transport differs from what schemathesis expects of all: numbers that make no limit
 /// are 422, a domain that is not there is 404, to be over a limit is an answer, and a body that is too
 /// long is 413, whatever else is wrong with it.
 const SETTINGS: &str = "
@@ -38,10 +38,10 @@ expected-statuses = [400, 404, 405, 406, 413, 415, 422, 429]
 
 fn daemon() -> Server {
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
-    let gate = RateLimitService::new().expect("memory");
-    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let service = RateLimitService::new().expect("memory");
+    service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
-    serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"))
+    serve(&settings, &service).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn the_document_is_the_one_in_the_reference() {
 /// What envoyproxy/ratelimit has and describes; we only do as it does.
 const THEIRS: [&str; 2] = ["/json", "/healthcheck"];
 
-/// Every path of the door is in the document, and the other way round.
+/// Every path of the transport is in the document, and the other way round.
 #[test]
 fn the_document_has_every_path() {
     let daemon = daemon();

@@ -1,5 +1,5 @@
 //! Redis is stopped, hung and started again under load, behind a real daemon and a real Envoy: each
-//! failure mode keeps what it promises (FM-01 to FM-06, TT-07, F1, F2, F13).
+//! failure mode keeps what it promises (F1, F2, F13).
 
 #![expect(clippy::disallowed_methods, reason = "promises about time are what is tested")]
 
@@ -20,7 +20,7 @@ descriptors:
   - {key: api_key, value: deny, rate: 1000000/day, on_store_failure: deny}
   - {key: api_key, value: local, rate: 40/year, on_store_failure: local}
 ";
-/// What is let in of `local` without a store: one and a half times the limit.
+/// What is admitted of `local` without a store: one and a half times the limit.
 const SHARE: u64 = 60;
 const LIMIT: u64 = 40;
 /// What never takes as long on any machine.
@@ -88,10 +88,10 @@ impl World {
             has_fake_clock: false,
         });
         assert!(CONFIG.contains("timeout: 0.25s"));
-        // Without an answer nobody passes, so that an error of the daemon's shows as a 500.
+        // Without an answer no request passes, so that an error of the daemon is visible as 500.
         let config = CONFIG.replace(": 0.25s", ": 30s");
         let config = config.replace("failure_mode_deny: false", "failure_mode_deny: true");
-        let envoy = Envoy::start(&program, &config, service(), daemon.door("gRPC"));
+        let envoy = Envoy::start(&program, &config, service(), daemon.transport("gRPC"));
         wait_until("Envoy is connected", PATIENCE, || envoy.get("/", &[]).status == 200);
         Some(Self { redis, daemon, envoy })
     }
@@ -123,7 +123,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         }
         let _stop = Stop(&answered.stops);
         let before = answered.since([[0; 2]; 3]);
-        assert_eq!((before[0][1], before[1][1]), (0, 0), "nobody is over these limits");
+        assert_eq!((before[0][1], before[1][1]), (0, 0), "no request exceeds these limits");
         assert!(before[2][0] <= LIMIT, "{before:?}");
 
         let numbers = answered.numbers();
@@ -132,8 +132,8 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         let unnoticed = answered.since(numbers);
         let numbers = answered.numbers();
         let away = answered.since(numbers);
-        assert_eq!(away[0][1], 0, "`allow` lets everybody in: {away:?}");
-        assert_eq!(away[1][0], 0, "`deny` lets nobody in: {away:?}");
+        assert_eq!(away[0][1], 0, "`allow` admits all: {away:?}");
+        assert_eq!(away[1][0], 0, "`deny` admits none: {away:?}");
 
         let start = Instant::now();
         bring_back(&world.redis);
@@ -149,11 +149,11 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         let numbers = answered.numbers();
         let after = answered.since(numbers);
         assert_eq!((after[0][1], after[1][1]), (0, 0), "the store decides again: {after:?}");
-        assert_eq!(after[2][0], 0, "nobody gets the outage's units and a full bucket: {after:?}");
+        assert_eq!(after[2][0], 0, "no key gets the outage's units and a full bucket: {after:?}");
         [before[2][0], unnoticed[2][0], away[2][0]]
     });
     let local = answered.numbers()[2][0];
-    // One that is killed forgets what it had let in.
+    // One that is killed forgets what it had admitted.
     let most = SHARE + LIMIT * (1 + u64::from(forgets));
     assert!(local <= most, "{local} of `local` passed, at most {most}: {shares:?}");
     assert_eq!(answered.other.load(Ordering::Relaxed), 0, "an error that no policy asked for");
@@ -169,7 +169,7 @@ fn every_mode_keeps_its_promise_while_redis_hangs() {
     outage(RedisServer::pause, RedisServer::resume, false);
 }
 
-/// TT-01, FM-06: nodes that share nothing let in as many times the limit as there are; with a store they
+/// Nodes that share nothing admit as many times the limit as there are; with a store they
 /// share it, and one that dies takes nothing with it.
 #[test]
 fn nodes_alone_multiply_a_limit_and_nodes_with_a_store_share_it() {
@@ -192,7 +192,7 @@ fn nodes_alone_multiply_a_limit_and_nodes_with_a_store_share_it() {
                 daemons.truncate(2);
             }
             let daemon = &daemons[turn % daemons.len()];
-            let client = redis::Client::open(format!("redis://{}", daemon.door("RESP")));
+            let client = redis::Client::open(format!("redis://{}", daemon.transport("RESP")));
             let mut connection = client.and_then(|it| it.get_connection()).expect("it listens");
             let mut command = redis::cmd("TG.CHECK");
             command.arg("api").arg("user").arg("bob");

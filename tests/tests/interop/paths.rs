@@ -149,8 +149,8 @@ fn ten_thousand_paths_are_read_as_nginx_reads_them_or_refused() {
             refused += 1;
             continue;
         };
-        let theirs = nginx.ask(&mut connection, &target);
-        assert_eq!((theirs.status, &*theirs.body), (200, ours.path()), "{target:?}");
+        let answer = nginx.ask(&mut connection, &target);
+        assert_eq!((answer.status, &*answer.body), (200, ours.path()), "{target:?}");
         changed += usize::from(!target.starts_with(ours.path()));
     }
     // Otherwise the test would be of paths that nothing can be wrong with.

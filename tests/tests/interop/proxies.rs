@@ -30,10 +30,10 @@ fn daemon() -> Server {
 /// A daemon whose time stands still.
 pub(crate) fn daemon_with(policy: &str) -> Server {
     let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
-    let gate = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
-    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let service = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
+    service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
-    serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"))
+    serve(&settings, &service).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A site that answers everything with a page, until the test process ends.
@@ -60,7 +60,7 @@ pub(crate) fn site() -> SocketAddr {
 
 /// What a proxy can do.
 struct Expected {
-    /// Tell those whom it lets through how they stand.
+    /// Adds `RateLimit` headers to the responses of admitted requests.
     tells_allowed: bool,
     /// Its answer when the daemon is gone.
     without_daemon: u16,
@@ -131,13 +131,13 @@ fn nginx_in_front_of_a_service_limits_by_key() {
     limits_by_key(&nginx, daemon, &expected);
 }
 
-/// A slip must not pass everybody.
+/// An unknown domain must not admit all requests.
 #[test]
 fn nginx_that_asks_for_no_domain_serves_nobody() {
     // A daemon that knows no policy.
-    let gate = RateLimitService::new().expect("memory");
+    let service = RateLimitService::new().expect("memory");
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
-    let empty = serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"));
+    let empty = serve(&settings, &service).unwrap_or_else(|error| panic!("{error}"));
     let addresses = [("127.0.0.1:8080", http(&empty))];
     let nginx = Proxy::start(&by_debian("nginx"), &NGINX, "nginx", &addresses);
     assert_eq!(ask(&nginx, "x-api-key: k1\r\n").status, 500);

@@ -1,4 +1,4 @@
-//! Unmodified clients of Redis at the Redis door.
+//! Unmodified clients of Redis at the Redis transport.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -25,12 +25,12 @@ descriptors:
 /// A daemon whose time stands still, behind a password or not.
 fn daemon(password: Option<&str>) -> Server {
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
-    let gate = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
-    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let service = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
+    service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     let resp = Some(([127, 0, 0, 1], 0).into());
     let password = password.map(Into::into);
     let settings = Settings { resp, password, ..Settings::default() };
-    serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}"))
+    serve(&settings, &service).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn address(daemon: &Server) -> SocketAddr {

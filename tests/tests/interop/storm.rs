@@ -86,7 +86,7 @@ fn bursts_through_a_fresh_envoy_admit_exactly_the_limit() {
     let Some(program) = program() else { return };
     let daemon = daemon("memory", 0);
     for count in [300, 1_000, 2_000] {
-        let envoy = Envoy::start(&program, &config(), service(), daemon.door("gRPC"));
+        let envoy = Envoy::start(&program, &config(), service(), daemon.transport("gRPC"));
         daemon.pause();
         let cold = envoy.burst(count, &[("x-api-key", &format!("cold-{count}"))]);
         wait_until_asked(&envoy, count);
@@ -106,8 +106,8 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
     let Some(program) = program() else { return };
     let redis = RedisServer::start();
     let mut first = daemon(&redis.url(), free_port());
-    let port = first.door("gRPC").port();
-    let envoy = Envoy::start(&program, &config(), service(), first.door("gRPC"));
+    let port = first.transport("gRPC").port();
+    let envoy = Envoy::start(&program, &config(), service(), first.transport("gRPC"));
     first.pause();
     let burst = envoy.burst(1_000, &[("x-api-key", "arrived")]);
     wait_until_asked(&envoy, 1_000);
@@ -163,7 +163,7 @@ fn restart_under_bursts(config: &str, ports: &[u16], restarts: usize) -> Vec<Out
     let Some(program) = program() else { return Vec::new() };
     let redis = RedisServer::start();
     let mut daemons: Vec<Daemon> = ports.iter().map(|port| daemon(&redis.url(), *port)).collect();
-    let envoy = Envoy::start(&program, config, service(), daemons[0].door("gRPC"));
+    let envoy = Envoy::start(&program, config, service(), daemons[0].transport("gRPC"));
     let (stops, outcomes) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         let _stop = Stop(&stops);

@@ -68,7 +68,7 @@ fn a_corrected_wall_clock_is_followed_while_the_daemon_runs() {
         settings: &[],
         has_fake_clock: true,
     });
-    let client = redis::Client::open(format!("redis://{}", daemon.door("RESP")));
+    let client = redis::Client::open(format!("redis://{}", daemon.transport("RESP")));
     let mut asked = Asked(client.and_then(|it| it.get_connection()).expect("it listens"));
     assert_eq!((asked.drain("bucket"), asked.drain("quota")), (3, 3));
     assert_eq!(asked.check("plan").1, 50, "the override holds");
@@ -79,7 +79,7 @@ fn a_corrected_wall_clock_is_followed_while_the_daemon_runs() {
     assert_eq!(asked.check("plan").1, 3, "the override has ended");
     assert!(!asked.check("bucket").0, "a wall clock refills no bucket");
     wait_until("the log tells tomorrow's date", PATIENCE, || {
-        http::ask(daemon.door("admin"), "PUT /v1/log-level", "", "{\"level\": \"info\"}");
+        http::ask(daemon.transport("admin"), "PUT /v1/log-level", "", "{\"level\": \"info\"}");
         let date = instant(seconds() + DAY).to_string()[..10].to_owned();
         let log = daemon.log_tail();
         log.lines().any(|line| line.starts_with(&date) && line.contains("/v1/log-level"))

@@ -1,5 +1,5 @@
 //! Laws of policies, on random policies and traces: what is explained is what happens, a limit tried
-//! beside changes nothing, the order of limits does not matter, and a denial charges nobody.
+//! beside changes nothing, the order of limits does not matter, and a denial charges nothing.
 
 mod trace;
 
@@ -76,7 +76,7 @@ fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
     assert!(twice > 1_000 && denied > 1_000, "{twice} met a state twice, {denied} were denied");
 }
 
-/// Decisions 18. The offline run knows nothing of shadows: it is two policies, asked in turn.
+/// The offline run knows nothing of shadows: it is two policies, asked in turn.
 #[test]
 fn a_limit_tried_beside_changes_nothing_and_is_counted_as_if_run_alone() {
     let mut all = Agreement::default();
@@ -162,7 +162,7 @@ fn the_order_of_limits_changes_no_verdict() {
     }
 }
 
-/// Decisions 9 and 10: what is denied leaves every limit of ours as it was.
+/// What is denied leaves every limit of ours as it was.
 #[test]
 fn a_denied_request_changes_nothing() {
     let mut denied = 0;

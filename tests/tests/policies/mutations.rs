@@ -1,4 +1,4 @@
-//! The loader meets texts that nobody would write; `cargo xtask campaign` goes on for longer.
+//! The loader reads malformed texts; `cargo xtask campaign` runs it for longer.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! A policy that changes under load: no request is lost, none is decided by a mixture, and whoever
-//! is not concerned keeps what was used.
+//! A policy that changes under load: no request is lost, none is decided by a mixture, and keys of
+//! unchanged limits keep their state.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The JSON Schema of policies, read by a validator of somebody else's: what lint takes, an editor
+//! The JSON Schema of policies, read by an independent validator: what lint accepts, an editor
 //! takes, and most of what lint refuses is underlined.
 
 use std::path::Path;

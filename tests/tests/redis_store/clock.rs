@@ -86,7 +86,7 @@ const QUICK: [&str; 7] = [
     "in_flight:10:30000",
 ];
 
-/// CK-01, F7: the right clock, five seconds off either way, an hour off either way, and one that is
+/// F7: the right clock, five seconds off either way, an hour off either way, and one that is
 /// stepped by an hour to and fro.
 #[tokio::test]
 async fn clocks_of_nodes_change_no_decision() {
@@ -123,7 +123,7 @@ async fn clocks_of_nodes_change_no_decision() {
     }
 }
 
-/// CK-03: what the same skew does where a client's clock decides, which only tests can ask for. It
+/// What the same skew does where a client's clock decides, which only tests can ask for. It
 /// shows that the comparison above would have noticed, and how much less a window suffers.
 #[tokio::test]
 async fn a_store_that_trusted_its_clients_would_decide_otherwise() {
@@ -206,7 +206,7 @@ async fn a_store_that_was_a_day_ahead_denies_no_longer_than_a_window_and_an_hour
     }
 }
 
-/// Decisions 9: a node with lower numbers repairs nothing before they have settled, or it would
+/// A node with lower numbers repairs nothing before they have settled, or it would
 /// refill the bucket for the nodes that have the old ones.
 #[tokio::test]
 async fn numbers_that_have_not_settled_repair_nothing() {

@@ -1,5 +1,4 @@
-//! What is denied without asking the store is what the store would have denied. TT-03, TT-05,
-//! decisions 14.
+//! The deny cache denies only what Redis would have denied.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -63,7 +62,7 @@ impl<S: Store> Caller<'_, S> {
     }
 
     fn ask_now(&self, now: Timestamp, op: Op) -> Decision {
-        self.ask(now, op).now_or_never().expect("memory keeps nobody waiting")
+        self.ask(now, op).now_or_never().expect("the memory store never waits")
     }
 }
 
@@ -127,7 +126,11 @@ fn a_refund_on_another_node_is_noticed_in_time() {
             let expected = limit.decide(&mut after, now, op);
             if found.is_allowed() || !expected.is_allowed() {
                 // How long to wait may have changed elsewhere as well.
-                assert_eq!(found.is_allowed(), expected.is_allowed(), "nobody is let in wrongly");
+                assert_eq!(
+                    found.is_allowed(),
+                    expected.is_allowed(),
+                    "no request is admitted wrongly"
+                );
                 state = after;
                 continue;
             }
@@ -156,7 +159,7 @@ fn nought_means_that_the_store_is_asked() {
     assert_eq!((cache.hits(), cache.entries()), (0, 0));
 }
 
-/// One certain denial settles a request that is all or nothing, and nobody is charged.
+/// One certain denial decides a request that is all or nothing, and no limit is charged.
 #[test]
 fn together_one_certain_denial_denies_all() {
     let cache = DenyCache::new(memory());
@@ -170,7 +173,7 @@ fn together_one_certain_denial_denies_all() {
     assert_eq!(decisions[1], expected);
     assert!(decisions[0].is_allowed());
     assert_eq!(cache.hits(), 1);
-    assert_eq!(free.ask_now(at(0), Op::Read(0)).remaining, 5, "nobody is charged");
+    assert_eq!(free.ask_now(at(0), Op::Read(0)).remaining, 5, "no limit is charged");
     decisions.clear();
     cache
         .decide_each(at(0), &charges, &mut decisions)
@@ -281,7 +284,7 @@ fn a_denial_that_arrives_after_a_refund_is_not_repeated() {
     assert!(finish(Op::Take(1)).is_allowed(), "the unit was given back before");
 }
 
-/// TT-03, TT-05: one key at ten times its limit.
+/// One key at ten times its limit.
 #[test]
 fn most_of_what_is_over_the_limit_never_reaches_redis() {
     const LIMIT: u64 = 1_000;

@@ -1,5 +1,4 @@
-//! No value in the store loses a digit, and none is forgotten before it has no meaning any more
-//! (requirements 3.3, RT-07).
+//! No value in Redis loses a digit, and no key expires before its state is idle.
 
 mod kept;
 mod many;
@@ -177,7 +176,7 @@ async fn the_largest_numbers_are_counted_on_exactly() {
     assert_eq!(kept, [old, second, format!("{}:2999:3000", LATE + 1)]);
 }
 
-/// RT-07: a key lives until its state has no meaning any more, and hardly longer.
+/// A key lives until its state has no meaning any more, and hardly longer.
 #[tokio::test]
 async fn no_debt_is_forgotten_early_or_kept_for_long() {
     let mut bench = Bench::start(TimeSource::Store).await;

@@ -126,7 +126,7 @@ fn a_held_denial_says_how_long_it_is_held() {
     assert!(caller.ask(at(0) + wait, Op::Take(100)).is_allowed());
 }
 
-/// Leases wait for units by themselves, and a window's denial lasts until the window ends.
+/// Leases wait for units on their own, and a window's denial lasts until the window ends.
 #[test]
 fn only_buckets_of_the_exact_tier_are_held() {
     let bucket = Limit::token_bucket(Rate::per_second(1_000)).burst(100).build().expect("a limit");

@@ -1,7 +1,7 @@
 //! Keys that one server cannot serve: divided into shards on real servers, held back on each node, and
-//! demoted to it (HK-01 to HK-04, TT-01, TT-02).
+//! demoted to it.
 
-mod doors;
+mod transports;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -98,7 +98,7 @@ fn keys_of(server: &RedisServer) -> Vec<String> {
     from_redis_value(server.command(&["KEYS", "tg:*{acme/*"])).expect("names of keys")
 }
 
-/// HK-01: by the servers' own word, every shard lies in a slot of its own, and every primary has some.
+/// By the servers' own word, every shard lies in a slot of its own, and every primary has some.
 #[test]
 fn shards_lie_in_different_slots_on_every_server() {
     let cluster = Cluster::start();
@@ -113,7 +113,7 @@ fn shards_lie_in_different_slots_on_every_server() {
     assert!(each.iter().all(|keys| keys.len() >= 2), "{each:?}");
 }
 
-/// HK-02 on one server: two nodes, offered three times the limit, admit it and no more; what is given
+/// On one server, two nodes, offered three times the limit, admit it and no more; what is given
 /// back can be had again, and a reset is one of all shards.
 #[test]
 fn nodes_share_the_shards_of_a_key() {
@@ -157,7 +157,7 @@ fn shards_are_charged_together_with_other_limits() {
     }
 }
 
-/// What was let in without the store is booked on the shards, where it would have been taken.
+/// What was admitted without the store is booked on the shards, where it would have been taken.
 #[test]
 fn what_is_owed_is_booked_on_the_shards() {
     let redis = RedisServer::start();
@@ -173,7 +173,7 @@ fn what_is_owed_is_booked_on_the_shards() {
         admitted > 300 && matches!(node.check(&["whale"]).source(), DecisionSource::Fallback(_))
     );
     redis.restart();
-    wait_until("nobody owes anything", PATIENCE, || {
+    wait_until("no debit is pending", PATIENCE, || {
         let stats = node.fallback().stats();
         stats.owing_keys == 0 && stats.booked_keys > 0
     });
@@ -184,7 +184,7 @@ fn what_is_owed_is_booked_on_the_shards() {
     assert_eq!(keys_of(&redis).len(), 8, "spread over all of them");
 }
 
-/// A primary that hangs costs its own shards; the others go on, and nobody is let in on top.
+/// A primary that hangs costs its own shards; the others go on, and no more is admitted.
 #[test]
 fn shards_of_other_servers_go_on_without_one() {
     let cluster = Cluster::start();
@@ -201,14 +201,14 @@ fn shards_of_other_servers_go_on_without_one() {
     let answers: Vec<Verdict> = (0..60).map(|_| node.check(&["window"])).collect();
     assert!(
         answers.iter().all(|it| it.source() == DecisionSource::Store),
-        "nobody answers without the store"
+        "no charge is decided without the store"
     );
     assert!(answers.iter().all(Verdict::is_allowed), "there is room on the others");
     assert!(alone <= 20, "only who waited for it: {alone}");
     paused.resume();
 }
 
-/// TT-01: replicas that count each for itself multiply a limit; one store behind them does not.
+/// Replicas that count each for itself multiply a limit; one store behind them does not.
 #[test]
 fn local_counting_multiplies_a_limit_by_its_replicas() {
     let text =
@@ -235,7 +235,7 @@ fn local_counting_multiplies_a_limit_by_its_replicas() {
     assert_eq!(shared, 100, "the limit, however many replicas");
 }
 
-/// TT-02: the bucket of each node goes first, and what it denies costs no call; both bounds hold.
+/// The bucket of each node goes first, and what it denies costs no call; both bounds hold.
 #[test]
 fn a_local_bucket_spares_the_store() {
     let redis = RedisServer::start();

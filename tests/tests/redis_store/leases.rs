@@ -65,7 +65,7 @@ fn take_all(holder: &mut Client) -> u64 {
     holder.number("held")
 }
 
-/// Done when all are back within the lease time and the interval of renewal, and nobody gets a
+/// Done when all are back within the lease time and the interval of renewal, and no holder gets a
 /// place before.
 #[test]
 fn a_killed_holder_of_a_hundred_places_gives_them_back_in_time() {
@@ -101,7 +101,7 @@ fn a_living_holder_keeps_its_places_for_many_lease_times() {
     assert_eq!(take_all(&mut holder), PLACES);
     holder.say("drop");
     assert_eq!(holder.line(), "dropped");
-    // Sooner than the leases would end by themselves.
+    // Sooner than the leases would end on their own.
     wait_until("dropped places are back", Duration::from_micros(ttl / 2), || places.in_use() == 0);
 }
 
@@ -120,7 +120,7 @@ fn a_holder_that_was_stopped_for_too_long_finds_its_places_lost() {
     assert_eq!(holder.number("lost"), PLACES);
     holder.say("release");
     assert_eq!(holder.line(), "released");
-    assert_eq!(places.in_use(), PLACES, "a late release frees nobody else's place");
+    assert_eq!(places.in_use(), PLACES, "a late release frees no other lease");
 }
 
 async fn store(server: &RedisServer) -> RedisStore {
@@ -195,7 +195,7 @@ async fn a_permit_that_lost_one_place_still_gives_the_other_back() {
     tokio::time::timeout(PATIENCE, freed).await.expect("the longer place comes back");
 }
 
-/// Without a store nobody can renew: the permit says so by the time the place may be another's.
+/// Without a store no lease can be renewed: `is_lost` is true by the time another holder may have the place.
 #[tokio::test]
 async fn a_permit_is_lost_when_the_store_stays_away() {
     let server = RedisServer::start();
@@ -214,7 +214,7 @@ async fn a_permit_is_lost_when_the_store_stays_away() {
     tokio::time::timeout(Duration::from_secs(4), lost).await.expect("the lease has ended");
 }
 
-/// Decisions 9, 12: while nodes have different numbers, the shorter lease time of one must not end
+/// While nodes have different numbers, the shorter lease time of one must not end
 /// the longer leases of another.
 #[tokio::test]
 async fn renewing_a_short_lease_does_not_forget_a_long_one() {
@@ -230,7 +230,7 @@ async fn renewing_a_short_lease_does_not_forget_a_long_one() {
     assert!(left > 3_500_000, "the long lease is forgotten in {left} ms");
 }
 
-/// Whoever has lower numbers for long enough cuts longer leases to what it would have given: by then
+/// A node that has a shorter lease time for long enough cuts longer leases to it: by then
 /// their holders, told of the same change, renew them as often as that takes.
 #[tokio::test]
 async fn a_shorter_lease_time_takes_no_place_from_who_holds_it() {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, interval};
 
 /// How long a request waits for its decision.
 pub(crate) const DEADLINE: Duration = Duration::from_millis(250);
-/// Whoever waits longer than this hangs: the deadline, with slack for a busy machine.
+/// The longest wait: the deadline, with slack for a busy machine.
 pub(crate) const HANGS: Duration = Duration::from_millis(2_500);
 /// How long a test waits for anything at all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -131,7 +131,7 @@ impl Load {
         });
     }
 
-    /// Stops asking. Nobody may have waited much longer than the deadline.
+    /// Stops the load. No request may have waited much longer than the deadline.
     pub(crate) fn stop(self, runtime: &Runtime) -> Vec<Told> {
         self.stops.store(true, Ordering::Relaxed);
         let mut told = Vec::new();
@@ -139,7 +139,7 @@ impl Load {
             told.extend(runtime.block_on(caller).expect("a caller does not panic"));
         }
         let slowest = told.iter().max_by_key(|told| told.answered - told.asked);
-        let slowest = slowest.expect("somebody asked");
+        let slowest = slowest.expect("at least one request");
         assert!(slowest.answered - slowest.asked < HANGS, "{slowest:?}");
         told.sort_by_key(|told| told.asked);
         told

@@ -1,7 +1,7 @@
 //! The registry: how many nodes share a store, and what each of them holds.
 
-mod doors;
 mod repair;
+mod transports;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

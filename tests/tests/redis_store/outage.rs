@@ -1,11 +1,11 @@
 //! A Redis that hangs, dies, comes back or refuses: what each `on_store_failure` promises holds through
-//! the library and through the doors (FM-01 to FM-06; F1, F2, F4, F12, F13, F22).
+//! the library and over every transport (F1, F2, F4, F12, F13, F22).
 
 #![expect(clippy::disallowed_methods, reason = "promises about time are what is tested")]
 
-mod doors;
 mod places;
 mod refusal;
+mod transports;
 
 use std::time::{Duration, Instant};
 
@@ -71,7 +71,7 @@ impl Node {
         self.runtime.block_on(ask(request))
     }
 
-    /// FM-02: there is always an answer.
+    /// There is always an answer.
     fn check(&self, key: &str) -> Verdict {
         let ask = async |request: Request<'_>| self.limiter.check(&request).await;
         self.request(key, "bob", ask).expect("a store that is away is no error")
@@ -96,7 +96,7 @@ impl Node {
         self.limiter.store().store().circuits()[0].state
     }
 
-    /// Asks until nobody waits for the store any more; says how many were let in.
+    /// Sends requests until none waits for the store, and returns how many were admitted.
     fn until_open(&self, key: &str) -> u64 {
         let mut admitted = 0;
         wait_until("the circuit opens", PATIENCE, || {
@@ -112,7 +112,7 @@ impl Node {
 
     fn until_booked(&self) {
         let store = self.limiter.store();
-        wait_until("nobody owes anything", PATIENCE, || {
+        wait_until("no debit is pending", PATIENCE, || {
             let stats = store.stats();
             stats.owing_keys == 0 && stats.booked_keys > 0
         });
@@ -128,7 +128,7 @@ fn calls(redis: &RedisServer) -> u64 {
     calls.filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok()).sum()
 }
 
-/// FM-01, FM-03, F1: each limit goes by its own word, and no further than that.
+/// F1: each limit goes by its own word, and no further than that.
 #[test]
 fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     let redis = RedisServer::start();
@@ -142,7 +142,7 @@ fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     // 20 times 1.5 for two nodes, of which a twentieth was used.
     assert_eq!(admitted + asked("local"), 14, "this node's share, and not one more");
     assert_eq!(node.check("local").source(), DecisionSource::Fallback(OnStoreFailure::Local));
-    assert!(!node.check("local").is_unavailable(), "whoever is over a limit is over a limit");
+    assert!(!node.check("local").is_unavailable(), "an exceeded limit is no outage");
     assert_eq!(asked("allow"), 200);
     assert_eq!(node.check("allow").source(), DecisionSource::Fallback(OnStoreFailure::Allow));
     assert_eq!(asked("deny"), 0);
@@ -185,7 +185,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
     assert_eq!(node.admitted("ann"), 30, "20 times 1.5, once Redis has answered");
 }
 
-/// F13, F22: what was let in is booked; what may have been booked twice is never taken back.
+/// F13, F22: what was admitted is booked; what may have been booked twice is never taken back.
 #[test]
 fn what_was_let_in_is_booked_when_the_store_is_back() {
     for hangs in [true, false] {
@@ -219,7 +219,7 @@ fn what_was_let_in_is_booked_when_the_store_is_back() {
     }
 }
 
-/// FM-04, F2: after five have waited, nobody does, and nobody but the probe asks.
+/// F2: after five timeouts no request waits, and only the probe uses the store.
 #[test]
 fn a_store_that_hangs_is_asked_by_probes_alone() {
     let redis = RedisServer::start();

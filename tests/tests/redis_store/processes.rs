@@ -25,7 +25,7 @@ fn run(server: &RedisServer, work: &str, arguments: &[String]) -> Vec<String> {
     processes.into_iter().flat_map(Client::finish).collect()
 }
 
-/// RA-01, RA-07. A day for one unit: what comes back while the test runs is nothing. The same
+/// A day for one unit: what comes back while the test runs is nothing. The same
 /// clients with the classic limiter admit too much, so this test is known to see the bug.
 #[test]
 fn a_million_tries_of_sixty_four_clients_get_exactly_the_burst() {
@@ -60,7 +60,7 @@ fn naive_admissions() -> u64 {
 }
 
 /// Several processes for a while on one key that refills, checked against the limit's promise and
-/// its model (requirements 6.3).
+/// its model.
 fn check_history(limit: &str) {
     let server = RedisServer::start();
     let arguments = [

@@ -1,4 +1,4 @@
-//! F12: a store that refuses is told from one that is away, and both come back by themselves.
+//! F12: a store that refuses is told from one that is unavailable, and both come back on their own.
 
 mod corrupt;
 mod overload;
@@ -22,7 +22,7 @@ fn is_refused_until(client: &Client, why: Misconfigured, server: &RedisServer, r
         let error = client.take(&format!("refused:{number}")).expect_err("it may not decide");
         let StoreError::Misconfigured(what, _) = &error else { panic!("not {why:?}: {error}") };
         assert_eq!(*what, why, "{error}");
-        assert!(!error.is_outage(), "somebody has to act: {error}");
+        assert!(!error.is_outage(), "an operator has to act: {error}");
         assert!(error.to_string().contains(&server.address()), "{error}");
         assert!(error.to_string().contains(why.advice()), "{error}");
         assert!(!error.to_string().contains("secret"), "{error}");
@@ -102,7 +102,7 @@ fn a_replica_does_not_deny() {
     let client = connected(&server);
     (0..UNITS).for_each(|_| assert!(client.take("spent").is_ok()));
     server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-    // Nobody writes, so no refusal gives it away.
+    // There are no writes, so no refusal reveals it.
     let peek = || client.ask(&client::limits()[0], "spent", tidegate::Op::Read(1));
     wait_until("it is noticed", LIMIT, || {
         matches!(peek(), Err(StoreError::Misconfigured(ReadOnly, _)))

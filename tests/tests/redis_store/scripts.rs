@@ -23,7 +23,7 @@ const PIPELINE: u64 = 4;
 /// Commands that were under way, and the first of every script after them.
 const UNKNOWN_AT_ONCE: u64 = PIPELINE + 8;
 
-/// How often commands were called, by themselves or by scripts.
+/// How often commands were called, on their own or by scripts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Calls {
     by_hash: u64,
@@ -209,7 +209,7 @@ fn a_server_that_restarts_is_told_its_scripts_again() {
     expiry::every_key_expires(&server);
 }
 
-/// CK-01: before Redis 7.2 the clock moves while a script runs, so one that asks twice has two
+/// Before Redis 7.2 the clock moves while a script runs, so one that asks twice has two
 /// opinions of the time.
 #[test]
 fn every_script_asks_for_the_time_once() {

@@ -1,4 +1,4 @@
-//! A primary that sentinels watch, and servers that share the work: whoever fails, a request is
+//! A primary with sentinels, and servers that share the work: if any of them fails, a request is
 //! decided or told why not, and no limit admits too much.
 
 mod failover;

@@ -102,7 +102,7 @@ fn encrypted_with_a_certificate_of_the_client() {
     works(config(&server.url()).tls_authority(authority).tls_certificate(certificate, key));
 }
 
-/// RT-02: limits of a second or less go to servers of their own.
+/// Limits of a second or less go to servers of their own.
 #[test]
 fn with_a_second_server_for_limits_per_second() {
     use tidegate::{Limit, Op, Rate};
@@ -143,16 +143,16 @@ fn to_the_primary_that_sentinels_name() {
     works(config(&format!("{}/5?protocol=resp3", sentinels.url())));
 }
 
-/// Whoever must start whatever happens, and has an answer for an outage, may.
+/// A client may start without its server.
 #[test]
 fn without_a_server_if_that_is_asked_for() {
     let server = RedisServer::start();
     server.kill();
-    let Err(error) = Client::connect(config(&server.url())) else { panic!("nobody is there") };
+    let Err(error) = Client::connect(config(&server.url())) else { panic!("no server is there") };
     assert!(error.is_outage(), "{error}");
     let client = Client::connect(config(&server.url()).start_without_server());
     let client = client.expect("it does not need one");
-    let error = client.take("before").expect_err("nobody is there");
+    let error = client.take("before").expect_err("no server is there");
     assert!(error.is_outage(), "{error}");
     assert!(client.runtime.block_on(client.store.self_test()).is_err());
     server.restart();
@@ -164,7 +164,7 @@ fn without_a_server_if_that_is_asked_for() {
     client.decides("everything");
 }
 
-/// What somebody has to change is found at the start all the same.
+/// A misconfiguration is still found at the start.
 #[test]
 fn a_wrong_server_is_refused_even_if_none_is_needed() {
     let server = RedisServer::start();
@@ -180,7 +180,7 @@ fn a_cluster_that_comes_later() {
     cluster.servers().for_each(RedisServer::kill);
     let client = Client::connect(config(&cluster.url()).start_without_server());
     let client = client.expect("it does not need one");
-    let error = client.take("before").expect_err("nobody is there");
+    let error = client.take("before").expect_err("no server is there");
     assert!(error.is_outage(), "{error}");
     cluster.servers().for_each(RedisServer::restart);
     wait_until("the store decides", LIMIT * 2, || client.take("after").is_ok());

@@ -1,5 +1,5 @@
 //! What was reserved for a request that is denied after all is taken back, but only as far as it is
-//! still owed: nobody else's units go for it.
+//! still debt: no units of other requests are returned.
 
 mod crossing;
 
@@ -80,7 +80,7 @@ async fn a_window_that_is_over_gives_nothing_to_the_next() {
     assert!(bench.takes(SECOND, 4).await);
     bench.undoes(SECOND + 1, 5, SECOND - 1_000).await;
     bench.has(SECOND + 1, 1).await;
-    // Nor if nobody has counted in the next one yet.
+    // Nor if the next window is still empty.
     assert!(bench.takes(2 * SECOND - 1, 1).await);
     bench.undoes(2 * SECOND, 1, 2 * SECOND - 1).await;
     bench.has(2 * SECOND, 5).await;
@@ -143,7 +143,7 @@ async fn a_log_loses_the_entry_of_that_take_and_no_other() {
     // Its entry is gone; the other has another time.
     bench.undoes(201, 2, 100).await;
     bench.has(201, 3).await;
-    // Somebody has taken since: then it stays.
+    // Another request has taken units since: then the charge stays.
     assert!(bench.takes(300, 1).await && bench.takes(400, 1).await);
     bench.undoes(500, 1, 300).await;
     bench.has(500, 1).await;
@@ -167,7 +167,7 @@ async fn after_a_reset_there_is_nothing_to_take_back() {
     }
 }
 
-/// Then nobody knows how much of it a bucket has refilled, or which entry of a log it is. A window
+/// Then it is unknown how much of it a bucket has refilled, or which entry of a log it is. A window
 /// that is kept although it is ahead has it still.
 #[tokio::test]
 async fn a_clock_that_went_back_gives_nothing_that_is_not_owed() {

@@ -1,4 +1,4 @@
-//! The same decisions on every server that is supported, whoever makes it.
+//! The same decisions on every supported version of Redis and Valkey.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ const SUBJECTS: [Subject; 7] = [
     Subject::InFlight,
 ];
 
-/// The program, or a word that nobody can miss.
+/// The program, or a visible note that it is missing.
 fn present(name: &str, program: Option<PathBuf>) -> Option<PathBuf> {
     if program.is_none() {
         eprintln!("\n!!! LEFT OUT: {name} is not here, so nothing is compared on it");

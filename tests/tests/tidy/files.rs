@@ -67,7 +67,7 @@ pub(crate) fn no_text_names_a_machine(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// The root of an absolute path that belongs to somebody's machine.
+/// The root of an absolute path of one machine.
 fn machine_path(line: &str) -> Option<&'static str> {
     ["/work", "/root", "/tmp", "/home"].into_iter().find(|root| {
         line.match_indices(root).any(|(at, _)| {

@@ -2,7 +2,7 @@
 
 use crate::layers::{self, Crate, Dependency, Kind};
 use crate::tree::{Check, Tree};
-use crate::{code, docs, files};
+use crate::{code, docs, files, words};
 
 /// What a check says of one planted file: the places it names.
 fn places(check: Check, path: &str, text: &str) -> Vec<String> {
@@ -274,6 +274,48 @@ fn untagged_changes_are_caught() {
     }
     assert_eq!(at("# Changelog\n"), ["CHANGELOG.md:1"]);
     assert_eq!(places(check, "README.md", ""), ["CHANGELOG.md"]);
+}
+
+#[test]
+fn vague_words_are_caught() {
+    let check = words::prose_names_its_subjects;
+    let code = "crates/cli/src/x.rs";
+    for (path, allowed) in
+        [(code, words::ALLOWED_IN_CODE), ("docs/x.md", words::ALLOWED_IN_DOCUMENTS)]
+    {
+        for text in ["// Whoever asks.\n", "for nobody else\n", "how it was come by\n"] {
+            let count = |lines: usize| places(check, path, &text.repeat(lines)).len();
+            assert_eq!(count(allowed + 1), allowed + 1, "{path}: {text}");
+            assert_eq!(count(allowed), 0, "{path}: {text}");
+        }
+        passes(check, path, &"outcome bytes of nobody_else\n".repeat(allowed + 1));
+    }
+    passes(check, "tests/src/x.rs", "// Whoever asks.");
+}
+
+#[test]
+fn dangling_citations_are_caught() {
+    let check = words::citations_resolve;
+    let at = |text: &str| {
+        let rows = ("tests/src/chaos/case.rs", "case(\"F2b\", x)");
+        let laws = ("ARCHITECTURE.md", "| L7 | time |");
+        places_in(check, &[rows, laws, ("docs/adr/0007-x.md", ""), (SOURCE, text)])
+    };
+    for dead in [
+        "// XY-12",
+        "/// As decision 9 has it.",
+        "//! Requirements 3",
+        "// ADR 8",
+        "x(); // F3",
+        "// L8",
+    ] {
+        assert_eq!(at(&format!("\n{dead}")), [format!("{SOURCE}:2")], "{dead}");
+    }
+    for good in
+        ["// ADR 7, F2b, L7, UTF-16: each decision 4.6 ns", "let x = \"F3\";", "XY_12 // XY-123"]
+    {
+        assert_eq!(at(good), [""; 0], "{good}");
+    }
 }
 
 fn package(name: &str, dependencies: &[(&str, Kind)]) -> Crate {

@@ -75,10 +75,14 @@ impl Tree {
             let entry = entry.expect("the repository is readable");
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = format!("{prefix}{name}");
-            if !entry.path().is_dir() {
-                self.add(&path, fs::read_to_string(entry.path()).unwrap_or_default());
-            } else if !is_generated(&name) {
+            // `.git` is a file in a worktree.
+            if is_generated(&name) {
+                continue;
+            }
+            if entry.path().is_dir() {
                 self.walk(&entry.path(), &format!("{path}/"));
+            } else {
+                self.add(&path, fs::read_to_string(entry.path()).unwrap_or_default());
             }
         }
     }

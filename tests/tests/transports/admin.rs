@@ -1,4 +1,4 @@
-//! The admin door, asked by sockets: metrics, readiness, and changes that every door obeys.
+//! The admin transport, asked by sockets: metrics, readiness, and changes that every transport obeys.
 
 mod access;
 mod changes;
@@ -22,7 +22,7 @@ domain: api
 descriptors:
   - key: user
     rate: 4/min
-  - key: theirs
+  - key: envoy
     value: a
     rate_limit: {unit: minute, requests_per_unit: 5}
   - key: free
@@ -35,7 +35,7 @@ descriptors:
 
 struct Daemon {
     server: Server,
-    gate: RateLimitService,
+    service: RateLimitService,
     clock: ManualClock,
 }
 
@@ -47,9 +47,9 @@ fn daemon(token: Option<&str>) -> Daemon {
 fn daemon_with(change: impl FnOnce(&mut Settings)) -> Daemon {
     let clock = ManualClock::new();
     clock.set(Timestamp::from_secs(1_700_000_000));
-    let gate = RateLimitService::with_clock(clock.clone().into()).expect("memory");
+    let service = RateLimitService::with_clock(clock.clone().into()).expect("memory");
     let loaded = Policy::load(&[("p.yaml", POLICY)], Merging::Refuse);
-    gate.replace(loaded.policy.expect(&loaded.findings));
+    service.replace(loaded.policy.expect(&loaded.findings));
     let here = Some(([127, 0, 0, 1], 0).into());
     let mut settings = Settings {
         http: here.clone(),
@@ -61,8 +61,8 @@ fn daemon_with(change: impl FnOnce(&mut Settings)) -> Daemon {
         ..Settings::default()
     };
     change(&mut settings);
-    let server = serve(&settings, &gate).expect("it starts");
-    Daemon { server, gate, clock }
+    let server = serve(&settings, &service).expect("it starts");
+    Daemon { server, service, clock }
 }
 
 /// The status and the body of an answer; headers are given as `Name: value\r\n`.
@@ -114,7 +114,7 @@ fn what_was_decided_is_counted_under_both_kinds_of_names() {
     assert_eq!(daemon.passed("bob"), 4);
     assert!(daemon.check_resp("user", "ann"));
     for _ in 0..6 {
-        daemon.check("theirs", "a");
+        daemon.check("envoy", "a");
     }
     assert!(daemon.check("shadow", "x") && daemon.check("shadow", "x"));
     let metrics = daemon.page("/metrics");
@@ -125,9 +125,9 @@ fn what_was_decided_is_counted_under_both_kinds_of_names() {
         "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"within_limit\"} 4",
         "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"near_limit\"} 1",
         "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"over_limit\"} 6",
-        "ratelimit_service_rate_limit_total_hits{domain=\"api\",key1=\"theirs_a\"} 6",
-        "ratelimit_service_rate_limit_over_limit{domain=\"api\",key1=\"theirs_a\"} 1",
-        "ratelimit_service_rate_limit_near_limit{domain=\"api\",key1=\"theirs_a\"} 1",
+        "ratelimit_service_rate_limit_total_hits{domain=\"api\",key1=\"envoy_a\"} 6",
+        "ratelimit_service_rate_limit_over_limit{domain=\"api\",key1=\"envoy_a\"} 1",
+        "ratelimit_service_rate_limit_near_limit{domain=\"api\",key1=\"envoy_a\"} 1",
         "ratelimit_service_rate_limit_shadow_mode{domain=\"api\",key1=\"shadow\"} 1",
         "tidegate_limit_units_total{domain=\"api\",limit=\"api/shadow#\",outcome=\"over_limit\"} 0",
         "tidegate_limit_units_total{domain=\"api\",limit=\"api/shadow#\",outcome=\"shadow\"} 1",
@@ -139,7 +139,7 @@ fn what_was_decided_is_counted_under_both_kinds_of_names() {
     }
     let stats = daemon.page("/stats");
     for line in [
-        "ratelimit.service.rate_limit.api.theirs_a.within_limit: 5",
+        "ratelimit.service.rate_limit.api.envoy_a.within_limit: 5",
         "ratelimit.service.rate_limit.api.shadow.over_limit: 1",
         "ratelimit.service.config_load_success: 0",
     ] {
@@ -147,7 +147,7 @@ fn what_was_decided_is_counted_under_both_kinds_of_names() {
     }
     let rules = daemon.page("/rlconfig");
     for line in [
-        "api.theirs_a: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false",
+        "api.envoy_a: unit=MINUTE requests_per_unit=5, shadow_mode: false, quota_mode: false",
         "api.shadow: unit=YEAR requests_per_unit=1, shadow_mode: true, quota_mode: true",
         "api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false",
     ] {
@@ -222,9 +222,9 @@ fn metrics_are_well_formed() {
     assert!(heads.len() > 20);
 }
 
-/// Overrides and switches act where all doors ask, outlive the policy, and end.
+/// Overrides and switches act where all transports ask, outlive the policy, and end.
 #[test]
-fn overrides_hold_for_every_door_and_end() {
+fn overrides_hold_for_every_transport_and_end() {
     let daemon = daemon(None);
     let wish =
         json!({ "limit": "api/user#", "percent": 50, "seconds": 600, "reason": "incident 7" });
@@ -233,7 +233,7 @@ fn overrides_hold_for_every_door_and_end() {
     assert_eq!(daemon.passed("a"), 2);
     assert_eq!((0..10).filter(|_| daemon.check_resp("user", "b")).count(), 2);
     let loaded = Policy::load(&[("p.yaml", POLICY)], Merging::Refuse);
-    daemon.gate.replace(loaded.policy.expect("as before"));
+    daemon.service.replace(loaded.policy.expect("as before"));
     assert_eq!(daemon.passed("c"), 2);
     let (_, policy) = daemon.admin("GET /v1/policy", &Value::Null);
     assert_eq!(policy["overrides"][0]["reason"], "incident 7");
@@ -250,7 +250,7 @@ fn overrides_hold_for_every_door_and_end() {
         json!({ "limit": "api/user#", "percent": 50, "seconds": 0 }),
         json!({ "limit": "api/user#", "percent": 50, "seconds": 31 * 86_400 }),
         json!({ "limit": "api/user#", "percent": 50, "rate": "1/s", "seconds": 60 }),
-        json!({ "limit": "nobody", "percent": 50, "seconds": 60 }),
+        json!({ "limit": "unknown", "percent": 50, "seconds": 60 }),
         json!({ "limit": "api/user#", "rate": "fast", "seconds": 60 }),
     ] {
         let (status, told) = daemon.admin("PUT /v1/overrides", &wrong);
@@ -331,7 +331,7 @@ fn what_is_not_there_is_told_and_why() {
 fn it_is_ready_until_it_is_about_to_end() {
     let daemon = daemon(None);
     assert_eq!(daemon.page("/readyz"), "ready\n");
-    daemon.gate.status().drain();
+    daemon.service.status().drain();
     let (status, why) = daemon.admin("GET /readyz", &Value::Null);
     assert_eq!((status, why), (503, json!("draining\n")));
     assert_eq!(daemon.page("/healthz"), "ok\n");
@@ -340,11 +340,11 @@ fn it_is_ready_until_it_is_about_to_end() {
 /// A daemon without its Redis lives, and is ready: its policy says what is answered then.
 #[test]
 fn it_is_ready_while_its_store_is_away() {
-    // Nobody listens there.
+    // Nothing listens there.
     let config = RedisConfig::new("redis://127.0.0.1:1").expect("a URL").start_without_server();
-    let gate = RateLimitService::connect(config).expect("it need not be there");
+    let service = RateLimitService::connect(config).expect("it need not be there");
     let admin = Some(([127, 0, 0, 1], 0).into());
-    let server = serve(&Settings { admin, ..Settings::default() }, &gate).expect("it starts");
+    let server = serve(&Settings { admin, ..Settings::default() }, &service).expect("it starts");
     let address = server.admin().expect("open");
     let (status, told) = ask(address, "GET /readyz", "", "");
     assert!(status == 200 && told.starts_with("ready"), "{status} {told}");

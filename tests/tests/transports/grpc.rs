@@ -1,4 +1,4 @@
-//! The gRPC door: every conformance case, what is refused, and how connections live and end.
+//! The gRPC transport: every conformance case, what is refused, and how connections live and end.
 
 mod calls;
 mod conformance;
@@ -26,13 +26,13 @@ descriptors:
       - {name: tokens, rate: 2/min}
 ";
 
-struct Door {
+struct Transport {
     server: Server,
-    gate: RateLimitService,
+    service: RateLimitService,
     clock: ManualClock,
 }
 
-impl Door {
+impl Transport {
     fn open() -> Self {
         Self::with(&Settings::default(), POLICY)
     }
@@ -40,10 +40,10 @@ impl Door {
     /// With these settings, but for where it listens.
     fn with(settings: &Settings, policy: &str) -> Self {
         let clock = ManualClock::new();
-        let gate = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
+        let service = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
         let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
-        gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
-        Self { server: serve_grpc(settings, &gate), gate, clock }
+        service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+        Self { server: serve_grpc(settings, &service), service, clock }
     }
 
     fn client(&self) -> GrpcClient {
@@ -51,12 +51,12 @@ impl Door {
     }
 }
 
-fn serve_grpc(settings: &Settings, gate: &RateLimitService) -> Server {
+fn serve_grpc(settings: &Settings, service: &RateLimitService) -> Server {
     let settings = Settings {
         grpc: Some(([127, 0, 0, 1], 0).into()),
         threads: NonZeroUsize::MIN,
         drain: PATIENCE,
         ..settings.clone()
     };
-    serve(&settings, gate).unwrap_or_else(|error| panic!("{error}"))
+    serve(&settings, service).unwrap_or_else(|error| panic!("{error}"))
 }

@@ -1,19 +1,19 @@
-//! The HTTP door, asked by sockets.
+//! The HTTP transport, asked by sockets.
 
 mod bounds;
 mod conformance;
-mod door;
 mod encryption;
 mod proxies;
 mod questions;
 mod returns;
 mod shared;
+mod transport;
 
 use std::time::Duration;
 
-use door::{Door, Json, PATIENCE, policy, settings};
 use tidegate::ManualClock;
 use tidegate_tests::http::Answer;
+use transport::{Json, PATIENCE, Transport, policy, settings};
 
 const POLICY: &str = "
 domain: api

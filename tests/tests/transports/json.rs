@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy, Unit};
 use tidegate::{Clock, ManualClock};
 use tidegate_server::{Answers, ProxyHeaders, RateLimitService, Server, Settings, serve};
-use tidegate_tests::conformance::{Limiting, Question, Reply, Status, Wait, door_cases, run_case};
+use tidegate_tests::conformance::{
+    Limiting, Question, Reply, Status, Wait, run_case, transport_cases,
+};
 use tidegate_tests::http;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,7 +21,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 1}
 ";
 
-fn open(gate: &RateLimitService) -> Server {
+fn open(service: &RateLimitService) -> Server {
     let settings = Settings {
         http: Some(([127, 0, 0, 1], 0).into()),
         threads: NonZeroUsize::MIN,
@@ -27,7 +29,7 @@ fn open(gate: &RateLimitService) -> Server {
         answers: Answers { proxy_headers: ProxyHeaders::None, ..Answers::default() },
         ..Settings::default()
     };
-    serve(&settings, gate).unwrap_or_else(|error| panic!("{error}"))
+    serve(&settings, service).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The status and the body.
@@ -100,12 +102,12 @@ fn reply((code, body): (u16, String)) -> Reply {
 #[test]
 fn every_case_holds_over_json() {
     let mut failures = Vec::new();
-    let cases = door_cases();
+    let cases = transport_cases();
     for (case, policy) in &cases {
         let clock = ManualClock::at(case.start());
-        let gate = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
-        gate.replace(policy.clone());
-        let server = open(&gate);
+        let service = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
+        service.replace(policy.clone());
+        let server = open(&service);
         let failure = run_case(case, &mut |question| {
             clock.set(question.now);
             reply(send(&server, "POST", "/json", &document(question).to_string()))
@@ -116,11 +118,11 @@ fn every_case_holds_over_json() {
 }
 
 #[test]
-fn answers_are_written_as_theirs_are() {
-    let gate = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
+fn answers_are_written_as_by_envoyproxy() {
+    let service = RateLimitService::with_clock(Clock::from(ManualClock::new())).expect("memory");
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
-    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
-    let server = open(&gate);
+    service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let server = open(&service);
     let question = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}"#;
     // By any method.
     for (method, code, overall) in [("GET", 200, "OK"), ("POST", 429, "OVER_LIMIT")] {
@@ -136,6 +138,6 @@ fn answers_are_written_as_theirs_are() {
         assert_eq!((code, body.starts_with("Bad Request: ")), (400, true), "{wrong}: {body}");
     }
     assert_eq!(send(&server, "GET", "/healthcheck", ""), (200, "OK".into()));
-    gate.status().drain();
+    service.status().drain();
     assert_eq!(send(&server, "GET", "/healthcheck", ""), (500, String::new()));
 }

@@ -1,4 +1,4 @@
-//! Every door of the daemon, asked by clients and by sockets that misbehave.
+//! Every transport of the daemon, asked by clients and by sockets that misbehave.
 
 mod admin;
 mod grpc;

@@ -1,5 +1,5 @@
-//! F21: what goes wrong in the daemon itself costs the connection that it went wrong on, and nobody else
-//! anything.
+//! A panic in the daemon ends the connection that caused it, and affects no other
+//! client.
 
 use std::io::{Read, Write};
 use std::num::NonZeroUsize;
@@ -24,11 +24,11 @@ descriptors:
 
 const FINE: &str = r#"{"domain":"api","descriptors":[{"user":"u"}]}"#;
 
-/// On one thread, so that whoever asks shares it with what goes wrong.
+/// On one thread, which all connections share with the panic.
 fn server() -> Server {
-    let gate = RateLimitService::new().expect("memory");
+    let service = RateLimitService::new().expect("memory");
     let loaded = Policy::load(&[("p.yaml", POLICY)], Merging::Refuse);
-    gate.replace(loaded.policy.expect(&loaded.findings));
+    service.replace(loaded.policy.expect(&loaded.findings));
     let here = Some(([127, 0, 0, 1], 0).into());
     let settings = Settings {
         http: here.clone(),
@@ -38,20 +38,20 @@ fn server() -> Server {
         threads: NonZeroUsize::MIN,
         ..Settings::default()
     };
-    serve(&settings, &gate).expect("it starts")
+    serve(&settings, &service).expect("it starts")
 }
 
-/// How many connections are open behind a door.
-fn open(server: &Server, door: &str) -> u64 {
+/// How many connections are open behind a transport.
+fn open(server: &Server, transport: &str) -> u64 {
     let page = http::get(server.admin().expect("open"), "/metrics", "").body;
-    let line = format!("tidegate_connections{{listener=\"{door}\"}} ");
+    let line = format!("tidegate_connections{{listener=\"{transport}\"}} ");
     let told = page.lines().find_map(|it| it.strip_prefix(&line)).expect(&line);
     told.parse().expect("a number")
 }
 
 /// Waits until so many are open.
-fn until_open(server: &Server, door: &str, expected: u64) {
-    wait_until(door, PATIENCE, || open(server, door) == expected);
+fn until_open(server: &Server, transport: &str, expected: u64) {
+    wait_until(transport, PATIENCE, || open(server, transport) == expected);
 }
 
 #[test]

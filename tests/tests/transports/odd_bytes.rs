@@ -1,5 +1,5 @@
-//! Every parser of what strangers send meets bytes that nobody would write (F18, F19). `cargo xtask
-//! fuzz` goes on for longer, led on by coverage.
+//! Every parser of client input reads malformed bytes. `cargo xtask fuzz` runs longer,
+//! guided by coverage.
 
 use std::fs;
 use std::path::Path;

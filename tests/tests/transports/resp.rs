@@ -1,4 +1,4 @@
-//! The Redis door, asked by real clients and by sockets that misbehave.
+//! The Redis transport, asked by real clients and by sockets that misbehave.
 
 mod access;
 mod bytes;
@@ -22,9 +22,9 @@ use tidegate_server::{RateLimitService, Server, Settings, serve};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server in this process whose time stands still.
-struct Door {
+struct Transport {
     server: Server,
-    gate: RateLimitService,
+    service: RateLimitService,
     clock: ManualClock,
 }
 
@@ -34,16 +34,16 @@ fn settings() -> Settings {
     Settings { resp, threads, drain: PATIENCE, ..Settings::default() }
 }
 
-impl Door {
+impl Transport {
     fn open() -> Self {
         Self::with(&settings())
     }
 
     fn with(settings: &Settings) -> Self {
         let clock = ManualClock::new();
-        let gate = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
-        let server = serve(settings, &gate).unwrap_or_else(|error| panic!("{error}"));
-        Self { server, gate, clock }
+        let service = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
+        let server = serve(settings, &service).unwrap_or_else(|error| panic!("{error}"));
+        Self { server, service, clock }
     }
 
     fn address(&self) -> SocketAddr {
@@ -52,7 +52,7 @@ impl Door {
 
     fn load(&self, policy: &str) {
         let loaded = Policy::load(&[("policy.yaml", policy)], Merging::Refuse);
-        self.gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+        self.service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
     }
 
     fn connect(&self) -> TcpStream {

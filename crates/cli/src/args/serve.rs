@@ -6,66 +6,66 @@ use clap::Args;
 
 /// Answer rate limit checks over HTTP, gRPC and the Redis protocol
 ///
-/// Needs no configuration: `CL.THROTTLE`, `THROTTLE` and `POST /v1/check` bring their limit with them.
-/// With a policy, `TG.CHECK`, `POST /v1/check`, `/v1/auth` and gRPC ask it; the policy is read again
-/// when its files change, and on SIGHUP. SIGTERM and SIGINT let connections finish first.
+/// Needs no configuration: `CL.THROTTLE`, `THROTTLE` and `POST /v1/check` can send their own limit. With a
+/// policy, `TG.CHECK`, `POST /v1/check`, `/v1/auth` and gRPC use it. The policy is reloaded when its files
+/// change, and on SIGHUP. SIGTERM and SIGINT shut down gracefully.
 ///
-/// Flags go before TIDEGATE__A__B in the environment, which goes before the settings file. With
-/// RUNTIME_ROOT or REDIS_URL in the environment, that of envoyproxy/ratelimit is read as well.
+/// Flags have precedence over the environment (TIDEGATE__A__B), and the environment over the settings file.
+/// With RUNTIME_ROOT or REDIS_URL in the environment, the variables of envoyproxy/ratelimit are read too.
 #[derive(Debug, Args)]
 #[command(after_help = SERVING)]
 pub(crate) struct Serve {
-    /// Policy files, or folders of which every .yaml and .yml file is read; may be repeated
+    /// Policy files, or folders whose .yaml and .yml files are read; may be repeated
     #[arg(long, short, value_name = "FILE|DIR")]
     config: Vec<String>,
 
-    /// Let several files describe one domain
+    /// Allow several files to define one domain
     #[arg(long)]
     merge: bool,
 
-    /// Where to speak HTTP: an address, unix:PATH or off [default: 127.0.0.1:8080]
+    /// HTTP listener: an address, unix:PATH or off [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<String>,
 
-    /// Where to speak gRPC [default: 127.0.0.1:8081]
+    /// gRPC listener [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS")]
     grpc: Option<String>,
 
-    /// Where to speak the Redis protocol [default: 127.0.0.1:6380]
+    /// Redis protocol listener [default: 127.0.0.1:6380]
     #[arg(long, value_name = "ADDRESS")]
     resp: Option<String>,
 
-    /// Where metrics, health and administration are [default: 127.0.0.1:6070]
+    /// Listener for metrics, health and the admin API [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
 
-    /// Where state is kept: memory, or a Redis such as redis://127.0.0.1:6379 [default: memory]
+    /// Store: memory, or a Redis such as redis://127.0.0.1:6379 [default: memory]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
 
-    /// Take the place of envoyproxy/ratelimit (envoy), or do not (off)
-    #[arg(long, value_name = "WHOM")]
+    /// Replace envoyproxy/ratelimit: envoy or off [default: off]
+    #[arg(long, value_name = "MODE")]
     compat: Option<String>,
 
-    /// A file whose first line is the password that Redis clients have to give
+    /// File whose first line is the password for Redis clients
     #[arg(long, value_name = "FILE")]
     password_file: Option<String>,
 
-    /// How many threads answer [default: one per core]
+    /// Number of worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     threads: Option<String>,
 
-    /// Everything else that can be set, as YAML: see --print-config
+    /// Settings file (YAML); --print-config lists all settings
     #[arg(long, value_name = "FILE")]
     pub(crate) settings: Option<PathBuf>,
 
-    /// Print the settings in force, with where each comes from, and end
+    /// Print the settings in force with the source of each, and exit
     #[arg(long)]
     pub(crate) print_config: bool,
 }
 
 impl Serve {
-    /// What was said, by the path of its setting.
+    /// Values of the flags, by the path of their setting.
     pub(crate) fn flags(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut flags = Vec::new();
         if !self.config.is_empty() {

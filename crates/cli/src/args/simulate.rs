@@ -22,7 +22,7 @@ pub(crate) enum Simulated {
     Cluster(Cluster),
 }
 
-/// Many nodes share one store: does the limit hold?
+/// Check that the limit holds when many nodes share one store
 ///
 /// Nodes run the production stack: local pre-limits, fallback, leases, shards, deny cache and circuit breaker.
 /// Clocks, network and the store's server are simulated: messages are delayed, lost or duplicated, nodes crash

@@ -1,4 +1,4 @@
-//! The policy, read at the start and again whenever its files change.
+//! Loads the policy at start, and reloads it when its files change.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use tracing::{error, info, warn};
 
 use crate::settings::Chosen;
 
-/// The most files that a line of the log names.
+/// Maximum number of files in a log line.
 const MAX_NAMES: usize = 8;
 
-/// Loads the policy, and loads it again whenever it changes; `None` if there are no files.
+/// Loads the policy, and reloads it on changes; `None` without policy files.
 pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Option<Watch>, String> {
     let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
     if paths.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
 }
 
-/// A policy that was put in force.
+/// A policy in force, as it is logged.
 struct Loaded {
     file: String,
     revision: String,

@@ -1,4 +1,4 @@
-//! From settings to a service and a server.
+//! Builds the service and the server from the settings.
 
 use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -30,12 +30,12 @@ pub(super) fn log(chosen: &Chosen) -> Log {
     Log::install(level.unwrap_or(Level::Info), log_format(chosen))
 }
 
-/// What decides: a store in this process, or the one that is named.
+/// The service, with a memory store or the store of `store.url`.
 pub(super) fn service(chosen: &Chosen) -> Result<RateLimitService, String> {
     let url = chosen.text("store.url").unwrap_or_default();
     if url == "memory" {
         if chosen.text("store.per_second_url").is_some() {
-            return Err("store.per_second_url: there is no second store beside memory".into());
+            return Err("store.per_second_url needs a Redis in store.url".into());
         }
         let bytes = chosen.number("store.memory").unwrap_or(MemoryStore::DEFAULT_BYTES);
         let service = RateLimitService::in_memory(bytes, Clock::default());
@@ -86,7 +86,7 @@ pub(super) fn service(chosen: &Chosen) -> Result<RateLimitService, String> {
     RateLimitService::connect_with(config, options(chosen)).map_err(wrong)
 }
 
-/// The name of this machine, as far as the system tells.
+/// The host name, if the system has one.
 fn host_name() -> Option<String> {
     let known = ["/proc/sys/kernel/hostname", "/etc/hostname"];
     let name = known.into_iter().find_map(|file| fs::read_to_string(file).ok());
@@ -102,7 +102,7 @@ fn options(chosen: &Chosen) -> SharedOptions {
     SharedOptions::default().nodes(nodes).on_store_failure(otherwise.unwrap_or_default())
 }
 
-/// What overrules the policy from the start.
+/// Applies settings that overrule the policy.
 pub(super) fn govern(chosen: &Chosen, service: &RateLimitService) -> Result<(), String> {
     let secret = chosen.text("policy.enforce_secret_file");
     service.set_enforce_secret(secret::enforce_secret(secret.as_deref().map(Path::new))?);
@@ -113,7 +113,7 @@ pub(super) fn govern(chosen: &Chosen, service: &RateLimitService) -> Result<(), 
     Ok(())
 }
 
-/// What the server is told.
+/// The settings of the server.
 pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     let defaults = Settings::default();
     let secret = |path: &str| {
@@ -136,7 +136,7 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
             _ => KeyValues::Plain,
         },
         http_token: secret("listen.http.token_file")?,
-        envoy_metrics: chosen.text("compat").is_some_and(|whom| whom == "envoy"),
+        envoy_metrics: chosen.text("compat").is_some_and(|mode| mode == "envoy"),
         answers: answers(chosen),
         threads: threads.unwrap_or(defaults.threads),
         max_connections: count(chosen, "limits.max_connections")
@@ -151,7 +151,9 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     };
     let Settings { http, grpc, resp, admin, .. } = &settings;
     if [http, grpc, resp, admin].into_iter().all(Option::is_none) {
-        return Err("every listener is off".into());
+        return Err(
+            "all listeners are off: turn one on, for example with --http 127.0.0.1:8080".into()
+        );
     }
     settings.check().map_err(|error| error.to_string())?;
     Ok(settings)
@@ -182,22 +184,23 @@ fn answers(chosen: &Chosen) -> Answers {
     }
 }
 
-fn listen(chosen: &Chosen, door: &str) -> Option<Listen> {
-    let address = match chosen.listener(&format!("listen.{door}.address")) {
+fn listen(chosen: &Chosen, listener: &str) -> Option<Listen> {
+    let address = match chosen.listener(&format!("listen.{listener}.address")) {
         Listener::Off => return None,
         Listener::Tcp(address) => Address::Tcp(address),
         Listener::Unix(path) => Address::Unix(path),
     };
-    // Metrics for everybody are no secret.
-    if door == "metrics" {
+    // The metrics listener needs no credentials.
+    if listener == "metrics" {
         return Some(Listen { address, tls: None });
     }
-    let file = |what: &str| chosen.text(&format!("listen.{door}.tls.{what}")).map(PathBuf::from);
+    let file =
+        |what: &str| chosen.text(&format!("listen.{listener}.tls.{what}")).map(PathBuf::from);
     let tls = file("certificate").zip(file("key")).map(|(certificate, key)| TlsFiles {
         certificate,
         key,
         client_authority: file("client_ca"),
-        client_names: chosen.list(&format!("listen.{door}.tls.client_names")),
+        client_names: chosen.list(&format!("listen.{listener}.tls.client_names")),
     });
     Some(Listen { address, tls })
 }

@@ -1,4 +1,4 @@
-//! What the system and the people say to a process.
+//! Signals of the process.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::notify::Notify;
 
-/// The signals that mean something here.
+/// The signals that the daemon handles.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -23,7 +23,7 @@ impl Signals {
         })
     }
 
-    /// Completes when the process is to end.
+    /// Completes on SIGTERM or SIGINT.
     pub(super) async fn end(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -31,10 +31,9 @@ impl Signals {
         }
     }
 
-    /// The same; meanwhile it reads the policy again whenever somebody asks for it, and tells systemd
-    /// that it is alive as often as that wants to hear it.
+    /// The same; meanwhile reloads the policy on SIGHUP and feeds the watchdog of systemd.
     pub(super) async fn until_the_end(&mut self, watch: Option<&Watch>, notify: &Notify) {
-        // One for all, so that no other signal puts it off.
+        // One interval for the whole loop, so that other signals do not delay it.
         let mut watchdog = notify.watchdog();
         loop {
             let tick = async {

@@ -1,4 +1,4 @@
-//! The environment of envoyproxy/ratelimit, read as its own program reads it.
+//! The environment variables of envoyproxy/ratelimit, with its defaults and parsing rules.
 
 pub(crate) mod table;
 
@@ -9,20 +9,20 @@ use super::table::find;
 use super::value::{Kind, Listener};
 use super::{Chosen, Environment, Origin, Value};
 
-/// What becomes of a variable.
+/// The effect of a variable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
-    /// It is this setting of ours.
+    /// Sets this setting.
     Sets(&'static str),
-    /// With others it makes this setting of ours.
+    /// Sets this setting together with other variables.
     Makes(&'static str),
-    /// Not needed or not there: whoever sets it to something else is told why.
+    /// Has no effect; a value other than the default causes a warning with this reason.
     Unused(&'static str),
-    /// With one of these values there is no start, and this is why.
+    /// These values are errors, with this reason.
     Refused(&'static [&'static str], &'static str),
 }
 
-/// Whether their environment is to be read: somebody said so, or it has what only they need.
+/// Whether to read these variables: `compat` is set, or a variable that only envoyproxy/ratelimit has.
 pub(super) fn is_meant(compat: Option<&str>, environment: &Environment) -> bool {
     match compat {
         Some(word) => word.eq_ignore_ascii_case("envoy"),
@@ -34,8 +34,7 @@ fn implied_by(environment: &Environment) -> Option<&'static str> {
     ["RUNTIME_ROOT", "REDIS_URL"].into_iter().find(|name| environment.contains_key(*name))
 }
 
-/// Takes over what their environment says. What cannot be had goes to `wrong`, what is not needed
-/// to the warnings.
+/// Reads the variables. Unsupported values go to `wrong`, ineffective ones to the warnings.
 pub(super) fn read(environment: &Environment, chosen: &mut Chosen, wrong: &mut Vec<String>) {
     let mut reader = Reader { environment, chosen, wrong };
     if let Some(name) = implied_by(environment) {
@@ -45,7 +44,7 @@ pub(super) fn read(environment: &Environment, chosen: &mut Chosen, wrong: &mut V
     for variable in VARIABLES {
         let Some(text) = environment.get(variable.name) else { continue };
         match variable.fate {
-            // What is empty is as good as not set.
+            // An empty variable counts as not set.
             Fate::Sets(_) if text.is_empty() => {}
             Fate::Sets(path) => reader.set(path, text, variable.name),
             Fate::Makes(_) => {}
@@ -68,10 +67,10 @@ pub(super) fn read(environment: &Environment, chosen: &mut Chosen, wrong: &mut V
     reader.redis();
     reader.log();
     reader.near_limit();
-    reader.tell_what_is_left();
+    reader.warn_of_incomplete_groups();
 }
 
-/// As Go spells truth.
+/// Booleans as Go parses them.
 fn is_the_same(text: &str, default: &str) -> bool {
     text.eq_ignore_ascii_case(default) || truth(text).is_some_and(|it| truth(default) == Some(it))
 }
@@ -128,8 +127,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns of what would only count together with another variable.
-    fn tell_what_is_left(&mut self) {
+    /// Warns about variables that need another one to have an effect.
+    fn warn_of_incomplete_groups(&mut self) {
         for variable in VARIABLES {
             let Fate::Makes(path) = variable.fate else { continue };
             if !self.is_set(variable.name) {
@@ -167,7 +166,7 @@ impl Reader<'_> {
                 self.take(name, path, "GRPC_SERVER_USE_TLS, ");
             }
         }
-        // Theirs listens there only if it is asked for Prometheus at all.
+        // envoyproxy/ratelimit listens there only with USE_PROMETHEUS.
         if self.flag("USE_PROMETHEUS") {
             let text = self.text("PROMETHEUS_ADDR");
             let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
@@ -176,7 +175,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Sets a setting to a variable that is not empty; `with` is what else it takes.
+    /// Sets a setting to a variable that is not empty; `with` lists the variables it needs.
     fn take(&mut self, name: &str, path: &str, with: &str) {
         if self.is_set(name) {
             let text = self.text(name).to_owned();
@@ -187,7 +186,7 @@ impl Reader<'_> {
     fn address(&mut self, path: &str, host: &str, port: &str) {
         let (host_text, port_text) = (self.text(host).to_owned(), self.text(port).to_owned());
         let names: Vec<&str> = [host, port].into_iter().filter(|name| self.is_set(name)).collect();
-        // What they listen on by default counts only where nobody has said anything.
+        // envoyproxy's default address applies only if no other source sets the listener.
         if names.is_empty() && self.chosen.origin(path).is_some() {
             return;
         }
@@ -210,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Their folders, whether the root is watched or not.
+    /// The policy folder of envoyproxy/ratelimit.
     fn policy(&mut self) {
         let is_told = self.is_set("RUNTIME_ROOT");
         if !is_told && self.chosen.origin("policy.files").is_some() {
@@ -218,13 +217,13 @@ impl Reader<'_> {
         }
         let mut folder = PathBuf::from(self.text("RUNTIME_ROOT"));
         for name in ["RUNTIME_SUBDIRECTORY", "RUNTIME_APPDIRECTORY"] {
-            // As in Go, a slash in front does not lead away from the root.
+            // As in Go, a leading slash stays within the root.
             folder.push(self.text(name).trim_start_matches('/'));
         }
-        // Where only Redis was told of, their default folder may not be there, nor meant.
+        // With REDIS_URL alone, the default folder may not exist.
         if !is_told && implied_by(self.environment).is_some() && !folder.is_dir() {
             let warning = format!(
-                "there is no policy: RUNTIME_ROOT is not set, and {} is not there",
+                "no policy is loaded: RUNTIME_ROOT is not set, and {} does not exist",
                 folder.display()
             );
             self.chosen.warnings.push(warning);
@@ -241,7 +240,7 @@ impl Reader<'_> {
 
     fn redis(&mut self) {
         if !self.is_set("REDIS_URL") {
-            let warning = "REDIS_URL is not set: state is kept in the memory of this process";
+            let warning = "REDIS_URL is not set: state is kept in memory";
             self.chosen.warnings.push(warning.into());
             return;
         }
@@ -265,7 +264,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The URL that the variables of one of their two clients make.
+    /// Builds a store URL from the variables with this prefix.
     fn store(&mut self, path: &str, prefix: &str) {
         let name = |end: &str| format!("{prefix}_{end}");
         let has_tls = self.flag(&name("TLS"));
@@ -307,7 +306,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A ratio such as 0.8; what is finer than a hundredth is cut off.
+    /// A ratio such as 0.8, truncated to hundredths.
     fn near_limit(&mut self) {
         if !self.is_set("NEAR_LIMIT_RATIO") {
             return;
@@ -327,7 +326,7 @@ impl Reader<'_> {
     }
 }
 
-/// What one of their clients is told.
+/// The Redis variables with one prefix.
 struct Servers<'a> {
     url: &'a str,
     kind: &'a str,
@@ -338,7 +337,7 @@ struct Servers<'a> {
 
 impl Servers<'_> {
     fn url(&self) -> Result<String, String> {
-        // Somebody has written it our way, as others do whose variable is called the same.
+        // A URL with a scheme, as other programs use in REDIS_URL.
         if self.kind.eq_ignore_ascii_case("single") && self.url.contains("://") {
             return Ok(self.url.to_owned());
         }
@@ -352,7 +351,7 @@ impl Servers<'_> {
         } else {
             format!("{}:{}@", escaped(user), escaped(password))
         };
-        // Credentials within a list are their client's for that one host.
+        // Credentials of single hosts in a list are not supported by Tidegate's URLs.
         let host = |host: &str| {
             let host = host.split_once("://").map_or(host, |(_, rest)| rest);
             host.rsplit_once('@').map_or(host, |(_, rest)| rest).trim().to_owned()
@@ -386,12 +385,12 @@ impl Servers<'_> {
                 let hosts: Vec<String> = hosts.split(',').map(host).collect();
                 Ok(format!("{scheme}+sentinel://{user}{}/{primary}", hosts.join(",")))
             }
-            other => Err(format!("{other:?} is none of single, sentinel and cluster")),
+            other => Err(format!("expected single, sentinel or cluster, found {other:?}")),
         }
     }
 }
 
-/// As it has to be written within a URL.
+/// Percent-encodes text for a URL.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

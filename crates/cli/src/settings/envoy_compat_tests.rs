@@ -79,9 +79,9 @@ fn other_value(name: &str) -> (&'static str, &'static [(&'static str, &'static s
     }
 }
 
-/// Every variable does what the table says of it: changes its setting, is told of, or refuses.
+/// Every variable has the effect of its table entry: it changes its setting, causes a warning, or is refused.
 #[test]
-fn every_variable_has_the_fate_that_the_table_tells() {
+fn every_variable_has_the_effect_of_its_table_entry() {
     for variable in VARIABLES {
         let (other, needs) = other_value(variable.name);
         let base: Vec<(&str, &str)> = [("RUNTIME_ROOT", "root"), ("RUNTIME_SUBDIRECTORY", "sub")]
@@ -99,7 +99,7 @@ fn every_variable_has_the_fate_that_the_table_tells() {
                 assert!(why.starts_with(&format!("{name}={other} is not supported: ")), "{why}");
             }
             Fate::Unused(why) => {
-                // Some defaults are the value that we would try.
+                // Some defaults equal the value of this test.
                 let told = if is_the_same(other, variable.quiet) { "0" } else { other };
                 let with: Vec<_> = base.iter().copied().chain([(name, told)]).collect();
                 let warning = format!("{name} has no effect: {why}");
@@ -124,7 +124,7 @@ fn every_variable_has_the_fate_that_the_table_tells() {
 }
 
 #[test]
-fn their_listeners_are_open_to_everybody_and_ours_stay() {
+fn envoyproxy_listeners_use_all_addresses_and_resp_stays_on_loopback() {
     let settings = chosen(&[("RUNTIME_ROOT", "root")]).unwrap();
     for (path, address) in [
         ("compat", "envoy"),
@@ -145,7 +145,7 @@ fn their_listeners_are_open_to_everybody_and_ours_stay() {
 }
 
 #[test]
-fn what_somebody_chose_goes_before_their_defaults() {
+fn other_sources_have_precedence_over_envoyproxy_defaults() {
     let environment: Environment =
         [("REDIS_URL".to_owned(), "h:1".to_owned())].into_iter().collect();
     let text = "listen:\n  http: {address: \"127.0.0.1:9000\"}\n  admin: {address: off}\n\
@@ -163,7 +163,7 @@ fn what_somebody_chose_goes_before_their_defaults() {
         assert_eq!(shown(&settings, path), expected);
     }
     let nothing = chosen(&[("REDIS_URL", "h:1")]).unwrap();
-    assert!(nothing.warnings.iter().any(|it| it.contains("there is no policy")));
+    assert!(nothing.warnings.iter().any(|it| it.contains("no policy is loaded")));
     let rooted = [("RUNTIME_ROOT", "/data"), ("RUNTIME_SUBDIRECTORY", "/ratelimit")];
     assert_eq!(shown(&chosen(&rooted).unwrap(), "policy.files"), "[/data/ratelimit/config]");
     let secret = chosen(&[("REDIS_URL", "h:1"), ("REDIS_SENTINEL_AUTH", "s3cret")]).unwrap();
@@ -171,7 +171,7 @@ fn what_somebody_chose_goes_before_their_defaults() {
 }
 
 #[test]
-fn their_servers_become_urls_of_ours() {
+fn redis_variables_become_store_urls() {
     for (kind, socket, url, auth, tls, expected) in [
         ("SINGLE", "tcp", "h:6379", "", "false", "redis://h:6379"),
         ("single", "tcp", "h:6379", "pw:1@", "true", "rediss://pw:1%40@h:6379"),
@@ -191,7 +191,7 @@ fn their_servers_become_urls_of_ours() {
         ];
         let settings = chosen(&variables).unwrap();
         assert_eq!(settings.text("store.url").as_deref(), Some(expected));
-        // What they make is what the store understands.
+        // The store accepts the URL.
         tidegate::store::redis::RedisConfig::new(expected).unwrap();
     }
     let wrong = chosen(&[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m")]).unwrap_err();
@@ -199,17 +199,20 @@ fn their_servers_become_urls_of_ours() {
 }
 
 #[test]
-fn what_counts_only_together_is_told_when_alone() {
+fn an_incomplete_group_of_variables_causes_a_warning() {
     let variables = [("RUNTIME_ROOT", "r"), ("REDIS_AUTH", "pw"), ("GRPC_SERVER_TLS_CERT", "c")];
     let warnings = chosen(&variables).unwrap().warnings;
-    let told = |name: &str| warnings.iter().any(|it| it.starts_with(&format!("{name} has no")));
-    assert!(told("REDIS_AUTH") && told("GRPC_SERVER_TLS_CERT"), "{warnings:?}");
+    let is_reported =
+        |name: &str| warnings.iter().any(|it| it.starts_with(&format!("{name} has no")));
+    assert!(is_reported("REDIS_AUTH") && is_reported("GRPC_SERVER_TLS_CERT"), "{warnings:?}");
     assert!(!warnings.iter().any(|it| it.contains("pw")), "{warnings:?}");
 }
 
-/// The table at the end of the guide, as it has to be.
+/// The expected table at the end of the guide.
 fn table() -> String {
-    let mut table = String::from("| variable | default there | here |\n|---|---|---|\n");
+    let mut table = String::from(
+        "| variable | default of envoyproxy/ratelimit | in Tidegate |\n|---|---|---|\n",
+    );
     for variable in VARIABLES {
         let default = match variable.default {
             "" => String::new(),

@@ -1,11 +1,11 @@
-//! Settings files: YAML, strict, told with the place of every mistake.
+//! Settings files: strict YAML, with the place of every error.
 
 use tidegate::policy::{Leaf, LeafValue, Step, leaves};
 
 use super::table::{self, SETTINGS};
 use super::{Chosen, Origin, meant};
 
-/// Reads a file. What is wrong goes to `wrong`, all of it.
+/// Reads a file. All errors go to `wrong`.
 pub(super) fn read(name: &str, text: &str, chosen: &mut Chosen, wrong: &mut Vec<String>) {
     let found = match leaves(name, text) {
         Ok(found) => found,
@@ -20,9 +20,9 @@ pub(super) fn read(name: &str, text: &str, chosen: &mut Chosen, wrong: &mut Vec<
 
 fn choose(leaf: &Leaf, chosen: &mut Chosen) -> Result<(), String> {
     let path = path(&leaf.steps);
-    let Some(setting) = table::find(&path) else { return Err(stranger(leaf)) };
+    let Some(setting) = table::find(&path) else { return Err(unknown(leaf)) };
     let read = match &leaf.value {
-        // As if it were not there.
+        // An empty value leaves the default.
         None => return Ok(()),
         Some(LeafValue::Text(text)) => setting.kind.read(text),
         Some(LeafValue::List(texts)) => setting.kind.read_list(texts.clone()),
@@ -40,8 +40,8 @@ fn path(steps: &[Step]) -> String {
     steps.iter().map(|step| &*step.key).collect::<Vec<_>>().join(".")
 }
 
-/// Which key of a path leads nowhere, and which one was most likely meant.
-fn stranger(leaf: &Leaf) -> String {
+/// The error for an unknown key, with the nearest known one.
+fn unknown(leaf: &Leaf) -> String {
     for (depth, step) in leaf.steps.iter().enumerate() {
         let before = path(&leaf.steps[..depth]);
         let within = if before.is_empty() { String::new() } else { format!("{before}.") };

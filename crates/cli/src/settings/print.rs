@@ -1,4 +1,4 @@
-//! `--print-config`: what is in force, as a settings file that says where each choice comes from.
+//! `--print-config`: the settings in force, as a settings file with the source of each.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::Chosen;
 use super::table::SETTINGS;
 
 impl Chosen {
-    /// A settings file that chooses the same, passwords aside.
+    /// A settings file with the same values, without passwords.
     pub(crate) fn in_yaml(&self) -> String {
         let mut text = String::from("# Settings in force. Passwords are left out.\n");
         let mut open: Vec<&str> = Vec::new();

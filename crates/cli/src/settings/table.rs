@@ -1,5 +1,5 @@
-//! Every setting of the daemon, once: files, the environment, flags, `--print-config` and the
-//! reference page know no other.
+//! All settings of the daemon. Files, the environment, flags, `--print-config` and the reference page use this
+//! table.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use super::value::Kind;
 /// One setting.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// Where it stands in a settings file, as in `store.deadline`.
+    /// Path in a settings file, such as `store.deadline`.
     pub(crate) path: &'static str,
-    /// What it takes.
+    /// Type of the value.
     pub(crate) kind: Kind,
-    /// What it is unless somebody says; empty if it then is nothing.
+    /// Default; empty if there is none.
     pub(crate) default: &'static str,
-    /// The flag that sets it, without dashes; empty if there is none.
+    /// Its flag, without dashes; empty if there is none.
     pub(crate) flag: &'static str,
-    /// What it does.
+    /// Description.
     pub(crate) about: &'static str,
 }
 
 impl Setting {
-    /// The environment variable that sets it.
+    /// Its environment variable.
     pub(crate) fn variable(&self) -> String {
         format!("TIDEGATE__{}", self.path.replace('.', "__").to_ascii_uppercase())
     }
@@ -53,17 +53,17 @@ const fn millis(count: u64) -> Duration {
 const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: Duration = Duration::from_secs(60);
 
-const CERTIFICATE: &str = "The certificate chain (PEM) to show here; with it, TLS is spoken";
-const KEY: &str = "The private key (PEM) of the certificate";
-const CLIENT_CA: &str = "Who signs the certificates (PEM) that clients then have to show";
+const CERTIFICATE: &str = "Certificate chain (PEM) of this listener; setting it turns TLS on";
+const KEY: &str = "Private key (PEM) of the certificate";
+const CLIENT_CA: &str = "CA certificates (PEM) for client certificates, which clients then need";
 
 const CLIENT_NAMES: &str =
-    "If there are any: names of which a client's certificate has to bear one";
+    "Accepted client certificate names. Empty: any name signed by `client_ca`";
 
-/// All of them, in the order in which they are printed.
+/// All settings, in the order of the reference page.
 pub(crate) static SETTINGS: &[Setting] = &[
     setting("compat", Kind::Choice(&["off", "envoy"]), COMPAT).default("off").flag("compat"),
-    setting("threads", Kind::Number(1, 1_024), "How many threads answer; one per core if nothing")
+    setting("threads", Kind::Number(1, 1_024), "Number of worker threads; by default one per core")
         .flag("threads"),
     setting(
         "nodes",
@@ -74,27 +74,27 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "node_name",
         Kind::Text(64),
-        "Name of this node in the registry and in `/v1/nodes`; the host name if nothing",
+        "Name of this node in the registry and in `/v1/nodes`; by default the host name",
     ),
     setting(
         "policy.files",
         Kind::List,
-        "Policy files, or folders of which every .yaml and .yml file is read",
+        "Policy files, or folders whose .yaml and .yml files are read",
     )
     .flag("config"),
-    setting("policy.merge", Kind::Flag, "Let several files describe one domain")
+    setting("policy.merge", Kind::Flag, "Allow several files to define one domain")
         .default("false")
         .flag("merge"),
-    setting("policy.shadow", Kind::Flag, "Decide and count every limit, and hold nobody back")
+    setting("policy.shadow", Kind::Flag, "Decide and count every limit, but deny nothing")
         .default("false"),
     setting("policy.enforce_secret_file", Kind::Path, SECRET),
     setting(
         "policy.near_limit_percent",
         Kind::Number(1, 100),
-        "From how much of a limit on `near_limit` counts",
+        "Percentage of a limit from which requests count as `near_limit`",
     )
     .default("80"),
-    setting("listen.http.address", Kind::Listener, "Where to speak HTTP")
+    setting("listen.http.address", Kind::Listener, "HTTP listener")
         .default("127.0.0.1:8080")
         .flag("http"),
     setting("listen.http.token_file", Kind::Path, HTTP_TOKEN),
@@ -102,7 +102,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.http.tls.key", Kind::Path, KEY),
     setting("listen.http.tls.client_ca", Kind::Path, CLIENT_CA),
     setting("listen.http.tls.client_names", Kind::List, CLIENT_NAMES),
-    setting("listen.grpc.address", Kind::Listener, "Where to speak gRPC")
+    setting("listen.grpc.address", Kind::Listener, "gRPC listener")
         .default("127.0.0.1:8081")
         .flag("grpc"),
     setting("listen.grpc.tls.certificate", Kind::Path, CERTIFICATE),
@@ -118,16 +118,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "listen.grpc.max_connection_age_grace",
         Kind::Span(millis(1), DAY),
-        "How long calls may take to end then",
+        "Time for calls in flight after `max_connection_age`",
     )
     .default("1h"),
-    setting("listen.resp.address", Kind::Listener, "Where to speak the Redis protocol")
+    setting("listen.resp.address", Kind::Listener, "Redis protocol listener")
         .default("127.0.0.1:6380")
         .flag("resp"),
     setting(
         "listen.resp.password_file",
         Kind::Path,
-        "A file whose first line is the password that Redis clients have to give",
+        "File whose first line is the password for Redis clients",
     )
     .flag("password-file"),
     setting("listen.resp.allow_unauthenticated", Kind::Flag, UNAUTHENTICATED).default("false"),
@@ -138,7 +138,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "listen.admin.address",
         Kind::Listener,
-        "Where metrics, health and the calls that change something are",
+        "Listener for metrics, health and the admin API",
     )
     .default("127.0.0.1:6070")
     .flag("admin"),
@@ -153,151 +153,151 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "listen.metrics.address",
         Kind::Listener,
-        "Where nothing but /metrics is, for everybody to read",
+        "Listener for `/metrics` only, without credentials",
     )
     .default("off"),
     setting(
         "store.url",
         Kind::Store,
-        "Where state is kept: memory, or a Redis such as redis://127.0.0.1:6379",
+        "Store of the limits' state: memory, or a Redis such as redis://127.0.0.1:6379",
     )
     .default("memory")
     .flag("store"),
-    setting("store.per_second_url", Kind::Store, "Another Redis for limits of a second or less"),
+    setting("store.per_second_url", Kind::Store, "Another Redis for limits that refill within a second"),
     setting(
         "store.memory",
         Kind::Bytes(1 << 20, 1 << 40),
-        "The most memory that state takes in this process",
+        "Maximum memory for state in this process",
     )
     .default("256MiB"),
     setting(
         "store.deadline",
         Kind::Span(millis(1), MINUTE),
-        "How long a request waits for Redis; by default this follows the measured round trip, from 10ms to 1s",
+        "Time that a request waits for Redis; by default it follows the measured round trip, from 10ms to 1s",
     ),
-    setting("store.connect_timeout", Kind::Span(millis(1), MINUTE), "How long connecting to Redis may take")
+    setting("store.connect_timeout", Kind::Span(millis(1), MINUTE), "Timeout for connecting to Redis")
         .default("1s"),
-    setting("store.namespace", Kind::Text(128), "What all keys in Redis begin with").default("tg"),
-    setting("store.hash_keys", Kind::Flag, "Keep hashes in Redis instead of the texts of keys")
+    setting("store.namespace", Kind::Text(128), "Prefix of all keys in Redis").default("tg"),
+    setting("store.hash_keys", Kind::Flag, "Store hashes of keys in Redis instead of their text")
         .default("false"),
     setting(
         "store.max_in_flight",
         Kind::Number(1, 1 << 20),
-        "Requests that may wait for one Redis server; further ones are decided without it",
+        "Maximum number of requests that wait for one Redis server; further ones are decided without it",
     )
     .default("16384"),
     setting(
         "store.pipeline",
         Kind::Number(1, 1 << 16),
-        "The most commands in flight per Redis server; as many are used as the round trip calls for",
+        "Maximum number of commands in flight per Redis server; the actual number follows the round trip",
     )
     .default("1024"),
     setting(
         "store.on_failure",
         Kind::Choice(&["local", "allow", "deny"]),
-        "What limits that come with the request answer while Redis is away; those of a policy say it themselves (`on_store_failure`)",
+        "Fallback of limits that are sent with the request while Redis is unavailable; limits of a policy have `on_store_failure`",
     )
     .default("local"),
     setting(
         "store.register_every",
         Kind::Span(millis(100), MINUTE),
-        "How often this node registers in Redis; the same on all nodes. A dead node stops counting after 12 of these",
+        "Interval at which this node registers in Redis; the same on all nodes. A crashed node stops counting after 12 intervals",
     )
     .default("5s"),
-    setting("store.wait_at_start", Kind::Flag, "Do not start while Redis is away").default("false"),
+    setting("store.wait_at_start", Kind::Flag, "Wait for Redis at start, and fail if it is unavailable").default("false"),
     setting(
         "store.tls.authority",
         Kind::Path,
-        "Who signs the certificates of Redis (PEM), instead of those the system trusts",
+        "CA certificates (PEM) for the certificate of Redis, instead of the system's",
     ),
-    setting("store.tls.certificate", Kind::Path, "The certificate (PEM) to show to Redis"),
-    setting("store.tls.key", Kind::Path, "Its private key (PEM)"),
+    setting("store.tls.certificate", Kind::Path, "Client certificate (PEM) for Redis"),
+    setting("store.tls.key", Kind::Path, "Private key (PEM) of the client certificate"),
     setting(
         "limits.max_connections",
         Kind::Number(1, 1 << 20),
-        "The most connections of each listener",
+        "Maximum number of connections per listener",
     )
     .default("16384"),
     setting(
         "limits.idle_after",
         Kind::Span(millis(100), DAY),
-        "A connection that has completed no request for this long is closed",
+        "Close a connection that has completed no request for this long",
     )
     .default("5m"),
     setting(
         "limits.stuck_after",
         Kind::Span(millis(100), DAY),
-        "A Redis client that has begun a request and does not complete it, or does not take its answer, is closed after this",
+        "Close a Redis client that has not completed a started request, or has not read its answer, for this long",
     )
     .default("10s"),
     setting(
         "limits.linger",
         Kind::Span(Duration::ZERO, Duration::from_secs(3_600)),
-        "How long the daemon goes on answering, unready, once it is told to stop: as long as whoever sends to it takes to notice",
+        "Time that the daemon goes on serving after a stop signal, with `/readyz` answering 503: as long as the load balancer takes to notice",
     )
     .default("0"),
     setting(
         "limits.drain",
         Kind::Span(Duration::ZERO, Duration::from_secs(3_600)),
-        "How long connections may take to finish once the daemon stops",
+        "Maximum time to drain connections at shutdown",
     )
     .default("10s"),
     setting(
         "response.body",
         Kind::Choice(&["json", "problem+json", "empty"]),
-        "What the body of a denial is over HTTP",
+        "Body of a denial over HTTP",
     )
     .default("json"),
     setting(
         "response.x_ratelimit_headers",
         Kind::Flag,
-        "Answer with X-RateLimit-* beside the fields of the IETF draft",
+        "Send X-RateLimit-* in addition to the headers of the IETF draft",
     )
     .default("false"),
     setting(
         "response.ratelimit_headers",
         Kind::Flag,
-        "Answer gRPC with RateLimit-Limit, -Remaining and -Reset, as envoyproxy/ratelimit does",
+        "Send RateLimit-Limit, -Remaining and -Reset over gRPC, as envoyproxy/ratelimit does",
     )
     .default("false"),
-    setting("response.limit_header", Kind::Text(64), "What the first of them is called")
+    setting("response.limit_header", Kind::Text(64), "Name of the header RateLimit-Limit")
         .default("RateLimit-Limit"),
-    setting("response.remaining_header", Kind::Text(64), "What the second is called")
+    setting("response.remaining_header", Kind::Text(64), "Name of the header RateLimit-Remaining")
         .default("RateLimit-Remaining"),
-    setting("response.reset_header", Kind::Text(64), "What the third is called")
+    setting("response.reset_header", Kind::Text(64), "Name of the header RateLimit-Reset")
         .default("RateLimit-Reset"),
     setting(
         "response.dynamic_metadata",
         Kind::Flag,
-        "Answer gRPC with the request and the policy's metadata as dynamic metadata",
+        "Send the request and the policy's metadata as dynamic metadata over gRPC",
     )
     .default("false"),
     setting(
         "log.level",
         Kind::Choice(&["error", "warn", "info", "debug"]),
-        "The least that is logged",
+        "Minimum level of log lines",
     )
     .default("info"),
-    setting("log.format", Kind::Choice(&["text", "json"]), "How a line of the log is written")
+    setting("log.format", Kind::Choice(&["text", "json"]), "Format of log lines")
         .default("text"),
 ];
 
-const SECRET: &str = "File whose first line, of at least 16 bytes, is the secret that chooses the keys which \
-                      `enforce: 25%` covers. The same on all nodes. Without it the choice is predictable";
+const SECRET: &str = "File whose first line, of at least 16 bytes, is the secret that selects the keys of \
+                      `enforce: 25%`. The same on all nodes. Without it clients can predict the selection";
 const COMPAT: &str =
-    "Take the place of envoyproxy/ratelimit: read its environment, listen where it does";
+    "Replace envoyproxy/ratelimit: read its environment variables, listen on its addresses";
 const AGE: &str =
-    "After this long, give or take a tenth, a gRPC connection is closed, so that clients spread";
-const TOKEN: &str = "File whose first line is the token for calls that name or change keys. Without it, they are \
+    "Close a gRPC connection after this time ± 10 %, so that clients spread over daemons";
+const TOKEN: &str = "File whose first line is the token for calls that name or change keys. Without it, such calls are \
                      answered on loopback only";
-const HTTP_TOKEN: &str = "File whose first line is the token for calls that return units. Without it, they are \
-                          answered on loopback only";
-const HOSTS: &str = "Names that clients may use for this port (`Host`), beside its addresses and localhost. On \
-                     loopback no other name is answered; elsewhere every name is, unless there is a list";
-const KEY_VALUES: &str = "How values of keys are shown: plain, short (at most 4 characters and a hash) or hash (16 \
+const HTTP_TOKEN: &str = "File whose first line is the token for calls that return units. Without it, such calls \
+                          are answered on loopback only";
+const HOSTS: &str = "Accepted names in `Host`, in addition to localhost and the listener's addresses. On \
+                     loopback other names are refused; elsewhere every name is accepted if the list is empty";
+const KEY_VALUES: &str = "Display of key values: plain, short (at most 4 characters and a hash) or hash (16 \
                           digits of the SHA-256)";
-const UNAUTHENTICATED: &str = "Speak the Redis protocol beyond loopback without a password or client certificates. \
-                               Commands that return units or reset keys are refused then";
+const UNAUTHENTICATED: &str = "Allow the Redis protocol beyond loopback without a password or client certificates. \
+                               Commands that return units or reset keys are then refused";
 
 #[cfg(test)]
 mod tests {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn no_setting_stands_twice_or_within_another() {
+    fn no_setting_is_listed_twice_or_within_another() {
         for (number, one) in SETTINGS.iter().enumerate() {
             for other in &SETTINGS[number + 1..] {
                 assert_ne!(one.path, other.path);

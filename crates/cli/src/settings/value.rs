@@ -1,4 +1,4 @@
-//! What a setting takes, and reading it from the text that a file, a variable or a flag gives.
+//! Types of settings, and parsing their values.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use tidegate::policy::nearest;
 
-/// What a setting takes.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// `true` or `false`.
     Flag,
-    /// A whole number, from and to.
+    /// A whole number, with minimum and maximum.
     Number(u64, u64),
-    /// `auto`, or a whole number, from and to.
+    /// `auto`, or a whole number, with minimum and maximum.
     AutoOr(u64, u64),
-    /// A time such as `250ms`, from and to.
+    /// A duration such as `250ms`, with minimum and maximum.
     Span(Duration, Duration),
-    /// A size such as `64MiB`, from and to.
+    /// A size such as `64MiB`, with minimum and maximum.
     Bytes(u64, u64),
-    /// Words, of at most so many bytes.
+    /// Text, with the maximum number of bytes.
     Text(usize),
     /// A file.
     Path,
@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     Choice(&'static [&'static str]),
 }
 
-/// What a setting is.
+/// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Flag(bool),
@@ -45,7 +45,7 @@ pub(crate) enum Value {
     Listener(Listener),
 }
 
-/// Where to listen.
+/// The address of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Listener {
     Off,
@@ -53,7 +53,7 @@ pub(crate) enum Listener {
     Unix(PathBuf),
 }
 
-/// The longest list and the longest text that are read.
+/// Maximum number of list items, and of bytes of a text.
 const MAX_LIST: usize = 1_000;
 const MAX_TEXT: usize = 4_096;
 
@@ -120,7 +120,7 @@ impl Kind {
         meant.map_or(String::new(), |meant| format!("; did you mean {meant}?"))
     }
 
-    /// Several texts as a value of this kind.
+    /// Parses several texts as a list.
     pub(crate) fn read_list(self, texts: Vec<String>) -> Result<Value, String> {
         match self {
             Self::List => Self::list(texts),
@@ -136,7 +136,7 @@ impl Kind {
     }
 }
 
-/// What is expected, in words.
+/// The expected value, for error messages and the reference.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -150,8 +150,8 @@ impl fmt::Display for Kind {
                 write!(f, "a size such as 64MiB, from {} to {}", size(*least), size(*most))
             }
             Self::Text(most) => write!(f, "a text of at most {most} bytes"),
-            Self::Path => f.write_str("the name of a file"),
-            Self::List => f.write_str("a list, which in the environment is separated by commas"),
+            Self::Path => f.write_str("a file name"),
+            Self::List => f.write_str("a list; in the environment, separated by commas"),
             Self::Listener => {
                 f.write_str("an address with a port such as 127.0.0.1:8080, unix:PATH, or off")
             }
@@ -164,7 +164,7 @@ impl fmt::Display for Kind {
 }
 
 impl Value {
-    /// As it is written in a settings file.
+    /// The value as YAML.
     pub(crate) fn in_yaml(&self, kind: Kind) -> String {
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         match self {
@@ -186,7 +186,7 @@ impl Value {
     }
 }
 
-/// A URL for everybody's eyes: whoever loads it again has to put the password back.
+/// The URL with its password replaced by `redacted`.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return match url.rsplit_once('@') {
@@ -225,7 +225,7 @@ fn listener(text: &str) -> Option<Listener> {
     text.parse().ok().map(Listener::Tcp)
 }
 
-/// The address that is nearest to a port alone, or to a name of this machine with a port.
+/// The address that was probably meant by a port alone, or by `localhost` with a port.
 fn address_meant(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port: u16 = port.parse().ok()?;
@@ -261,7 +261,7 @@ const TIMES: [(&str, u64); 6] = [
     ("s", 1_000_000),
 ];
 
-/// `250ms`, `5m`, or several one after the other as in Go's `1h30m`. A bare `0` is none at all.
+/// `250ms`, `5m`, or several units as in Go's `1h30m`. A bare `0` is zero.
 fn span(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(listener("unix:"), None);
     }
 
-    /// Listeners are numbers, so that no name server decides where the daemon listens.
+    /// Listeners are IP addresses, so that DNS does not decide where the daemon listens.
     #[test]
     fn a_refused_value_is_repeated_with_the_nearest_one() {
         let expected = "an address with a port such as 127.0.0.1:8080, unix:PATH, or off, found ";

@@ -84,7 +84,7 @@ fn a_fixed_window_admits_twice_its_limit_across_a_boundary() {
 }
 
 #[test]
-fn the_boundary_flaw_is_there_for_every_window() {
+fn every_window_length_has_the_boundary_flaw() {
     for (limit, count) in [("10/1s", 10), ("5/10s", 5), ("100/60s", 100), ("7/hour", 7)] {
         let document = json(&format!("--shape boundary_burst --limit {limit}"));
         let most = |algorithm| figure(&document, "boundary_burst", algorithm, "max_in_window");
@@ -125,7 +125,7 @@ fn gcra_is_a_token_bucket_of_the_same_burst() {
 fn the_burst_is_what_an_idle_client_may_take_at_once() {
     let document = json("--burst 50 --shape idle_then_burst");
     let most = |algorithm| figure(&document, "idle_then_burst", algorithm, "max_in_2s");
-    // 50, and what refills while they come: one per 600 ms.
+    // 50, plus one refilled unit per 600 ms.
     assert!((50..=53).contains(&most("token_bucket")), "{}", most("token_bucket"));
     assert_eq!(most("sliding_window"), 100, "a window saves nothing up and has no burst");
     assert!(most("leaky_bucket") <= 4);
@@ -178,7 +178,7 @@ fn shapes_and_algorithms_can_be_chosen() {
 }
 
 #[test]
-fn a_wrong_command_line_says_what_to_write_instead() {
+fn a_wrong_command_line_gets_a_suggestion() {
     let rate = "rate must be written COUNT/PERIOD, such as 100/60s";
     for (args, expected) in [
         ("--limit 100", rate),
@@ -232,7 +232,7 @@ fn figures_above_the_limit_are_marked() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_error() {
+fn a_closed_pipe_is_no_error() {
     for args in [&["compare"][..], &["compare", "--json"], &[]] {
         let mut process = Process::new(assert_cmd::cargo::cargo_bin!("tidegate"))
             .args(args)

@@ -37,7 +37,7 @@ fn a_good_policy_can_be_used() {
 }
 
 #[test]
-fn a_mistake_is_told_at_its_place() {
+fn a_mistake_is_reported_with_its_place() {
     let bad = GOOD.replace("unit: minute", "unit: fortnight").replace("100/s", "often");
     let (status, text) = lint("bad", &[("a.yaml", &bad)], &[]);
     assert_eq!(status, 1, "{text}");
@@ -58,7 +58,7 @@ fn files_that_share_a_domain_are_merged_only_if_asked() {
 
 /// Another time zone means other windows, and so other keys.
 #[test]
-fn limits_whose_keys_start_afresh_are_told() {
+fn limits_whose_keys_start_afresh_are_reported() {
     let policy = |zone: &str| {
         format!(
             "domain: api\ndescriptors:\n  - {{key: user, rate: 10/day, algorithm: fixed_window, \
@@ -83,7 +83,7 @@ fn limits_whose_keys_start_afresh_are_told() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_another_matter() {
+fn an_unreadable_file_exits_with_2() {
     let output = Command::cargo_bin("tidegate").unwrap().args(["lint", "missing.yaml"]).output();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -93,7 +93,7 @@ fn a_file_that_cannot_be_read_is_another_matter() {
 
 /// Ten different mistakes, ten messages, each with its line and column.
 #[test]
-fn ten_mistakes_are_told_in_one_run() {
+fn ten_mistakes_are_reported_in_one_run() {
     let text = "\
 domain: api
 colour: red
@@ -129,7 +129,7 @@ descriptors:
     }
 }
 
-/// Neither memory nor patience is taken by what is no policy.
+/// Files that are no policies take neither memory nor time.
 #[test]
 fn files_that_are_no_policies_are_refused_quickly() {
     let folder = std::env::temp_dir().join(format!("tidegate-lint-{}-huge", std::process::id()));
@@ -153,7 +153,7 @@ fn files_that_are_no_policies_are_refused_quickly() {
 
 /// Without a secret, clients can choose keys that are not enforced.
 #[test]
-fn a_predictable_share_is_warned_of() {
+fn a_predictable_percentage_causes_a_warning() {
     let policy = "domain: api\ndescriptors:\n  - {key: user, rate: 1/s, enforce: 25%}\n";
     let files = [("a.yaml", policy), ("secret", "0123456789abcdef\n"), ("short", "0123456789\n")];
     let (status, text) = lint("share", &files, &[]);

@@ -1,4 +1,4 @@
-//! The command as people run it; `flood` is apart, for it takes every file descriptor there is.
+//! The command as users run it. `flood` is a separate test because it uses all file descriptors.
 
 mod compare;
 mod lint;

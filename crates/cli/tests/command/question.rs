@@ -58,18 +58,18 @@ fn the_exit_status_is_the_verdict() {
     assert!(text.contains("expected a descriptor such as user=bob,path=/login"), "{text}");
     let (status, text) = run("domain", "check", &["--domain", "x", "--descriptor", "a=b"]);
     assert_eq!(status, 2);
-    assert!(text.contains("no domain is called \"x\"; there are api"), "{text}");
+    assert!(text.contains("unknown domain \"x\"; the policy has api"), "{text}");
 }
 
 #[test]
-fn a_cost_no_wait_helps_says_so() {
+fn a_cost_above_the_capacity_is_reported() {
     let (status, text) = run("never", "check", &["--descriptor", "api_key=k1", "--hits", "11"]);
     assert_eq!(status, 1);
     assert!(text.contains("no wait helps"), "{text}");
 }
 
 #[test]
-fn machines_get_one_document() {
+fn json_output_is_one_document() {
     let options = ["--descriptor", "api_key=paying", "--hits", "3", "--json"];
     let (status, text) = run("json", "check", &options);
     assert_eq!(status, 0);
@@ -85,17 +85,17 @@ fn machines_get_one_document() {
 }
 
 #[test]
-fn an_explanation_tells_which_limit_binds_and_why() {
+fn explain_names_the_binding_limit_and_the_reason() {
     let options = ["--request", "GET /v1/users/7?x=1", "-H", "X-API-Key: k1"];
     let (status, text) = run("request", "explain", &options);
     assert_eq!(status, 0);
     assert!(text.contains("api_key=k1, route=/v1/users/{id}"), "{text}");
     assert!(text.contains("api_key.route <- binds"), "{text}");
-    assert!(text.contains("2 of 2 left; one more is allowed now; nothing is owed"), "{text}");
+    assert!(text.contains("2 of 2 left; one more is allowed now; no debt"), "{text}");
 }
 
 #[test]
-fn an_explanation_tells_why_no_limit_applies() {
+fn explain_says_why_no_limit_applies() {
     let (_, text) = run("deep", "explain", &["--descriptor", "api_key=k1,other=x"]);
     assert!(text.contains("no rule at this level has the key other"), "{text}");
     let (status, text) = run("none", "explain", &["--request", "GET /elsewhere"]);
@@ -109,7 +109,7 @@ fn a_comma_can_be_part_of_a_value() {
     assert!(text.contains("api_key=a,b"), "{text}");
 }
 
-/// What a client sent is shown, and moves no cursor and changes no colour.
+/// Client input is shown without terminal escape sequences.
 #[test]
 fn control_characters_are_escaped() {
     let value = "api_key=a\n\u{1b}[31mred\u{202e}b";
@@ -127,7 +127,7 @@ fn an_explanation_names_plan_override_and_percentage() {
     let explain = |name: &str, descriptor: &str| {
         let (status, text) = run(name, "explain", &["--descriptor", descriptor]);
         assert_eq!(status, 0, "{text}");
-        // As wide as the terminal is.
+        // Joined, because lines are wrapped to the terminal's width.
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let text = explain("plan", "api_key=paying");

@@ -1,4 +1,4 @@
-//! The real program, started and stopped as a service is.
+//! `tidegate serve` as a service manager runs it.
 
 mod daemon;
 mod day;
@@ -16,21 +16,21 @@ use tidegate_tests::http;
 use tidegate_tests::rls::{RateLimitRequest, Unit};
 use tidegate_tests::servers::RedisServer;
 
-/// Asks until it is so, for as long as [`PATIENCE`].
+/// Polls until the condition holds, for at most [`PATIENCE`].
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     const PAUSE: Duration = Duration::from_millis(20);
     for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
         if is_so() {
             return;
         }
-        // Nobody unparks it; should somebody, it only asks earlier.
+        // A spurious wake-up only polls earlier.
         thread::park_timeout(PAUSE);
     }
     panic!("it never came to {what}");
 }
 
 #[test]
-fn answers_and_ends_well_when_told_to() {
+fn serves_and_stops_on_sigterm() {
     for signal in [Signal::TERM, Signal::INT] {
         let mut daemon = Daemon::start(&["--threads", "1"]);
         assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
@@ -61,7 +61,7 @@ fn every_port_in_use_is_reported_with_its_flag() {
 }
 
 #[test]
-fn the_policy_is_read_again_when_asked_for() {
+fn sighup_reloads_the_policy() {
     let folder = std::env::temp_dir().join(format!("tidegate-serve-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("policy.yaml");
@@ -84,9 +84,9 @@ fn the_policy_is_read_again_when_asked_for() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// Another week start means other windows, and so other keys: the log tells.
+/// Another week start means other windows, and so other keys.
 #[test]
-fn a_reload_after_which_keys_start_afresh_is_told() {
+fn a_reload_after_which_keys_start_afresh_is_logged() {
     let folder = std::env::temp_dir().join(format!("tidegate-afresh-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let file = folder.join("policy.yaml");
@@ -107,7 +107,7 @@ fn a_reload_after_which_keys_start_afresh_is_told() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_used_does_not_start() {
+fn an_invalid_policy_prevents_the_start() {
     let output = Command::new(env!("CARGO_BIN_EXE_tidegate"))
         .args(["serve", "--config", "no/such/policy.yaml"])
         .output()
@@ -116,9 +116,9 @@ fn a_policy_that_cannot_be_used_does_not_start() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("no/such/policy.yaml"));
 }
 
-/// `tidegate check --url` asks the daemon, and charges there.
+/// `tidegate check --url` charges in the daemon.
 #[test]
-fn a_check_can_ask_the_daemon() {
+fn check_can_use_a_daemon() {
     let folder = std::env::temp_dir().join(format!("tidegate-url-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("p.yaml");
@@ -161,7 +161,7 @@ fn a_check_can_ask_the_daemon() {
     assert!(status == Some(2) && text.contains("expected a descriptor"), "{text}");
     drop(daemon);
     let (status, text) = check("user=bob");
-    assert!(status == Some(2) && text.contains("cannot ask"), "{text}");
+    assert!(status == Some(2) && text.contains("cannot reach"), "{text}");
     fs::remove_dir_all(&folder).expect("the folder is ours");
 }
 
@@ -177,7 +177,7 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) 
     (output.status.code(), String::from_utf8(text).expect("text"))
 }
 
-/// A folder that ends with the test.
+/// A folder that is removed with the test.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -221,7 +221,7 @@ fn printed_settings_can_be_loaded_again() {
 }
 
 #[test]
-fn wrong_settings_do_not_start_and_say_where() {
+fn invalid_settings_prevent_the_start_with_their_place() {
     let folder = Folder::new("wrong");
     let file = folder.file("settings.yaml", "store:\n  urll: memory\n");
     let (status, text) = run(&["--settings", &file], &[]);
@@ -307,10 +307,10 @@ fn resp_beyond_loopback_without_a_password_does_not_start() {
     assert!(daemon.ask("DEL user:1").starts_with("-NOPERM"));
 }
 
-/// In the place of envoyproxy/ratelimit it starts on all addresses, and answers nothing there that names
-/// or changes keys.
+/// With `--compat envoy` the daemon listens on all addresses, and refuses calls there that name or change
+/// keys.
 #[test]
-fn in_the_place_of_envoyproxy_keys_are_neither_named_nor_changed() {
+fn compat_envoy_neither_shows_nor_changes_keys_beyond_loopback() {
     let folder = Folder::new("exposed");
     let policy = folder.file("p.yaml", "{domain: api, descriptors: [{key: user, rate: 1/h}]}");
     let ports = [("PORT", "0"), ("GRPC_PORT", "0"), ("DEBUG_PORT", "0")];
@@ -348,7 +348,7 @@ fn in_the_place_of_envoyproxy_keys_are_neither_named_nor_changed() {
     assert!(hot.status == 200 && hot.body.contains("api/user=81b637d8fcd2c6da"), "{hot:?}");
 }
 
-/// What weakens limits without stopping them is in the log.
+/// Conditions that weaken limits are logged.
 #[test]
 fn conditions_of_redis_are_logged_at_the_start() {
     let redis = RedisServer::builder().arg("maxmemory", "64mb");
@@ -364,29 +364,29 @@ fn conditions_of_redis_are_logged_at_the_start() {
     assert_eq!(daemon.admin("GET /readyz").status, 200);
 }
 
-/// The first signal waits for whoever is being answered, the second for nobody.
+/// The first signal drains connections, the second ends the process.
 #[test]
 fn a_second_signal_ends_it_at_once() {
     let mut daemon = Daemon::start(&[]);
-    // It has begun a request, and will not finish it.
+    // A client that has started a request and does not complete it.
     let mut slow = http::connect(daemon.address("HTTP"));
     slow.write_all(b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n").unwrap();
     let busy = "tidegate_connections{listener=\"HTTP\"} 1";
     until("be busy", || daemon.admin("GET /metrics").body.contains(busy));
     daemon.signal(Signal::TERM);
-    daemon.until_it_says("waiting for connections to finish");
+    daemon.until_it_says("draining connections");
     daemon.signal(Signal::TERM);
-    daemon.until_it_says("stopped before all connections had ended");
+    daemon.until_it_says("stopped before all connections were closed");
     assert_eq!(daemon.end().0, Some(1));
 }
 
-/// Whoever sends to it learns first, and is answered meanwhile.
+/// Load balancers see it first, and requests are answered meanwhile.
 #[test]
 fn it_is_not_ready_before_it_stops() {
     let mut daemon = Daemon::start_in(&[], &[("TIDEGATE__LIMITS__LINGER", "1h")]);
     assert_eq!(daemon.admin("GET /readyz").status, 200);
     daemon.signal(Signal::TERM);
-    daemon.until_it_says("still answering");
+    daemon.until_it_says("not ready, still serving");
     assert_eq!(daemon.admin("GET /readyz").status, 503);
     assert_eq!(daemon.ask("CL.THROTTLE user:1 15 30 60"), "*5 :0 :16 :15 :-1 :2 ");
     daemon.signal(Signal::TERM);
@@ -394,7 +394,7 @@ fn it_is_not_ready_before_it_stops() {
 }
 
 #[test]
-fn systemd_is_told_what_happens() {
+fn systemd_is_notified() {
     let folder = Folder::new("notify");
     let policy = folder.file("p.yaml", "{domain: api, descriptors: [{key: user, rate: 1/h}]}");
     let path = folder.0.join("notify.sock");
@@ -402,7 +402,7 @@ fn systemd_is_told_what_happens() {
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("not zero");
     let said = move || {
         let mut words = [0; 256];
-        // A machine under load may break a wait off without a reason.
+        // A wait may be interrupted on a busy machine.
         let length = loop {
             match socket.recv(&mut words) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -430,13 +430,13 @@ fn systemd_is_told_what_happens() {
     assert_eq!(daemon.end().0, Some(0));
 }
 
-/// The block of a guide that begins with this line.
+/// The code block of a guide that contains this text.
 fn block(guide: &str, start: &str) -> String {
     let text = guide.split("```").find(|block| block.contains(start)).expect(start);
     text.split_once('\n').expect("the name of a language").1.to_owned()
 }
 
-/// The deployment of the guide, as it stands there: only the places are other ones.
+/// The deployment of the guide, with other addresses.
 #[test]
 fn a_deployment_of_envoyproxy_starts_unchanged() {
     let guide = include_str!("../../../../docs/guide/replace-envoyproxy-ratelimit.md");
@@ -462,14 +462,14 @@ fn a_deployment_of_envoyproxy_starts_unchanged() {
     for port in ["PORT", "GRPC_PORT", "DEBUG_PORT"] {
         variables.push((port, "0"));
     }
-    // Nobody is there: the start does not wait for it.
+    // Redis is unavailable: the start does not wait for it.
     redis.kill();
     let mut daemon = Daemon::serving(&["--resp", "off"], &variables, 3);
     let rules = daemon.admin("GET /rlconfig").body;
     let line = "mongo_cps.database_users: unit=SECOND requests_per_unit=500, shadow_mode: false, \
                 quota_mode: false\n";
     assert!(rules.contains(line), "{rules}");
-    // Whoever asks is answered for all that, as policies say.
+    // Requests are decided by their fallback.
     assert_eq!(daemon.admin("GET /readyz").status, 200);
     let loaded = "ratelimit_service_config_load_success 1\n";
     assert!(daemon.admin("GET /metrics").body.contains(loaded));
@@ -481,12 +481,12 @@ fn a_deployment_of_envoyproxy_starts_unchanged() {
     assert!(!log.contains("has no effect"), "{log}");
 }
 
-/// The limit of the guide, over both of their protocols, on one count.
+/// The limit of the guide, over gRPC and `/json`, on one counter.
 fn decide_as_theirs(daemon: &Daemon) {
     let address = daemon.address("gRPC").parse().expect("an address");
     let mut client = GrpcClient::connect(address);
     let question = RateLimitRequest::one("mongo_cps", "database", "users");
-    // What is told without the store is the limit of this node alone.
+    // Without the store, the answer has the limit of this node alone.
     let mut answer = None;
     until("be decided by Redis", || {
         let told = client.should_rate_limit(&question).expect("never an error");

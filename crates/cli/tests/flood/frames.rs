@@ -44,7 +44,7 @@ fn head() -> Vec<u8> {
 /// A request with one descriptor, which gets a decision.
 const REQUEST: &[u8] = b"\x0a\x01x\x12\x08\x0a\x06\x0a\x01k\x12\x01v";
 
-/// A call that has come as a whole, about a domain that no policy has.
+/// A complete call, for a domain that is not in the policy.
 fn call(stream: u32) -> Vec<u8> {
     let opened = frame(HEADERS, END_HEADERS, stream, &head());
     [opened, frame(DATA, END_STREAM, stream, &framed(REQUEST))].concat()
@@ -82,7 +82,7 @@ fn acknowledge(socket: &mut TcpStream) {
     socket.write_all(&frame(SETTINGS, 1, 0, &[])).expect("it reads");
 }
 
-/// Waits until the server has read all that was sent; what it sent meanwhile.
+/// Waits until the server has read everything, and returns the frames that it sent meanwhile.
 fn ping(socket: &mut TcpStream) -> Vec<Received> {
     socket.write_all(&frame(PING, 0, 0, &[7; 8])).expect("it reads");
     let mut received = Vec::new();
@@ -96,12 +96,12 @@ fn ping(socket: &mut TcpStream) -> Vec<Received> {
     }
 }
 
-/// Sends these, with ever higher numbers, until the server ends the connection; how many it took.
+/// Sends these with increasing numbers until the server closes the connection, and returns how many it accepted.
 fn flood(daemon: &Daemon, most: u32, frames: impl Fn(u32) -> Vec<u8>) -> u32 {
     let mut socket = connect(daemon);
     acknowledge(&mut socket);
     let mut reading = socket.try_clone().expect("a socket");
-    // The peer reads, so that the server is not held up by what it answers.
+    // The peer reads, so that the server's answers do not block it.
     let reader = thread::spawn(move || while receive(&mut reading).is_some() {});
     let sent = (0..most).find(|number| socket.write_all(&frames(*number)).is_err());
     // Shuts the reader's side down too.
@@ -165,7 +165,7 @@ fn streams_above_the_limit_count_only_against_a_peer_that_knows_it() {
     let message = framed(b"\x0a\x01x");
     let early: Vec<u8> = (0..ALLOWED + 1_000).flat_map(open).collect();
     socket.write_all(&early).unwrap();
-    // Those that were refused have messages on their way.
+    // Messages of the refused streams are still in flight.
     let late: Vec<u8> = (ALLOWED..ALLOWED + 1_000)
         .flat_map(|number| frame(DATA, END_STREAM, 2 * number + 1, &message))
         .collect();
@@ -194,7 +194,7 @@ fn streams_above_the_limit_count_only_against_a_peer_that_knows_it() {
     assert_eq!(reason.as_deref(), Some(&[0, 0, 0, 11][..]), "ENHANCE_YOUR_CALM");
 }
 
-/// Two hundred connections send 13 messages each but for their ends, 149 MiB in all.
+/// Two hundred connections send 13 incomplete messages each, 149 MiB in total.
 #[test]
 fn unfinished_messages_share_one_budget() {
     share_one_budget(&framed(&[0; 65_536])[..60_000]);
@@ -226,15 +226,15 @@ fn share_one_budget(message: &[u8]) {
     let grown = daemon.resident_kib().saturating_sub(before);
     println!("200 connections with 13 messages each take {grown} KiB");
     assert!(grown < 96 << 10, "{grown} KiB");
-    // Messages that come in one piece need no room.
+    // Messages that arrive in one piece need no budget.
     let address = daemon.address("gRPC").parse().expect("an address");
     let request = RateLimitRequest::one("api", "user", "x");
     assert!(GrpcClient::connect(address).should_rate_limit(&request).is_ok());
     drop(held);
 }
 
-/// Four connections open as many streams as they may, which is all that the budget has room for. Others get
-/// their part nevertheless, and a connection that gets no more is not cut off.
+/// Four connections open as many streams as they may, which fills the budget. Other connections still get their
+/// part, and a connection without budget is not closed.
 #[test]
 fn no_connection_takes_the_whole_budget() {
     let daemon = Daemon::start(&mut serve());
@@ -258,7 +258,7 @@ fn no_connection_takes_the_whole_budget() {
         }
     };
     assert_eq!(answer.kind, DATA, "a decision, not an error: {answer:?}");
-    // A peer that grants no window for answers holds them until its part is used up.
+    // A peer that grants no window for answers holds them until its part of the budget is exhausted.
     let mut unread = connect(&daemon);
     acknowledge(&mut unread);
     // INITIAL_WINDOW_SIZE.

@@ -1,5 +1,4 @@
-//! Clients that take and never give: slow ones by the thousands, more than there are descriptors, and
-//! a stop while everybody asks (F17, F20).
+//! Floods: thousands of slow clients, more clients than file descriptors, and a shutdown under load.
 
 mod frames;
 
@@ -14,10 +13,10 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, se
 use tidegate_tests::grpc::GrpcClient;
 use tidegate_tests::http::{self, Connection};
 
-/// Far longer than anything here takes; only so that what hangs fails.
+/// Timeout of every wait, far longer than any step takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Requests that are never completed, as each door is kept waiting by.
+/// Incomplete requests, one per listener.
 const BEGINNINGS: [(&str, &[u8]); 3] = [
     ("RESP", b"*5\r\n$11\r\nCL.THROT"),
     ("HTTP", b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-len"),
@@ -48,7 +47,7 @@ impl Daemon {
     }
 
     fn address(&self, name: &str) -> &str {
-        &self.listeners.iter().find(|(door, _)| door == name).expect(name).1
+        &self.listeners.iter().find(|(protocol, _)| protocol == name).expect(name).1
     }
 
     fn connect(&self, name: &str) -> std::io::Result<TcpStream> {
@@ -68,7 +67,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails if it has ended, which is what is wanted.
+        // Fails if the daemon has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -126,7 +125,7 @@ fn thousands_may_connect_at_once() {
 }
 
 #[test]
-fn ten_thousand_slow_clients_hold_up_nobody() {
+fn ten_thousand_slow_clients_delay_no_other_client() {
     let open = raise_file_limit();
     let slow = usize::try_from(open.saturating_sub(500).min(10_000)).expect("a small number");
     assert!(slow >= 2_000, "{open} file descriptors are too few to try this");
@@ -150,9 +149,9 @@ fn ten_thousand_slow_clients_hold_up_nobody() {
     assert!(grown < 32 * slow as u64, "{grown} KiB for {slow} connections");
 }
 
-/// The daemon may open 64 files; three times as many come and stay.
+/// The daemon may open 64 files; three times as many clients connect and stay.
 #[test]
-fn more_clients_than_descriptors_cost_nobody_an_answer() {
+fn more_clients_than_descriptors_lose_no_answer() {
     let program = env!("CARGO_BIN_EXE_tidegate");
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -n 64 && exec \"$0\" serve \"$@\"", program, "--threads", "1"]);
@@ -162,7 +161,7 @@ fn more_clients_than_descriptors_cost_nobody_an_answer() {
     let mut held: Vec<TcpStream> = (0..192).map(|_| daemon.connect("RESP").unwrap()).collect();
     let answered = held.iter_mut().filter_map(|socket| ping(socket).then_some(())).count();
     assert!((8..=32).contains(&answered), "{answered} of 192 found a place");
-    assert!(ping(&mut steady), "whoever was there before is still answered");
+    assert!(ping(&mut steady), "an earlier connection is still served");
     // Other listeners have descriptors of their own: the admin API and health checks answer.
     for listener in ["admin", "HTTP"] {
         let answer = http::get(daemon.address(listener), "/healthz", "");
@@ -172,40 +171,40 @@ fn more_clients_than_descriptors_cost_nobody_an_answer() {
     let health = GrpcClient::connect(grpc).call("/grpc.health.v1.Health/Check", b"");
     assert_eq!(health.as_deref(), Ok(&[8, 1][..]), "SERVING");
     drop(held);
-    // Their places are free again as soon as the daemon has noticed.
+    // Their descriptors are free once the daemon has closed them.
     let is_answered = || daemon.connect("RESP").is_ok_and(|mut socket| ping(&mut socket));
     assert!((0..1_000).any(|_| is_answered()), "a new one is answered again");
 }
 
-/// Who has connected and asked before the daemon even looked is answered before it ends.
+/// Clients that connected and sent a request before the daemon accepted them are answered before it stops.
 #[test]
-fn a_stop_answers_those_who_stood_at_the_door() {
+fn shutdown_answers_connections_in_the_backlog() {
     let mut daemon = Daemon::start(&mut serve());
     let pid = Pid::from_child(&daemon.child);
     kill_process(pid, Signal::STOP).expect("it runs");
     let asked: Vec<(&str, TcpStream)> = (0..40)
         .map(|number| {
-            let (door, question): (_, &[u8]) = match number % 2 {
+            let (protocol, question): (_, &[u8]) = match number % 2 {
                 0 => ("RESP", b"PING\r\n"),
                 _ => ("HTTP", b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
             };
-            let mut socket = daemon.connect(door).unwrap();
+            let mut socket = daemon.connect(protocol).unwrap();
             socket.write_all(question).unwrap();
-            (door, socket)
+            (protocol, socket)
         })
         .collect();
     kill_process(pid, Signal::TERM).expect("it runs");
     kill_process(pid, Signal::CONT).expect("it runs");
-    for (number, (door, mut socket)) in asked.into_iter().enumerate() {
+    for (number, (protocol, mut socket)) in asked.into_iter().enumerate() {
         let mut answer = String::new();
         let read = socket.read_to_string(&mut answer);
-        assert!(read.is_ok_and(|read| read > 0), "{door} number {number} got no answer");
+        assert!(read.is_ok_and(|read| read > 0), "{protocol} number {number} got no answer");
     }
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn a_stop_under_load_loses_no_answer() {
+fn shutdown_under_load_loses_no_answer() {
     const CLIENTS: usize = 16;
     let mut daemon = Daemon::start(&mut serve());
     let asked: Vec<_> = (0..CLIENTS)
@@ -249,19 +248,19 @@ fn a_stop_under_load_loses_no_answer() {
     }
 }
 
-/// What one client of HTTP has seen.
+/// Observations of one HTTP client.
 #[derive(Debug, Default)]
 struct Seen {
     answered: u64,
     /// Sent on a connection that the server had not announced to close, and not answered.
     lost: u64,
-    /// The least that was left after one of its requests.
+    /// The smallest `remaining` of its responses.
     least_left: u64,
 }
 
-/// Asks on one connection until the server announces its end; says when there is load.
+/// Sends requests on one connection until the server announces `Connection: close`; signals when there is load.
 fn ask_until_the_end(address: &str, ready: &mpsc::Sender<()>) -> Seen {
-    // One bucket for all, which is never refilled: what is left says how many were decided.
+    // One bucket for all, which is never refilled: `remaining` tells how many requests were decided.
     let question = r#"{"key":"all","rate":"1/h","burst":500000}"#;
     let mut connection = Connection::open(address).expect("it listens");
     let mut seen = Seen { least_left: u64::MAX, ..Seen::default() };
@@ -288,7 +287,7 @@ fn ask_until_the_end(address: &str, ready: &mpsc::Sender<()>) -> Seen {
 /// Every request is answered until an answer says `Connection: close`, also those that are sent after the
 /// signal; and none is charged that is not.
 #[test]
-fn a_stop_under_load_answers_every_request_over_http() {
+fn shutdown_under_load_answers_every_http_request() {
     const CLIENTS: usize = 16;
     let mut daemon = Daemon::start(&mut serve());
     let (ready, started) = mpsc::channel();

@@ -42,7 +42,6 @@ fn wait(decision: Decision) -> Option<u64> {
     decision.retry_after().map(Span::as_micros)
 }
 
-/// AL-17, AL-18
 #[test]
 fn a_hundred_at_once_then_ten_a_second() {
     let (bucket, mut state) = (bucket("10/s", 100), BucketState::default());
@@ -53,7 +52,6 @@ fn a_hundred_at_once_then_ten_a_second() {
     assert_eq!(admitted(&bucket, &mut state, secs(1_000)), 100, "never above the bucket");
 }
 
-/// AL-19
 #[test]
 fn the_first_request_ever_sees_a_full_bucket() {
     for now in [0, 1, 1_753_000_000_000_000] {
@@ -63,7 +61,6 @@ fn the_first_request_ever_sees_a_full_bucket() {
     }
 }
 
-/// AL-20
 #[test]
 fn an_expensive_request_takes_its_cost_at_once() {
     let (bucket, mut state) = (bucket("10/s", 10), BucketState::default());
@@ -73,7 +70,6 @@ fn an_expensive_request_takes_its_cost_at_once() {
     assert_eq!(take(&bucket, &mut state, secs(0), 3).remaining, 0);
 }
 
-/// AL-21
 #[test]
 fn a_whole_burst_within_a_millisecond_is_legal() {
     let (bucket, mut state) = (bucket("1/s", 50), BucketState::default());
@@ -81,7 +77,6 @@ fn a_whole_burst_within_a_millisecond_is_legal() {
     assert_eq!(passed, 50);
 }
 
-/// AL-22
 #[test]
 fn a_client_idle_for_half_an_hour_may_burst_to_fifty_at_a_hundred_a_minute() {
     let bucket = bucket("100/min", 50);
@@ -91,7 +86,6 @@ fn a_client_idle_for_half_an_hour_may_burst_to_fifty_at_a_hundred_a_minute() {
     assert_eq!(wait(take(&bucket, &mut state, later, 1)), Some(600_000));
 }
 
-/// AL-23
 #[test]
 fn a_token_bucket_lets_a_burst_through_where_a_leaky_bucket_spaces_it() {
     let (token, leaky) = (bucket("10/s", 10), shaping("10/s", 1, 9));
@@ -106,7 +100,6 @@ fn a_token_bucket_lets_a_burst_through_where_a_leaky_bucket_spaces_it() {
     assert_eq!(first, second, "admission is the same, only the delay differs");
 }
 
-/// AL-24
 #[test]
 fn a_leaky_bucket_drains_evenly_and_drops_what_overflows() {
     let (leaky, mut state) = (shaping("10/s", 1, 5), BucketState::default());
@@ -117,7 +110,6 @@ fn a_leaky_bucket_drains_evenly_and_drops_what_overflows() {
     assert_eq!(take(&leaky, &mut state, ms(100), 1).delay(), Span::from_millis(500));
 }
 
-/// AL-25
 #[test]
 fn a_leaky_bucket_needs_nobody_to_drain_it() {
     let (leaky, mut state) = (shaping("10/s", 1, 5), BucketState::default());
@@ -128,7 +120,7 @@ fn a_leaky_bucket_needs_nobody_to_drain_it() {
     assert_eq!((after_an_outage.outcome, after_an_outage.remaining), (Outcome::Allow, 5));
 }
 
-/// Decisions 11: delay = max(0, S - now - (burst - min(cost, burst)) * T).
+/// delay = max(0, S - now - (burst - min(cost, burst)) * T).
 #[test]
 fn a_leaky_bucket_with_a_burst_starts_that_many_at_once() {
     let (leaky, mut state) = (shaping("1/s", 3, 2), BucketState::default());
@@ -141,7 +133,7 @@ fn a_leaky_bucket_with_a_burst_starts_that_many_at_once() {
     assert!(take(&leaky, &mut BucketState::default(), secs(9), 6).is_never());
 }
 
-/// Decisions 7: a delay is a wait, so it rounds up; a start a fraction early would break spacing.
+/// A delay is a wait, so it rounds up; a start a fraction early would break spacing.
 #[test]
 fn a_delay_of_a_fraction_of_a_microsecond_rounds_up() {
     let (leaky, mut state) = (shaping("3/s", 1, 5), BucketState::default());
@@ -149,7 +141,7 @@ fn a_delay_of_a_fraction_of_a_microsecond_rounds_up() {
     assert_eq!(delays, [0, 333_334, 666_667, 1_000_000].map(Span::from_micros));
 }
 
-/// Decisions 7: no cost above 2^32, even where a queue makes room for it.
+/// No cost above 2^32, even where a queue makes room for it.
 #[test]
 fn a_cost_above_two_to_the_32_is_denied_for_good() {
     let (leaky, mut state) = (shaping("1000000000000/s", 1 << 32, 1 << 32), BucketState::default());
@@ -165,7 +157,7 @@ fn a_leaky_bucket_without_a_queue_never_delays() {
     assert!(!take(&leaky, &mut state, secs(0), 1).is_allowed());
 }
 
-/// AL-26, AL-27: rejects iff ta < TAT - tau, and says how long exactly.
+/// Rejects iff ta < TAT - tau, and says how long exactly.
 #[test]
 fn denies_until_the_exact_instant() {
     let (bucket, mut state) = (bucket("10/s", 4), BucketState::default());
@@ -183,7 +175,7 @@ fn denies_until_the_exact_instant() {
     }
 }
 
-/// AL-28: one instant a key. Where the interval is whole microseconds its fraction stays 0, so 8
+/// One instant a key. Where the interval is whole microseconds its fraction stays 0, so 8
 /// bytes carry it.
 #[test]
 fn the_state_is_one_instant() {
@@ -200,7 +192,6 @@ fn the_state_is_one_instant() {
     }
 }
 
-/// AL-29
 #[test]
 fn explains_the_debt_and_the_next_unit() {
     let bucket = bucket("10/s", 10);
@@ -219,7 +210,6 @@ fn explains_the_debt_and_the_next_unit() {
     );
 }
 
-/// AL-29
 #[test]
 fn explains_an_empty_bucket_to_the_fraction_of_a_microsecond() {
     let bucket = bucket("3/s", 1);
@@ -433,7 +423,7 @@ fn a_cost_above_what_is_left_takes_nothing() {
     assert!(take(&bucket, &mut state, secs(0), 1).is_allowed());
 }
 
-/// Decisions 8: cost 0 never writes, never creates a key, never repairs.
+/// Cost 0 never writes, never creates a key, never repairs.
 #[test]
 fn a_peek_writes_nothing_not_even_a_repair() {
     let bucket = bucket("1/s", 10);
@@ -449,7 +439,7 @@ fn a_peek_writes_nothing_not_even_a_repair() {
     assert_eq!(wait(bucket.decide(&mut state, secs(0), Op::Read(3))), Some(3_000_000));
 }
 
-/// Decisions 8: a read of cost 0 on a shaping bucket answers as taking 0 does.
+/// A read of cost 0 on a shaping bucket answers as taking 0 does.
 #[test]
 fn taking_and_reading_nothing_answer_alike() {
     let leaky = shaping("1/s", 1, 5);
@@ -459,7 +449,7 @@ fn taking_and_reading_nothing_answer_alike() {
     assert_eq!(read.delay(), Span::from_secs(5));
 }
 
-/// Decisions 9 and 2.1: unwritten, a clock stepped back by 1 h locked the key out for 3,601 s.
+/// Unwritten, a clock stepped back by 1 h locked the key out for 3,601 s.
 #[test]
 fn a_denial_writes_the_repair_so_a_stepped_clock_costs_one_second() {
     let bucket = bucket("1/s", 10);
@@ -470,7 +460,7 @@ fn a_denial_writes_the_repair_so_a_stepped_clock_costs_one_second() {
     assert!(take(&bucket, &mut state, secs(1), 1).is_allowed());
 }
 
-/// Decisions 9: a denial for good repairs as well.
+/// A denial for good repairs as well.
 #[test]
 fn a_cost_that_never_fits_writes_the_repair_too() {
     let bucket = bucket("1/s", 10);
@@ -479,7 +469,7 @@ fn a_cost_that_never_fits_writes_the_repair_too() {
     assert_eq!(bucket.idle_at(&state), secs(10));
 }
 
-/// Decisions 9: what no repair calls for is left alone.
+/// What no repair calls for is left alone.
 #[test]
 fn an_ordinary_denial_changes_nothing() {
     let bucket = bucket("3/s", 5);
@@ -514,7 +504,7 @@ fn a_clock_that_lags_a_little_frees_nothing() {
     assert_eq!(take(&bucket, &mut state, secs(10), 0).remaining, 5);
 }
 
-/// AL-34, 2.1: units come back, never above full, and a key never seen stays so.
+/// Units come back, never above full, and a key never seen stays so.
 #[test]
 fn a_return_gives_back_at_most_what_is_owed() {
     let bucket = bucket("3/s", 9);
@@ -528,7 +518,7 @@ fn a_return_gives_back_at_most_what_is_owed() {
     assert_eq!(admitted(&bucket, &mut state, secs(1)), 9);
 }
 
-/// Decisions 4: `Force` stops at an empty bucket and reports what it could not book.
+/// `Force` stops at an empty bucket and reports what it could not book.
 #[test]
 fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
@@ -539,7 +529,7 @@ fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
     assert_eq!(wait(take(&bucket, &mut state, secs(0), 1)), Some(1_000_000));
 }
 
-/// Decisions 4: what does not fit takes the begun unit with it; nobody gets it a moment later.
+/// What does not fit takes the begun unit with it; nobody gets it a moment later.
 #[test]
 fn a_forced_cost_that_does_not_fit_empties_the_bucket() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
@@ -551,7 +541,7 @@ fn a_forced_cost_that_does_not_fit_empties_the_bucket() {
     assert_eq!(wait(take(&bucket, &mut state, ms(500), 1)), Some(1_000_000));
 }
 
-/// AL-34: seven owed and three given back leave what four owe: four times 142,857 and 1/7 us.
+/// Seven owed and three given back leave what four owe: four times 142,857 and 1/7 us.
 #[test]
 fn a_return_is_exact_to_the_fraction_of_a_microsecond() {
     let bucket = bucket("7/s", 9);
@@ -563,7 +553,7 @@ fn a_return_is_exact_to_the_fraction_of_a_microsecond() {
     assert_eq!(state.full_at, Moment { ticks: 1_571_428, part: 4 });
 }
 
-/// AL-34: what is owed beyond whole units stays owed.
+/// What is owed beyond whole units stays owed.
 #[test]
 fn a_return_of_all_whole_units_leaves_the_begun_one() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
@@ -574,7 +564,7 @@ fn a_return_of_all_whole_units_leaves_the_begun_one() {
     assert_eq!(state.full_at, Moment { ticks: 1_000_000, part: 0 });
 }
 
-/// Decisions 8: giving or forcing nothing is a peek, also of a state that calls for a repair.
+/// Giving or forcing nothing is a peek, also of a state that calls for a repair.
 #[test]
 fn nothing_returned_and_nothing_forced_write_nothing() {
     let bucket = bucket("1/s", 10);
@@ -607,7 +597,7 @@ fn a_reset_forgets_the_debt() {
     assert_eq!(state, BucketState::default());
 }
 
-/// Decisions 12; limitador's `max - hits` would underflow here.
+/// limitador's `max - hits` would underflow here.
 #[test]
 fn after_lowering_nobody_waits_longer_than_one_new_refill() {
     let (old, new) = (bucket("1/min", 100), bucket("1/s", 5));
@@ -617,7 +607,7 @@ fn after_lowering_nobody_waits_longer_than_one_new_refill() {
     assert!(take(&new, &mut state, secs(15), 5).is_allowed());
 }
 
-/// Decisions 12; redis-cell #54 and boulder #8785 deny wrongly after a raise, gubernator refills.
+/// redis-cell #54 and boulder #8785 deny wrongly after a raise, gubernator refills.
 #[test]
 fn after_raising_the_debt_is_kept_as_time() {
     let (old, new) = (bucket("10/s", 10), bucket("20/s", 20));
@@ -626,7 +616,7 @@ fn after_raising_the_debt_is_kept_as_time() {
     assert_eq!(admitted(&new, &mut state, ms(500)), 10, "refilled at the new rate");
 }
 
-/// Decisions 12: lowering and raising again forgives at most one burst.
+/// Lowering and raising again forgives at most one burst.
 #[test]
 fn lowering_then_raising_forgives_at_most_one_burst() {
     let (wide, narrow) = (bucket("1/s", 100), bucket("1/s", 10));

@@ -40,7 +40,7 @@ fn wait(decision: Decision) -> Option<u64> {
     decision.retry_after().map(Span::as_micros)
 }
 
-/// AL-03: the documented flaw, exactly.
+/// The documented flaw, exactly.
 #[test]
 fn two_hundred_pass_within_two_seconds_of_a_boundary() {
     let (window, mut state) = (window(100, 60), FixedWindowState::default());
@@ -50,7 +50,6 @@ fn two_hundred_pass_within_two_seconds_of_a_boundary() {
     assert_eq!(window.promise(Span::from_secs(2)), Some(200));
 }
 
-/// AL-04
 #[test]
 fn two_hundred_pass_within_half_a_second_of_a_boundary() {
     let (window, mut state) = (window(100, 60), FixedWindowState::default());
@@ -61,7 +60,6 @@ fn two_hundred_pass_within_half_a_second_of_a_boundary() {
     assert_eq!(passed(&window, &mut state, 100, ms(60_100), 0), 100);
 }
 
-/// AL-05
 #[test]
 fn a_shorter_window_does_not_mend_the_boundary() {
     for length in [1, 10, 60, 3_600] {
@@ -73,7 +71,7 @@ fn a_shorter_window_does_not_mend_the_boundary() {
     }
 }
 
-/// AL-06; gubernator #225 re-armed the reset with every hit.
+/// gubernator #225 re-armed the reset with every hit.
 #[test]
 fn everybody_in_a_window_is_told_the_same_reset() {
     let window = window(3, 60);
@@ -88,7 +86,6 @@ fn everybody_in_a_window_is_told_the_same_reset() {
     }
 }
 
-/// AL-02
 #[test]
 fn the_state_is_a_window_and_a_count() {
     assert_eq!(size_of::<FixedWindowState>(), 16);
@@ -134,7 +131,7 @@ fn denied_hits_saturate() {
     assert!(!take(&envoy, &mut state, secs(0), 1).is_allowed());
 }
 
-/// Decisions 17: 0 is legal in envoyproxy's form and denies everything.
+/// 0 is legal in envoyproxy's form and denies everything.
 #[test]
 fn a_limit_of_nought_denies_everything_for_good() {
     let (window, mut state) = (window(0, 60), FixedWindowState::default());
@@ -155,7 +152,7 @@ fn a_cost_above_the_limit_is_denied_for_good() {
     assert!(take(&large, &mut state, secs(0), 1 << 32).is_allowed());
 }
 
-/// Decisions 11: within one window the newer is kept, an older one never reopened.
+/// Within one window the newer is kept, an older one never reopened.
 #[test]
 fn a_clock_that_steps_back_over_a_boundary_reopens_nothing() {
     let (window, mut state) = (window(100, 60), FixedWindowState::default());
@@ -166,7 +163,7 @@ fn a_clock_that_steps_back_over_a_boundary_reopens_nothing() {
     assert_eq!(state, kept);
 }
 
-/// Decisions 9: further back it starts afresh, and the repair is written even by a denial.
+/// Further back it starts afresh, and the repair is written even by a denial.
 #[test]
 fn a_clock_that_steps_back_two_windows_starts_afresh() {
     let window = window(100, 60);
@@ -179,7 +176,7 @@ fn a_clock_that_steps_back_two_windows_starts_afresh() {
     assert!(take(&window, &mut state, secs(60), 100).is_allowed(), "not the stale window");
 }
 
-/// Decisions 9: a repair is written by whatever may write, even if nothing could be booked.
+/// A repair is written by whatever may write, even if nothing could be booked.
 #[test]
 fn a_forced_cost_that_does_not_fit_still_repairs() {
     let window = counting(0, 1);
@@ -188,7 +185,7 @@ fn a_forced_cost_that_does_not_fit_still_repairs() {
     assert_eq!(state, FixedWindowState { end: 1_000_000, count: 0 });
 }
 
-/// Decisions 12; limitador's `max - hits` underflows here.
+/// limitador's `max - hits` underflows here.
 #[test]
 fn a_changed_limit_is_compared_with_the_same_count() {
     let mut state = FixedWindowState::default();
@@ -199,7 +196,7 @@ fn a_changed_limit_is_compared_with_the_same_count() {
     assert_eq!((raised.outcome, raised.remaining), (Outcome::Allow, 99));
 }
 
-/// Requirement 2.0: a peek makes the same comparison, so it tells that a window is overdrawn.
+/// A peek makes the same comparison, so it tells that a window is overdrawn.
 #[test]
 fn a_peek_sees_an_overdrawn_window() {
     let mut state = FixedWindowState { end: 60_000_000, count: 100 };
@@ -238,7 +235,7 @@ fn windows_may_start_at_an_offset() {
     assert_eq!(window.idle_at(&state), secs(7_200 + 86_400));
 }
 
-/// AL-34, 2.3: what an earlier window counted cannot be given back to this one.
+/// What an earlier window counted cannot be given back to this one.
 #[test]
 fn a_return_reaches_only_its_own_window() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());
@@ -252,7 +249,7 @@ fn a_return_reaches_only_its_own_window() {
     assert_eq!(state.end, 60_000_000, "nothing to give back, nothing written");
 }
 
-/// AL-34: what was given back is there for the next one.
+/// What was given back is there for the next one.
 #[test]
 fn a_return_is_written() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());
@@ -262,7 +259,7 @@ fn a_return_is_written() {
     assert_eq!(take(&window, &mut state, secs(2), 5).remaining, 0);
 }
 
-/// Decisions 4: `Force` stops at a full window.
+/// `Force` stops at a full window.
 #[test]
 fn a_forced_cost_stops_at_a_full_window() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());
@@ -272,7 +269,7 @@ fn a_forced_cost_stops_at_a_full_window() {
     assert_eq!(state.count, 10);
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// What books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let mut fresh = FixedWindowState::default();
@@ -284,7 +281,6 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     assert_eq!(state, stale, "forcing nothing is a peek");
 }
 
-/// AL-29
 #[test]
 fn explains_the_window_and_its_count() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());

@@ -129,7 +129,7 @@ fn a_lowered_limit_drains() {
     }
 }
 
-/// Decisions 9: no lease ends later than one taken now would.
+/// No lease ends later than one taken now would.
 #[test]
 fn a_denial_writes_the_repair_so_a_stepped_clock_costs_one_time_to_live() {
     let (limit, mut state) = (places(1, 30), InFlightState::default());
@@ -142,7 +142,7 @@ fn a_denial_writes_the_repair_so_a_stepped_clock_costs_one_time_to_live() {
     assert!(take(&limit, &mut state, secs(30), 1).is_allowed());
 }
 
-/// Decisions 9: whatever may write repairs, even if nothing could be booked.
+/// Whatever may write repairs, even if nothing could be booked.
 #[test]
 fn a_key_that_is_only_ever_forced_does_not_stay_locked() {
     let (limit, mut state) = (places(1, 30), InFlightState::default());
@@ -151,7 +151,7 @@ fn a_key_that_is_only_ever_forced_does_not_stay_locked() {
     assert_eq!(limit.decide(&mut state, secs(30), Op::Force(1)).unbooked, 0);
 }
 
-/// Decisions 4: `Force` stops at the limit; what it booked is a lease like any other.
+/// `Force` stops at the limit; what it booked is a lease like any other.
 #[test]
 fn a_forced_cost_takes_the_places_there_are() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
@@ -162,7 +162,7 @@ fn a_forced_cost_takes_the_places_there_are() {
     assert_eq!(freed.remaining, 2);
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// What books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
@@ -198,7 +198,6 @@ fn units_come_back_by_their_lease_only() {
     assert_eq!(limit.decide(&mut state, secs(0), Op::Return(3)).remaining, 2);
 }
 
-/// AL-29
 #[test]
 fn explains_who_holds_what() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());

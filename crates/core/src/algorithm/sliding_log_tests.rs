@@ -36,7 +36,7 @@ fn entries(state: &SlidingLogState) -> Vec<(u64, u64)> {
     state.entries().map(|entry| (entry.at, entry.weight)).collect()
 }
 
-/// AL-08: every rolling window, by brute force over a greedy stream.
+/// Every rolling window, by brute force over a greedy stream.
 #[test]
 fn no_rolling_window_admits_more_than_the_limit() {
     let (log, mut state) = (log(7, 1), SlidingLogState::default());
@@ -54,7 +54,6 @@ fn no_rolling_window_admits_more_than_the_limit() {
     assert!(admitted.len() > 50, "and it does admit");
 }
 
-/// AL-09
 #[test]
 fn memory_grows_with_the_limit() {
     assert_eq!(size_of::<Entry>(), 16);
@@ -80,7 +79,7 @@ fn growth_is_told_before_it_happens() {
     }
 }
 
-/// AL-08: a closed interval of exactly one window holds both its ends.
+/// A closed interval of exactly one window holds both its ends.
 #[test]
 fn the_promise_is_the_limit_for_each_window_begun() {
     let log = log(5, 60);
@@ -91,7 +90,6 @@ fn the_promise_is_the_limit_for_each_window_begun() {
     assert!(take(&log, &mut state, secs(60), 5).is_allowed());
 }
 
-/// AL-10
 #[test]
 fn five_password_resets_an_hour_are_exact() {
     let (log, mut state) = (log(5, 3_600), SlidingLogState::default());
@@ -107,7 +105,6 @@ fn five_password_resets_an_hour_are_exact() {
     assert_eq!(wait(take(&log, &mut state, mins(60), 1)), Some(10 * MINUTE));
 }
 
-/// AL-11, AL-29
 #[test]
 fn explains_with_the_whole_audit_trail() {
     let (log, mut state) = (log(3, 3_600), SlidingLogState::default());
@@ -141,7 +138,6 @@ fn an_entry_aged_exactly_one_window_has_left_it() {
     assert_eq!(entries(&later), [(MINUTE + 123, 1)], "and is dropped");
 }
 
-/// AL-35
 #[test]
 fn two_instants_a_microsecond_apart_are_two_instants() {
     let (log, mut state) = (log(2, 1), SlidingLogState::default());
@@ -192,7 +188,7 @@ fn a_cost_above_the_limit_is_denied_for_good() {
     assert_eq!(state, SlidingLogState::default());
 }
 
-/// Decisions 9 and 2.4: unwritten, five a minute were locked for 3,660 s after a step back of 1 h.
+/// Unwritten, five a minute were locked for 3,660 s after a step back of 1 h.
 #[test]
 fn a_denial_restamps_the_future_so_a_stepped_clock_costs_one_window() {
     let log = log(5, 60);
@@ -203,7 +199,7 @@ fn a_denial_restamps_the_future_so_a_stepped_clock_costs_one_window() {
     assert!(take(&log, &mut state, secs(60), 1).is_allowed());
 }
 
-/// Decisions 9: whatever may write repairs, even if nothing could be booked.
+/// Whatever may write repairs, even if nothing could be booked.
 #[test]
 fn a_key_that_is_only_ever_forced_does_not_stay_locked() {
     let log = log(5, 60);
@@ -212,7 +208,6 @@ fn a_key_that_is_only_ever_forced_does_not_stay_locked() {
     assert_eq!(log.decide(&mut state, secs(60), Op::Force(1)).unbooked, 0);
 }
 
-/// Decisions 8
 #[test]
 fn a_peek_writes_nothing_not_even_a_repair() {
     let log = log(5, 60);
@@ -236,7 +231,6 @@ fn a_small_step_back_restamps_only_the_future() {
     assert_eq!(entries(&state), [(10_000_000, 1), (15_000_000, 6)]);
 }
 
-/// Decisions 12
 #[test]
 fn changed_numbers_apply_to_the_entries_there_are() {
     let mut state = taken(&log(100, 60), secs(0), 100);
@@ -246,7 +240,7 @@ fn changed_numbers_apply_to_the_entries_there_are() {
     assert_eq!(take(&log(50, 10), &mut state, secs(30), 1).remaining, 48, "shorter: the old go");
 }
 
-/// Decisions 9: an entry of this very instant is not later than now, so a denial changes nothing.
+/// An entry of this very instant is not later than now, so a denial changes nothing.
 #[test]
 fn a_denial_at_the_instant_of_the_newest_entry_prunes_nothing() {
     let wide = log(5, 60);
@@ -258,7 +252,6 @@ fn a_denial_at_the_instant_of_the_newest_entry_prunes_nothing() {
     assert_eq!(state, kept);
 }
 
-/// AL-34
 #[test]
 fn a_return_takes_back_the_newest() {
     let (log, mut state) = (log(9, 60), SlidingLogState::default());
@@ -272,7 +265,6 @@ fn a_return_takes_back_the_newest() {
     assert_eq!(log.decide(&mut state, secs(3), Op::Return(u64::MAX)).remaining, 9);
 }
 
-/// Decisions 4
 #[test]
 fn a_forced_cost_stops_at_a_full_log() {
     let log = log(5, 60);
@@ -282,7 +274,7 @@ fn a_forced_cost_stops_at_a_full_log() {
     assert_eq!(entries(&state), [(0, 3), (1_000_000, 2)]);
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// What books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let wide = log(5, 60);
@@ -311,7 +303,6 @@ fn a_reset_forgets_the_entries() {
     assert_eq!(state, SlidingLogState::default());
 }
 
-/// AL-09
 #[test]
 fn a_long_log_must_be_asked_for() {
     let minute = Span::from_secs(60);

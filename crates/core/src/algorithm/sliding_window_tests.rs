@@ -57,7 +57,6 @@ fn drip(
     admitted
 }
 
-/// AL-12
 #[test]
 fn the_state_is_two_counts_and_a_window() {
     assert_eq!(size_of::<SlidingWindowState>(), 24);
@@ -69,7 +68,7 @@ fn the_state_is_two_counts_and_a_window() {
     assert_eq!(estimate(&window, &state, secs(90)), 35);
 }
 
-/// AL-13, 1.13.5: the estimate is 49.5. `estimate + 1 <= limit` would deny; we compare its floor.
+/// The estimate is 49.5. `estimate + 1 <= limit` would deny; we compare its floor.
 #[test]
 fn forty_two_before_and_eighteen_now_leave_one_of_fifty() {
     let (window, mut state) = (window(50), counted(42, 18));
@@ -78,7 +77,7 @@ fn forty_two_before_and_eighteen_now_leave_one_of_fifty() {
     assert!(!take(&window, &mut state, secs(75), 1).is_allowed());
 }
 
-/// AL-13, from requests rather than from counts.
+/// The same, from requests rather than from counts.
 #[test]
 fn the_same_counts_come_from_requests() {
     let (window, mut state) = (window(50), SlidingWindowState::default());
@@ -87,7 +86,6 @@ fn the_same_counts_come_from_requests() {
     assert_eq!(state, counted(42, 18));
 }
 
-/// AL-14
 #[test]
 fn half_of_eighty_and_forty_are_eighty() {
     assert_eq!(estimate(&window(80), &counted(80, 40), secs(90)), 80);
@@ -95,7 +93,6 @@ fn half_of_eighty_and_forty_are_eighty() {
     assert!(take(&window(81), &mut counted(80, 40), secs(90), 1).is_allowed());
 }
 
-/// AL-15
 #[test]
 fn the_weight_falls_from_one_to_nothing() {
     let (window, state) = (window(1_000), counted(300, 0));
@@ -105,7 +102,7 @@ fn the_weight_falls_from_one_to_nothing() {
     assert_eq!(estimate(&window, &state, at(2 * MINUTE - 1)), 0);
 }
 
-/// Decisions 11: the weight moves in steps but is never below the true one.
+/// The weight moves in steps but is never below the true one.
 #[test]
 fn the_weight_is_never_below_the_true_one() {
     for length in [1, 7, 1_000_000, (1 << 20) + 1, 3 * (1 << 20) - 1, 31_536_000_000_000] {
@@ -121,7 +118,6 @@ fn the_weight_is_never_below_the_true_one() {
     }
 }
 
-/// AL-16
 #[test]
 fn idling_saves_up_no_credit() {
     let (window, mut state) = (window(100), SlidingWindowState::default());
@@ -265,7 +261,7 @@ fn the_reset_is_when_both_counts_are_gone() {
     assert_eq!(reset(counted(0, 1)), secs(180));
 }
 
-/// Decisions 11: within one window the newer is kept; further back it starts afresh.
+/// Within one window the newer is kept; further back it starts afresh.
 #[test]
 fn a_clock_that_steps_back_reopens_nothing() {
     let (window, full) = (window(100), counted(40, 60));
@@ -282,7 +278,7 @@ fn a_clock_that_steps_back_reopens_nothing() {
     assert_eq!(state, SlidingWindowState { end: MINUTE, previous: 0, current: 0 });
 }
 
-/// Decisions 9: a repair is written by whatever may write, even if nothing could be booked.
+/// A repair is written by whatever may write, even if nothing could be booked.
 #[test]
 fn a_forced_cost_that_does_not_fit_still_repairs() {
     let mut state = SlidingWindowState { end: 4 * MINUTE, previous: 1, current: 1 };
@@ -290,7 +286,6 @@ fn a_forced_cost_that_does_not_fit_still_repairs() {
     assert_eq!(state.end, MINUTE);
 }
 
-/// Decisions 12
 #[test]
 fn a_changed_limit_is_compared_with_the_same_counts() {
     let lowered = take(&window(50), &mut counted(100, 40), secs(90), 1);
@@ -300,7 +295,7 @@ fn a_changed_limit_is_compared_with_the_same_counts() {
     assert_eq!((raised.outcome, raised.remaining), (Outcome::Allow, 109));
 }
 
-/// AL-34, 2.5: from this window first, then from the one before.
+/// From this window first, then from the one before.
 #[test]
 fn a_return_takes_back_the_newest_first() {
     let (window, mut state) = (window(100), counted(30, 20));
@@ -314,7 +309,7 @@ fn a_return_takes_back_the_newest_first() {
     assert_eq!(fresh, SlidingWindowState::default(), "a return creates no key");
 }
 
-/// AL-34: a window that counted nothing yet does not hide the one before.
+/// A window that counted nothing yet does not hide the one before.
 #[test]
 fn a_return_reaches_the_window_before() {
     let (window, mut state) = (window(100), counted(30, 0));
@@ -326,7 +321,7 @@ fn a_return_reaches_the_window_before() {
     assert_eq!(state, SlidingWindowState { end: 3 * MINUTE, previous: 15, current: 0 });
 }
 
-/// Decisions 8: giving nothing back is a peek. 10 s into the next window 20 weigh 5/6, so 16.
+/// Giving nothing back is a peek. 10 s into the next window 20 weigh 5/6, so 16.
 #[test]
 fn a_return_of_nothing_writes_nothing() {
     let mut state = counted(30, 20);
@@ -334,7 +329,7 @@ fn a_return_of_nothing_writes_nothing() {
     assert_eq!(state, counted(30, 20));
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// What books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let (window, full) = (window(100), counted(0, 100));
@@ -349,7 +344,6 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     assert_eq!(state, stale, "forcing nothing is a peek");
 }
 
-/// Decisions 4
 #[test]
 fn a_forced_cost_stops_at_a_full_window() {
     let (window, mut state) = (window(100), counted(100, 30));
@@ -358,7 +352,6 @@ fn a_forced_cost_stops_at_a_full_window() {
     assert_eq!(state.current, 50);
 }
 
-/// AL-29
 #[test]
 fn explains_both_counts_and_their_weight() {
     let (window, state) = (window(80), counted(80, 40));
@@ -387,7 +380,7 @@ fn numbers_out_of_range_are_refused() {
     assert!(SlidingWindow::new(1 << 32, second).is_ok());
 }
 
-/// Decisions 11: u = ceil(60,000,000 / 2^20) = 58 us and n = ceil(60,000,000 / 58).
+/// u = ceil(60,000,000 / 2^20) = 58 us and n = ceil(60,000,000 / 58).
 #[test]
 fn a_window_tells_its_numbers() {
     let window = window(100);

@@ -110,7 +110,7 @@ proptest! {
         survives(&change)?;
     }
 
-    /// Requirement 2.2: what a leaky bucket lets start is spaced by its cost, and nobody waits for
+    /// What a leaky bucket lets start is spaced by its cost, and nobody waits for
     /// longer than the queue takes.
     #[test]
     fn a_leaky_bucket_of_burst_one_spaces_its_starts(
@@ -138,7 +138,7 @@ proptest! {
         }
     }
 
-    /// Requirement 2.6, seen from the holders: what they hold never outweighs the limit, and no
+    /// Seen from the holders: what they hold never outweighs the limit, and no
     /// lease is named twice.
     #[test]
     fn holders_of_unexpired_leases_never_outweigh_the_limit(case in strategy::in_flight()) {

@@ -22,7 +22,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raises the limit as far as it goes, and divides it among so many listeners (F20).
+    /// Raises the limit as far as it goes, and divides it among so many listeners.
     pub(crate) fn divide(listeners: usize) -> impl Iterator<Item = Self> {
         let limits = getrlimit(Resource::Nofile);
         if limits.current < limits.maximum || limits.maximum.is_none() {

@@ -21,7 +21,7 @@ use crate::runtime::turns::in_turn;
 use crate::settings::TlsFiles;
 use crate::transport::Stream;
 
-/// How long a client may take to agree on keys (F17).
+/// How long a client may take to agree on keys.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// What a listener needs to speak TLS.

@@ -40,7 +40,7 @@ descriptors:
     rate_limit: {unlimited: true}
 ";
 
-/// Peers 1D: exact before bare key, and at exactly the last entry.
+/// Exact before bare key, and at exactly the last entry.
 #[test]
 fn a_rule_applies_at_exactly_its_depth() {
     let policy = policy(NESTED);
@@ -233,7 +233,7 @@ fn an_empty_document_at_the_end_is_none() {
     assert!(load("").policy.is_none());
 }
 
-/// Decisions 13: a leased bucket holds less at the store by what its rate gives in 100 ms, for everybody:
+/// A leased bucket holds less at the store by what its rate gives in 100 ms, for everybody:
 /// plans, overrides and shadows are no exception.
 #[test]
 fn a_leased_bucket_is_reduced_wherever_its_numbers_stand() {

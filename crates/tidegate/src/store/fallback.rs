@@ -22,7 +22,7 @@
 //! suspicion (F22). For the same reason a booking whose answer is lost is made again.
 //!
 //! # Promise
-//! Never an error for what can be decided without the store (FM-02): taking, reading, giving back and
+//! Never an error for what can be decided without the store: taking, reading, giving back and
 //! forcing. Resetting a key, and leases that the store has given, fail as long as it is away. Units given
 //! back then go against what is owed, and the rest is forgotten: too few, never too many. A refund whose answer was lost
 //! may have arrived, and is forgotten too.

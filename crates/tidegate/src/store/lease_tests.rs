@@ -232,7 +232,7 @@ fn a_hot_key_is_spent_locally_and_in_full() {
     assert!(conserves(&fleet.stats()), "{:?}", fleet.stats());
 }
 
-/// TT-03, HK-01: ten times the limit costs the store a twentieth of the requests, and admits no more.
+/// Ten times the limit costs the store a twentieth of the requests, and admits no more.
 #[test]
 fn a_flood_hardly_reaches_the_store() {
     for skewed in [false, true] {

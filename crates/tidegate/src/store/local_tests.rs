@@ -79,7 +79,7 @@ impl Pair {
     }
 }
 
-/// TT-02: a burst on one node is absorbed without a call; the limit behind is never exceeded.
+/// A burst on one node is absorbed without a call; the limit behind is never exceeded.
 #[test]
 fn a_burst_is_absorbed_without_asking_the_store() {
     let pair = Pair(bucket(Rate::per_second(10)), bucket(Rate::per_minute(10_000)));
@@ -98,7 +98,7 @@ fn a_burst_is_absorbed_without_asking_the_store() {
     assert_eq!(node.stats(), LocalStats { allowed: 109, denied: 10_000 - 109 });
 }
 
-/// Requirements 4(a): never above the limit behind, whatever the buckets in front let through.
+/// Never above the limit behind, whatever the buckets in front let through.
 #[test]
 fn the_limit_behind_holds_whatever_stands_in_front() {
     let pair = Pair(bucket(Rate::per_second(100)), bucket(Rate::per_minute(60)));

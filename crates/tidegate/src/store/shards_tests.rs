@@ -98,8 +98,8 @@ fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), 
     (0..offered).filter(|number| is_allowed(*number)).count() as u64
 }
 
-/// HK-02: 1,000,000 a minute into ten times 100,000: never more, and at most 0.2 % less where as many are
-/// offered. HK-03: what each way to a shard costs.
+/// 1,000,000 a minute into ten times 100,000: never more, and at most 0.2 % less where as many are
+/// offered. Prints what each way to a shard costs.
 #[test]
 fn a_million_a_minute_in_ten_shards_loses_less_than_a_five_hundredth() {
     let limit = built(Limit::fixed_window(Rate::per_minute(1_000_000)));

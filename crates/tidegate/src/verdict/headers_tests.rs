@@ -48,7 +48,7 @@ fn one(now: Timestamp, asked: &Asked) -> Headers {
 
 const NOW: Timestamp = Timestamp::from_secs(1_743_929_953);
 
-/// RH-04, on what is allowed too.
+/// Allowed responses carry them too.
 #[test]
 fn a_bucket_tells_capacity_refill_and_the_next_unit() {
     let limit = || Limit::token_bucket(Rate::per_minute(100));
@@ -66,7 +66,7 @@ fn a_bucket_tells_capacity_refill_and_the_next_unit() {
     assert_eq!((strict.rate_limit(), strict.retry_after()), ("\"strict\";r=0;t=1800", Some(1_800)));
 }
 
-/// RH-04: the vectors of the draft, with the wait of a window that nobody shares.
+/// The vectors of the draft, with the wait of a window that nobody shares.
 #[test]
 fn limits_are_told_in_their_order() {
     let burst = Asked::after("burst", Limit::sliding_log(Rate::per_minute(100)), 100, NOW);
@@ -79,7 +79,6 @@ fn limits_are_told_in_their_order() {
     assert_eq!(names, ["burst", "daily"]);
 }
 
-/// RH-05
 #[test]
 fn older_fields_are_told_if_wanted() {
     let limit = Limit::sliding_log(Rate::new(1_000, Span::from_secs(47)));
@@ -99,7 +98,7 @@ fn older_fields_are_told_if_wanted() {
     assert!(Headers::default().with_x_rate_limit().into_iter().next().is_none());
 }
 
-/// RH-02 and RH-03: later than the truth by a tenth and 5 s at most, never earlier, always the same.
+/// Later than the truth by a tenth and 5 s at most, never earlier, always the same.
 #[test]
 fn windows_send_nobody_back_too_soon_and_not_all_at_once() {
     for (window, most) in [(10, 1), (60, 5), (86_400, 5)] {
@@ -165,7 +164,7 @@ fn in_flight_limits_name_their_unit() {
     assert_eq!(fields.rate_limit_policy(), "\"inflight\";q=20;qu=\"concurrent-requests\"");
 }
 
-/// RH-04: whatever a limit is called, structured fields can say it.
+/// Whatever a limit is called, structured fields can say it.
 #[test]
 fn every_name_can_be_read_back() {
     for (name, expected) in [

@@ -1,4 +1,4 @@
-//! F15: more keys than memory. The bound holds, who is denied stays denied, and what is forgotten
+//! More keys than memory. The bound holds, who is denied stays denied, and what is forgotten
 //! is counted.
 
 use fastrand::Rng;

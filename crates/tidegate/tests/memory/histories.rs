@@ -1,4 +1,4 @@
-//! RA-08: what threads were answered can be put in an order that the pure functions explain.
+//! What threads were answered can be put in an order that the pure functions explain.
 //!
 //! Threads work on one key while a clock moves, each with the time it read, which may be older than
 //! what another has already decided with. Every operation is recorded with the moments it was

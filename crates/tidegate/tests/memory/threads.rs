@@ -1,4 +1,4 @@
-//! Real threads on the memory store: RA-07, RA-08 and all or nothing under contention.
+//! Real threads on the memory store: no token twice, no torn batch, all or nothing under contention.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
@@ -35,7 +35,7 @@ fn families(count: u64) -> [(&'static str, Limit); 6] {
     ]
 }
 
-/// RA-07: two parallel clients never get the same token, and none is lost.
+/// Two parallel clients never get the same token, and none is lost.
 #[test]
 fn threads_on_hot_keys_get_exactly_what_there_is() {
     const UNITS: u64 = 1_000;
@@ -231,7 +231,7 @@ fn batches_of(limits: &[(&'static str, Limit)], requests: usize) {
     assert_eq!((store.stats().evicted, store.stats().overflowed), (0, 0));
 }
 
-/// RA-08: a batch is never torn.
+/// A batch is never torn.
 #[test]
 fn batches_over_one_family_are_never_torn() {
     for family in families(500) {

@@ -8,12 +8,11 @@ const INTRO: &str = "\
 <!-- Written by `cargo xtask chaos`: run it instead of editing this page. -->
 # What failures cost
 
-Every failure here was made to happen, to real servers under load, and measured: `cargo xtask chaos` runs it all and
-writes this page. The numbers (F1 …) are those of the failure table that the tests cite. What you can choose, and what
-it can admit at most, is in [when Redis is down](guide/when-redis-is-down.md).
+`cargo xtask chaos` causes each of these failures on real servers under load, measures the effect, and writes this page.
+Tests cite the rows by their number (F1 …). [When Redis is down](guide/when-redis-is-down.md) explains the settings and
+their bounds.
 
-A target that is not met says by how much. Load and store share one machine, so that times include what they take from
-each other.
+A missed target is marked, with the difference. Load and Redis share one machine, so times include their contention.
 ";
 
 /// What has been measured so far.
@@ -59,7 +58,7 @@ impl Page {
     }
 
     pub(crate) fn table(&self) -> String {
-        let heading = "| | what goes wrong | what has to hold | measured | target | met |\n\
+        let heading = "| | failure | measure | measured | target | met |\n\
                        |---|---|---|---|---|---|";
         format!("{heading}\n{}", self.rows.join("\n"))
     }

@@ -39,11 +39,12 @@ impl Daemon {
         for line in out.lines() {
             let line = line?;
             let listener = line.strip_prefix("listening for ");
-            let Some((door, address)) = listener.and_then(|rest| rest.split_once(" on ")) else {
+            let Some((transport, address)) = listener.and_then(|rest| rest.split_once(" on "))
+            else {
                 continue;
             };
             let address = address.parse().map_err(io::Error::other)?;
-            match door {
+            match transport {
                 "RESP" => found.resp = address,
                 "HTTP" => found.http = address,
                 "gRPC" => found.grpc = address,

@@ -1,5 +1,5 @@
 //! A daemon in front of a Redis that fails once a minute: killed, hung, forgetful, paused. Its memory has
-//! to stay flat, and nobody may be told an error that no policy asked for.
+//! to stay flat, and no request may get an error that no policy asks for.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -27,7 +27,7 @@ const TICK: Duration = Duration::from_secs(10);
 /// Once a fault is over, the store is back within this time on a busy machine.
 const BACK_WITHIN: Duration = Duration::from_secs(20);
 
-/// Nobody is over these limits; so `allow` and `local` let everybody in whatever happens.
+/// No request exceeds these limits, so `allow` and `local` always admit.
 const POLICY: &str = "
 domain: soak
 descriptors:
@@ -131,11 +131,11 @@ pub(crate) fn soak(program: &Path, length: Duration, rate: u64) -> Result<String
     println!("{}", heading());
     thread::scope(|scope| {
         for seed in 0..2 {
-            let (load, tally, address) = (&load, &tally, daemon.door("RESP"));
+            let (load, tally, address) = (&load, &tally, daemon.transport("RESP"));
             scope.spawn(move || ask_redis(load, tally, (address, seed)));
         }
-        scope.spawn(|| ask_http(&load, &tally, daemon.door("HTTP")));
-        scope.spawn(|| ask_grpc(&load, &tally, daemon.door("gRPC")));
+        scope.spawn(|| ask_http(&load, &tally, daemon.transport("HTTP")));
+        scope.spawn(|| ask_grpc(&load, &tally, daemon.transport("gRPC")));
         scope.spawn(|| fail(&load, &tally, (&redis, &daemon)));
         let start = now();
         let mut tick = 0;
@@ -219,7 +219,7 @@ fn fail(load: &Load, tally: &Tally, (redis, daemon): (&RedisServer, &Daemon)) {
 }
 
 impl Tally {
-    /// Judges an answer: whoever is denied was to be.
+    /// Checks an answer: only expected denials are allowed.
     fn judge(&self, mode: usize, is_allowed: bool) -> Result<(), String> {
         if is_allowed {
             return Ok(());

@@ -11,7 +11,7 @@ const MAX_TOLD: usize = 10;
 /// What the clients share.
 #[derive(Default)]
 pub(crate) struct Load {
-    /// Decisions by door.
+    /// Decisions by transport.
     pub(crate) resp: AtomicU64,
     pub(crate) http: AtomicU64,
     pub(crate) grpc: AtomicU64,
@@ -58,7 +58,7 @@ impl Load {
     /// Waits until as many decisions are due as were made.
     pub(crate) fn pace(&self, start: Instant, made: u64) {
         let due = Duration::from_micros(made.saturating_mul(1_000_000) / self.rate);
-        // Nobody unparks it; should somebody, it only asks earlier.
+        // A spurious wake-up only polls earlier.
         thread::park_timeout(due.saturating_sub(start.elapsed()));
     }
 }

@@ -123,7 +123,7 @@ impl Told {
     }
 }
 
-/// What the Redis door says is the limit of somebody new.
+/// The limit of a new key, over the Redis protocol.
 fn probe(daemon: &Daemon, change: u32) -> io::Result<String> {
     let mut socket = http::connect(daemon.resp);
     socket.write_all(format!("TG.CHECK soak probe p{change}\r\nQUIT\r\n").as_bytes())?;

@@ -12,7 +12,7 @@ pub(super) struct View(BTreeMap<String, Member>);
 #[derive(Debug)]
 struct Member {
     flags: String,
-    /// Whom it replicates.
+    /// Its primary.
     primary: String,
     epoch: u64,
     slots: Vec<RangeInclusive<u16>>,
@@ -82,7 +82,7 @@ impl Member {
 fn member(line: &str) -> Option<(String, Member)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (&[id, _, flags, primary, _, _, epoch, _], slots) = fields.split_first_chunk()?;
-    // In brackets: slots under way, which still belong to whom they come from.
+    // In brackets: slots that move, which still belong to their source.
     let slots = slots.iter().filter(|slot| !slot.starts_with('['));
     let slots = slots.map(|slot| {
         let (first, last) = slot.split_once('-').unwrap_or((slot, slot));

@@ -92,7 +92,6 @@ fn published_limits_hold_to_the_request() {
     assert_eq!(desk.passing(51, &["fifty=x"]), 50);
 }
 
-/// LY-02.
 #[test]
 fn a_thousand_users_of_one_address_do_not_block_one_another() {
     let desk = Desk::open("per_identity.yaml");
@@ -109,7 +108,7 @@ fn a_thousand_users_of_one_address_do_not_block_one_another() {
 }
 
 #[test]
-fn a_file_of_theirs_means_what_it_means_there() {
+fn a_file_of_envoyproxy_means_the_same() {
     let desk = Desk::open("envoy.yaml");
     assert_eq!(desk.passing(21, &["remote_address=192.0.2.1"]), 20);
     assert_eq!(desk.passing(100, &["remote_address=203.0.113.7"]), 100);
@@ -160,7 +159,7 @@ fn an_outage_is_answered_limit_by_limit() {
     assert_eq!(modes.collect::<Vec<_>>(), ["allow", "local", "deny"]);
 }
 
-/// TT-02: in one process too, the bucket in front denies first, and the limit behind holds.
+/// In one process too, the bucket in front denies first, and the limit behind holds.
 #[test]
 fn a_hot_key_is_held_back_on_each_node() {
     let desk = Desk::open("hot_key.yaml");

@@ -4,7 +4,7 @@ use tidegate::policy::{Descriptor, Entry, HttpRequest, Request};
 
 use super::{Desk, Verdict};
 
-/// Asks as a door would that sees the HTTP request; every descriptor has to meet a limit.
+/// Asks as a transport would that sees the HTTP request; every descriptor has to meet a limit.
 fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Verdict {
     let (method, path) = request.split_once(' ').expect("a method and a path");
     let peer = Some("192.0.2.7".parse().expect("an address"));
@@ -45,7 +45,7 @@ fn what_rules_make_of_requests_meets_limits() {
     let exports = (0..3).filter(|_| ask(&gateway, "POST /v1/reports/7/export", &key).is_allowed());
     assert_eq!(exports.count(), 1, "one report a minute");
     let strangers = (0..9).filter(|_| ask(&gateway, "GET /v1/other", &[]).is_allowed());
-    assert_eq!(strangers.count(), 5, "whoever shows no key");
+    assert_eq!(strangers.count(), 5, "requests without a key");
 
     let edge = Desk::open("edge.yaml");
     let through_our_proxy = [("x-forwarded-for", "203.0.113.9, 192.0.2.77")];

@@ -68,7 +68,7 @@ impl Sketch {
         let descriptor = |rng: &mut Rng| match rng.u8(0..3) {
             0 => special_limit(rng),
             1 => several(rng, special_limit),
-            _ => theirs(rng),
+            _ => envoy_form(rng),
         };
         Self { charge, descriptors: KEYS.iter().map(|_| descriptor(rng)).collect() }
     }
@@ -87,7 +87,7 @@ fn several(rng: &mut Rng, limit: impl Fn(&mut Rng) -> String) -> String {
     format!("limits: [{}]", limits.join(", "))
 }
 
-fn theirs(rng: &mut Rng) -> String {
+fn envoy_form(rng: &mut Rng) -> String {
     let (count, unit) = (rng.u64(0..=MOST), one_of(rng, &["second", "minute"]));
     let mode = one_of(rng, &["", "shadow_mode: true, ", "quota_mode: true, "]);
     format!("{mode}rate_limit: {{unit: {unit}, requests_per_unit: {count}}}")

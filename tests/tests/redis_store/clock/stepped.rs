@@ -43,7 +43,7 @@ impl Stepped {
         admitted
     }
 
-    /// The most that nobody is locked out for: a full refill, and windows one more, for they keep
+    /// The longest lock-out: a full refill, and one more for windows, because they keep
     /// the newer window.
     fn lockout(&self) -> u64 {
         match &self.limit {

@@ -77,7 +77,7 @@ fn limits_on_different_nodes_never_admit_too_much_and_give_back_what_was_denied(
         let admitted = count(&told, limit, Told::is_admitted);
         assert!(admitted <= most, "{name} admitted {admitted} of {most}");
         let wanted = (name, daily(most), texts[limit].as_str());
-        // Nobody waits for what is given back.
+        // Returns are not awaited.
         wait_until("what was denied is given back", PATIENCE, || {
             gone[limit] = runtime.block_on(consumed(&store, wanted));
             gone[limit] <= admitted + HELD
@@ -111,7 +111,7 @@ fn a_primary_that_dies_between_reservations_leaves_nothing_admitted_too_often() 
     let fresh_decision = told.iter().filter(|told| !SHAPES[told.what].contains(&1));
     assert_eq!(errors(fresh_decision), [], "F4: requests to other nodes do not notice");
     let is_unsure = |told: &Told| told.answer.is_err();
-    assert!(count(&told, 1, is_unsure) > 0, "an outage that nobody saw tests nothing");
+    assert!(count(&told, 1, is_unsure) > 0, "the outage must affect requests");
     for error in told.iter().filter_map(|told| told.answer.as_ref().err()) {
         assert!(error.is_outage(), "{error}");
     }
@@ -120,7 +120,7 @@ fn a_primary_that_dies_between_reservations_leaves_nothing_admitted_too_often() 
         let wanted = (name, daily(most), texts[limit].as_str());
         let mut gone = runtime.block_on(consumed(&store, wanted));
         if limit == 1 {
-            // RT-03: its replica may not have heard of the last ones.
+            // Its replica may not have heard of the last ones.
             continue;
         }
         let unsure = count(&told, limit, |told| told.answer == Err(StoreError::Timeout));

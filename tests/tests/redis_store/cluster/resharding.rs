@@ -1,4 +1,4 @@
-//! Slots move with their keys while everybody asks: MOVED, ASK and TRYAGAIN.
+//! Slots move with their keys under load: MOVED, ASK and TRYAGAIN.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,9 +48,9 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
         let begun = Instant::now();
         cluster.begin_migration(slot, to);
         let names = keys_of(from, slot);
-        assert_eq!(names.len(), BURSTS.len(), "RT-01: all limits of {text} lie in slot {slot}");
-        // Half the keys here, half there: what needs one key is decided all the same, and nobody
-        // else notices.
+        assert_eq!(names.len(), BURSTS.len(), "all limits of {text} lie in slot {slot}");
+        // Half of the keys here, half there: requests with one key are decided, and
+        // other slots are not affected.
         cluster.migrate_keys(slot, to, &[&names[0]]);
         load.wait_for(100, others.chain([2 * tenant]));
         cluster.finish_migration(slot, to);
@@ -66,7 +66,7 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
     let singles = errors(told.iter().filter(|told| !is_group(told.what)));
     assert_eq!(singles, [], "one key is always somewhere");
     let failed: Vec<&Told> = told.iter().filter(|told| told.answer.is_err()).collect();
-    assert!(!failed.is_empty(), "keys of one request lay on two nodes, and nobody was told");
+    assert!(!failed.is_empty(), "keys of one request were on two nodes, and no request failed");
     for told in &failed {
         let error = told.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
@@ -80,7 +80,7 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
         };
         let times_out = |told: &Told| told.answer == Err(StoreError::Timeout);
         let together = count(2 * tenant + 1, Told::is_admitted);
-        // What nobody waited for may have been booked.
+        // Requests that were given up may have been booked.
         let unsure = count(2 * tenant + 1, times_out);
         for (place, wanted) in wanted(2 * tenant + 1, &texts).into_iter().enumerate() {
             let alone = if place == 0 { count(2 * tenant, Told::is_admitted) } else { 0 };

@@ -63,7 +63,7 @@ fn limits_of_one_tenant_share_a_slot_and_cost_one_command() {
     (1..50).for_each(ask);
     assert_eq!(script_calls(&cluster) - before, 49 * 4 * 2, "one command for each request");
 
-    // RT-01, by the servers' own word: keys of one text, and keys of one tag.
+    // By the servers' own word: keys of one text, and keys of one tag.
     let keys = keys(&cluster);
     assert_eq!(keys.len(), 4 * (3 + 50 * 2));
     let slots = (0..4).map(|tenant| {

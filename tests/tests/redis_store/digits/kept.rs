@@ -85,7 +85,7 @@ fn leases(kept: &[(String, String)]) -> State {
     State::InFlight(InFlightState::restore(leases, last))
 }
 
-/// A state without what has ended: whether that is thrown away at once or later is nobody's concern.
+/// A state without expired entries: when they are removed does not matter.
 pub(crate) fn alive(limit: &Limit, state: &State, now: Timestamp) -> State {
     let now = now.as_micros();
     match (limit, state) {

@@ -1,4 +1,4 @@
-//! Places in flight while the store is away: a share of them, held and given back here.
+//! Places in flight while the store is unavailable: a share of them, held and given back here.
 
 use tidegate::{Limit, Limiter};
 

@@ -1,4 +1,4 @@
-//! A store that answers and refuses (F12): no outage, and nobody is let in because of it.
+//! A store that refuses commands (F12): no outage, and no request is admitted because of it.
 
 use tidegate::store::{Misconfigured, StoreError};
 
@@ -13,8 +13,8 @@ fn locked_out() -> (RedisServer, Node) {
     (redis, node)
 }
 
-/// Has a server ask for a password from now on, and ends all connections but its own: whoever is
-/// connected has been let in for good.
+/// Makes a server require a password from now on, and closes all other connections: a connection
+/// that is open stays authenticated.
 pub(super) fn lock(redis: &RedisServer) {
     let mut control = redis.connection();
     for words in ["CONFIG SET requirepass secret", "CLIENT KILL TYPE normal SKIPME yes"] {
@@ -41,6 +41,6 @@ fn a_wrong_password_lets_nobody_in() {
     assert_eq!(node.check("allow").source(), DecisionSource::Fallback(OnStoreFailure::Local));
     assert!(node.check("deny").is_unavailable());
     assert!(admitted <= 30, "{admitted} of a share of 30");
-    // It answers, so it is asked, and whoever mends it need not wait.
+    // The server answers, so requests go on using it, and a repair takes effect at once.
     assert_eq!(node.state(), CircuitState::Closed);
 }

@@ -253,7 +253,7 @@ fn a_daemon_stays_ready_beside_corrupt_keys() {
     });
     let check = || {
         let body = r#"{"domain": "any", "descriptors": [{"user": "a"}]}"#;
-        http::ask(daemon.door("HTTP"), "POST /v1/check", "", body)
+        http::ask(daemon.transport("HTTP"), "POST /v1/check", "", body)
     };
     assert_eq!(check().status, 200);
     let keys = server.command(&["KEYS", "*{a}"]);

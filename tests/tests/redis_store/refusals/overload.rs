@@ -26,7 +26,7 @@ fn a_hanging_server_keeps_no_more_waiting_than_there_is_room_for() {
     let counts = client.runtime.block_on(async {
         let texts: Vec<String> = (0..REQUESTS).map(|n| n.to_string()).collect();
         let asked = texts.iter().map(|text| ask(&client.store, &limit, text, Op::Take(1)));
-        let found = timeout(DEADLINE * 50, join_all(asked)).await.expect("nobody hangs");
+        let found = timeout(DEADLINE * 50, join_all(asked)).await.expect("no request hangs");
         let count =
             |error: StoreError| found.iter().filter(|found| found.as_ref() == Err(&error)).count();
         (count(StoreError::Overloaded), count(StoreError::Timeout))
@@ -94,7 +94,7 @@ fn what_gives_back_gets_through_when_there_is_no_room() {
     assert_eq!(held.remaining, UNITS, "the place is free");
 }
 
-/// A release is carried out even if whoever asked for it has given up.
+/// A release is carried out even if its caller has given up.
 #[test]
 fn a_release_that_nobody_waits_for_still_frees_the_place() {
     let server = RedisServer::start();

@@ -56,7 +56,7 @@ fn matters_until(connection: &mut Connection, key: &str, limit: &Limit) -> u64 {
     }
 }
 
-/// RA-03. Rounding down would forget a state a moment before it stops to matter.
+/// Rounding down would forget a state a moment before it stops to matter.
 #[test]
 fn a_key_expires_when_its_state_stops_to_matter_and_not_before() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! RT-02: limits of a second or less have a server of their own.
+//! Limits of a second or less have a server of their own.
 
 use std::sync::Arc;
 

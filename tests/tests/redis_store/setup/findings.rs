@@ -106,10 +106,10 @@ fn a_server_that_becomes_a_replica_is_found() {
 }
 
 fn daemon(config: RedisConfig) -> (RateLimitService, Server) {
-    let gate = RateLimitService::connect(config).unwrap_or_else(|error| panic!("{error}"));
+    let service = RateLimitService::connect(config).unwrap_or_else(|error| panic!("{error}"));
     let admin = Some(([127, 0, 0, 1], 0).into());
-    let server = serve(&Settings { admin, ..Settings::default() }, &gate).expect("it starts");
-    (gate, server)
+    let server = serve(&Settings { admin, ..Settings::default() }, &service).expect("it starts");
+    (service, server)
 }
 
 fn page(server: &Server, path: &str) -> String {
@@ -128,7 +128,7 @@ fn findings(server: &Server) -> Value {
 fn a_daemon_reports_the_conditions_of_a_server_that_came_later() {
     let redis = evicting();
     redis.kill();
-    let (_gate, server) = daemon(config(&redis.url()).start_without_server());
+    let (_service, server) = daemon(config(&redis.url()).start_without_server());
     assert_eq!(findings(&server), Value::Array(Vec::new()));
     redis.restart();
     wait_until("the condition is reported", LIMIT, || {

@@ -113,7 +113,7 @@ fn every_right_that_is_missing_is_found_at_the_start() {
             assert!(message.contains(says) && message.contains(missing), "{message}");
             continue;
         }
-        let Err(error) = found else { panic!("nobody misses {missing}") };
+        let Err(error) = found else { panic!("{missing} is not needed") };
         let StoreError::Misconfigured(Misconfigured::Permission, why) = &error else {
             panic!("{missing}: {error}")
         };

@@ -15,7 +15,7 @@ use crate::client::runtime;
 /// Connecting may take a second, and asking for the role another.
 const SOON: Duration = Duration::from_secs(3);
 
-/// With the deadline that everybody has.
+/// With the default deadline.
 fn config(url: &str) -> RedisConfig {
     RedisConfig::new(url).expect("a valid address")
 }
@@ -58,7 +58,7 @@ fn users_and_passwords_that_are_wrong() {
     server.command(&["ACL", "SETUSER", "limiter", "on", ">right", "~*", "+@all"]);
     server.command(&["ACL", "SETUSER", "default", "resetpass", ">right"]);
     for protocol in ["", "?protocol=resp3"] {
-        for user in ["limiter:secret", "nobody:secret", ":secret"] {
+        for user in ["limiter:secret", "unknown:secret", ":secret"] {
             let url = format!("redis://{user}@{address}{protocol}");
             refused(config(&url), Authentication, &address);
         }
@@ -112,7 +112,7 @@ fn a_node_of_a_cluster_as_if_it_were_alone() {
         let message = refused(config(&format!("redis://{address}")), CrossSlot, address);
         assert!(message.contains("redis+cluster://"), "{message}");
     }
-    // Whoever may not ask what kind of server it is, finds out by the first key.
+    // A user without `INFO` finds out the kind of server by the first key.
     for node in cluster.servers().take(3) {
         node.command(&["ACL", "SETUSER", "limiter", "on", ">secret", "~*", "+@all", "-info"]);
         let url = format!("redis://limiter:secret@{}", node.address());
@@ -192,10 +192,10 @@ fn certificates_that_do_not_fit() {
     let authority = read(&certificates.authority);
     let client = (read(&certificates.client.certificate), read(&certificates.client.key));
     let (url, address) = (server.url(), server.address());
-    // The system's authorities do not know it, and neither does somebody else's.
+    // Neither the system's CAs nor another CA have signed it.
     refused(config(&url).tls_certificate(client.0.clone(), client.1.clone()), Setting, &address);
     refused(config(&url).tls_authority(read(&others.authority)), Setting, &address);
-    // It asks for a certificate, and not for anybody's.
+    // The server requires a client certificate of its own CA.
     refused(config(&url).tls_authority(authority.clone()), Setting, &address);
     let foreign = (read(&others.client.certificate), read(&others.client.key));
     let foreign =

@@ -15,7 +15,7 @@ descriptors:
   - key: log
     rate: 10/min
     algorithm: sliding_log
-  - key: theirs
+  - key: envoy
     rate_limit: {unit: minute, requests_per_unit: 10}
 ---
 domain: other
@@ -27,7 +27,7 @@ descriptors:
 fn wide() -> Daemon {
     let daemon = daemon(None);
     let loaded = Policy::load(&[("p.yaml", WIDE)], Merging::Refuse);
-    daemon.gate.replace(loaded.policy.expect(&loaded.findings));
+    daemon.service.replace(loaded.policy.expect(&loaded.findings));
     daemon
 }
 
@@ -48,14 +48,14 @@ fn overrule(daemon: &Daemon, wish: &Value) {
 fn a_percentage_scales_every_algorithm_and_leaves_one() {
     let daemon = wide();
     for (key, percent, left) in
-        [("window", 35, 3), ("log", 35, 3), ("theirs", 35, 3), ("user", 1, 1), ("theirs", 1, 1)]
+        [("window", 35, 3), ("log", 35, 3), ("envoy", 35, 3), ("user", 1, 1), ("envoy", 1, 1)]
     {
         let limit = format!("api/{key}#");
         overrule(&daemon, &json!({ "limit": limit, "percent": percent, "seconds": 60 }));
         let whose = (key, &*format!("p{percent}"));
         assert_eq!(passed(&daemon, "api", whose), left, "{percent} % of {key}");
     }
-    // Nobody but those who were named: the other domain has a limit of the same place.
+    // Only the named key: the other domain has a limit at the same place.
     assert_eq!(passed(&daemon, "other", ("user", "x")), 4);
 }
 
@@ -63,11 +63,11 @@ fn a_percentage_scales_every_algorithm_and_leaves_one() {
 #[test]
 fn a_scaled_window_still_counts_what_it_denies() {
     let daemon = wide();
-    overrule(&daemon, &json!({ "limit": "api/theirs#", "percent": 10, "seconds": 600 }));
-    assert_eq!(passed(&daemon, "api", ("theirs", "x")), 1);
-    let (_, ended) = daemon.admin("DELETE /v1/overrides", &json!({ "limit": "api/theirs#" }));
+    overrule(&daemon, &json!({ "limit": "api/envoy#", "percent": 10, "seconds": 600 }));
+    assert_eq!(passed(&daemon, "api", ("envoy", "x")), 1);
+    let (_, ended) = daemon.admin("DELETE /v1/overrides", &json!({ "limit": "api/envoy#" }));
     assert_eq!(ended, json!({ "ended": true }));
-    assert_eq!(passed(&daemon, "api", ("theirs", "x")), 0);
+    assert_eq!(passed(&daemon, "api", ("envoy", "x")), 0);
 }
 
 /// Who asks under other numbers has an account of their own, and finds the old one as it was.
@@ -151,7 +151,7 @@ fn a_thousand_changes_at_once_are_kept_and_no_more() {
         .collect();
     let text = format!("domain: api\ndescriptors:\n{rules}");
     let loaded = Policy::load(&[("p.yaml", &text)], Merging::Refuse);
-    daemon.gate.replace(loaded.policy.expect(&loaded.findings));
+    daemon.service.replace(loaded.policy.expect(&loaded.findings));
     let limit = |number: usize| format!("api/user=u{number}#");
     for (path, told) in [("/v1/kill-switch", "kill_switch"), ("/v1/overrides", "overrides")] {
         let wish = |number: usize| match path {

@@ -6,12 +6,12 @@ use tidegate_server::{Answers, EnvoyHeaders, ProxyHeaders, Settings};
 use tidegate_tests::grpc::{SHOULD_RATE_LIMIT, framed};
 use tidegate_tests::rls::{Code, Kind, RateLimitRequest, RateLimitResponse};
 
-use super::{Door, POLICY};
+use super::{POLICY, Transport};
 
 #[test]
 fn a_limit_is_enforced() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     let request = RateLimitRequest::one("api", "user", "bob");
     for remaining in [1, 0] {
         let response = client.should_rate_limit(&request).unwrap();
@@ -23,15 +23,15 @@ fn a_limit_is_enforced() {
     assert_eq!(over.statuses.len(), 1);
     let other = RateLimitRequest::one("api", "user", "eve");
     assert!(client.should_rate_limit(&other).unwrap().is_ok());
-    door.clock.advance(Span::from_secs(60));
+    transport.clock.advance(Span::from_secs(60));
     assert!(client.should_rate_limit(&request).unwrap().is_ok());
 }
 
-/// As envoyproxy/ratelimit does: what nobody has limits for passes.
+/// As envoyproxy/ratelimit does: a request without limits passes.
 #[test]
 fn an_unknown_domain_passes_with_a_bare_status() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     let response = client.should_rate_limit(&RateLimitRequest::one("apo", "user", "x")).unwrap();
     assert!(response.is_ok());
     assert_eq!(response.statuses.len(), 1);
@@ -42,8 +42,8 @@ fn an_unknown_domain_passes_with_a_bare_status() {
 
 #[test]
 fn what_was_taken_can_be_given_back() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     let mut request = RateLimitRequest::one("api", "user", "bob");
     request.hits_addend = 2;
     assert!(client.should_rate_limit(&request).unwrap().is_ok());
@@ -66,9 +66,9 @@ fn headers_and_metadata_come_as_the_settings_say() {
         dynamic_metadata: true,
         ..Answers::default()
     };
-    let door = Door::with(&Settings { answers, ..Settings::default() }, POLICY);
+    let transport = Transport::with(&Settings { answers, ..Settings::default() }, POLICY);
     let response =
-        door.client().should_rate_limit(&RateLimitRequest::one("api", "user", "bob")).unwrap();
+        transport.client().should_rate_limit(&RateLimitRequest::one("api", "user", "bob")).unwrap();
     assert_eq!(response.header("x-most"), Some("2"));
     assert_eq!(response.header("RateLimit-Remaining"), Some("1"));
     assert!(response.header("RateLimit-Reset").is_some());
@@ -77,11 +77,11 @@ fn headers_and_metadata_come_as_the_settings_say() {
     assert_eq!(metadata.fields["domain"].kind, Some(Kind::Text("api".into())));
 }
 
-/// Unless told otherwise, a proxy tells its clients what the HTTP door would.
+/// Unless told otherwise, a proxy tells its clients what the HTTP transport would.
 #[test]
-fn headers_are_those_of_the_http_door() {
-    let door = Door::open();
-    let mut client = door.client();
+fn headers_are_those_of_the_http_transport() {
+    let transport = Transport::open();
+    let mut client = transport.client();
     let request = RateLimitRequest::one("api", "token", "t");
     let response = client.should_rate_limit(&request).unwrap();
     assert_eq!(response.header("ratelimit-policy"), Some("\"tokens\";q=2;w=60"));
@@ -96,8 +96,8 @@ fn headers_are_those_of_the_http_door() {
     let nothing = client.should_rate_limit(&RateLimitRequest::one("api", "none", "t")).unwrap();
     assert_eq!(nothing.response_headers_to_add, []);
     let answers = Answers { proxy_headers: ProxyHeaders::None, ..Answers::default() };
-    let door = Door::with(&Settings { answers, ..Settings::default() }, POLICY);
-    let mut client = door.client();
+    let transport = Transport::with(&Settings { answers, ..Settings::default() }, POLICY);
+    let mut client = transport.client();
     let quiet = client.should_rate_limit(&request).unwrap();
     assert_eq!(quiet.response_headers_to_add, []);
     // A denial says when to come back, also in the place of envoyproxy/ratelimit.
@@ -111,8 +111,8 @@ fn headers_are_those_of_the_http_door() {
 
 #[test]
 fn what_cannot_be_decided_is_an_error_and_never_an_answer() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     for (request, text) in [
         (RateLimitRequest::one("", "user", "x"), "rate limit domain must not be empty"),
         (
@@ -128,8 +128,8 @@ fn what_cannot_be_decided_is_an_error_and_never_an_answer() {
 /// However a message is torn on its way, it is the same message.
 #[test]
 fn a_message_may_come_in_pieces() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     let mut request = RateLimitRequest::one("api", "user", &"x".repeat(300));
     request.descriptors[0].hits_addend = Some(0);
     let body = framed(&request.encode_to_vec());
@@ -145,8 +145,8 @@ fn a_message_may_come_in_pieces() {
 
 #[test]
 fn what_is_no_request_is_refused() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     let good = RateLimitRequest::one("api", "user", "x").encode_to_vec();
     let many = RateLimitRequest::one("api", "user", "x");
     let many = RateLimitRequest { descriptors: vec![many.descriptors[0].clone(); 65], ..many };

@@ -2,7 +2,7 @@
 
 use tidegate::{Clock, ManualClock};
 use tidegate_server::{RateLimitService, Settings};
-use tidegate_tests::conformance::{Reply, door_cases, run_case};
+use tidegate_tests::conformance::{Reply, run_case, transport_cases};
 use tidegate_tests::grpc::GrpcClient;
 use tidegate_tests::rls::RateLimitRequest;
 
@@ -11,12 +11,12 @@ use super::serve_grpc;
 #[test]
 fn every_case_holds_over_grpc() {
     let mut failures = Vec::new();
-    let cases = door_cases();
+    let cases = transport_cases();
     for (case, policy) in &cases {
         let clock = ManualClock::at(case.start());
-        let gate = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
-        gate.replace(policy.clone());
-        let server = serve_grpc(&Settings::default(), &gate);
+        let service = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
+        service.replace(policy.clone());
+        let server = serve_grpc(&Settings::default(), &service);
         let mut client = GrpcClient::connect(server.grpc().expect("asked for"));
         let failure = run_case(case, &mut |question| {
             clock.set(question.now);

@@ -15,19 +15,19 @@ use tidegate_tests::grpc::{GrpcClient, SHOULD_RATE_LIMIT, framed};
 use tidegate_tests::rls::RateLimitRequest;
 use tidegate_tests::servers::{Folder, RedisServer};
 
-use super::{Door, PATIENCE, POLICY, serve_grpc};
+use super::{PATIENCE, POLICY, Transport, serve_grpc};
 
 /// No request is lost when the server stops under load: whatever it has taken it answers.
 #[test]
 fn stopping_answers_what_was_asked() {
     const CLIENTS: usize = 4;
     for _ in 0..5 {
-        let door = Door::open();
+        let transport = Transport::open();
         let is_stopping = AtomicBool::new(false);
         thread::scope(|scope| {
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|number| {
-                    let (mut client, is_stopping) = (door.client(), &is_stopping);
+                    let (mut client, is_stopping) = (transport.client(), &is_stopping);
                     scope.spawn(move || {
                         let request = RateLimitRequest::one("api", "user", &number.to_string());
                         let mut answered = 0_usize;
@@ -42,13 +42,13 @@ fn stopping_answers_what_was_asked() {
                     })
                 })
                 .collect();
-            let mut first = door.client();
+            let mut first = transport.client();
             for _ in 0..200 {
                 first.should_rate_limit(&RateLimitRequest::one("api", "token", "x")).unwrap();
             }
             is_stopping.store(true, Ordering::SeqCst);
             drop(first);
-            door.server.stop();
+            transport.server.stop();
             for client in clients {
                 assert!(client.join().unwrap() > 0);
             }
@@ -59,22 +59,24 @@ fn stopping_answers_what_was_asked() {
 #[test]
 fn an_old_connection_is_asked_to_end() {
     let settings = Settings { max_age: Duration::from_secs(2), ..Settings::default() };
-    let door = Door::with(&settings, POLICY);
-    let mut client = door.client();
+    let transport = Transport::with(&settings, POLICY);
+    let mut client = transport.client();
     assert!(client.should_rate_limit(&RateLimitRequest::one("api", "user", "x")).is_ok());
     client.closed();
-    assert!(door.client().should_rate_limit(&RateLimitRequest::one("api", "user", "x")).is_ok());
+    assert!(
+        transport.client().should_rate_limit(&RateLimitRequest::one("api", "user", "x")).is_ok()
+    );
 }
 
 #[test]
 fn an_idle_connection_is_closed() {
     let settings = Settings { idle_after: Duration::from_secs(2), ..Settings::default() };
-    let door = Door::with(&settings, POLICY);
-    let mut client = door.client();
+    let transport = Transport::with(&settings, POLICY);
+    let mut client = transport.client();
     assert!(client.should_rate_limit(&RateLimitRequest::one("api", "user", "x")).is_ok());
     client.closed();
-    // Nor may anybody connect and say nothing.
-    let mut silent = TcpStream::connect(door.server.grpc().unwrap()).unwrap();
+    // A silent connection is closed, too.
+    let mut silent = TcpStream::connect(transport.server.grpc().unwrap()).unwrap();
     silent.set_read_timeout(Some(PATIENCE)).unwrap();
     let read = silent.read_to_end(&mut Vec::new());
     // Closed or reset; only to wait in vain would be wrong.
@@ -84,18 +86,18 @@ fn an_idle_connection_is_closed() {
 
 #[test]
 fn what_is_not_http2_concerns_nobody_else() {
-    let door = Door::open();
-    let mut client = door.client();
-    let request = RateLimitRequest::one("api", "nobody", "x");
+    let transport = Transport::open();
+    let mut client = transport.client();
+    let request = RateLimitRequest::one("api", "unknown", "x");
     for garbage in [
         &b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..],
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         // A frame larger than any may be.
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\xff\xff\xff\0\0\0\0\0\x01",
-        // Data for a stream that nobody opened.
+        // Data for a stream that was not opened.
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x01x",
     ] {
-        let mut socket = TcpStream::connect(door.server.grpc().unwrap()).unwrap();
+        let mut socket = TcpStream::connect(transport.server.grpc().unwrap()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         // It may be closed before all of it is sent.
         let _ = socket.write_all(garbage);
@@ -105,12 +107,12 @@ fn what_is_not_http2_concerns_nobody_else() {
     }
 }
 
-/// Opening streams only to reset them costs the peer its connection, and nobody else anything.
+/// A peer that opens streams only to reset them loses its connection, and no other peer is affected.
 #[test]
 fn resetting_streams_concerns_nobody_else() {
-    let door = Door::open();
-    let (mut rude, mut client) = (door.client(), door.client());
-    let request = RateLimitRequest::one("api", "nobody", "x");
+    let transport = Transport::open();
+    let (mut rude, mut client) = (transport.client(), transport.client());
+    let request = RateLimitRequest::one("api", "unknown", "x");
     for _ in 0..50 {
         if rude.ask_and_leave(&request, 100).is_err() {
             break;
@@ -125,24 +127,24 @@ fn a_socket_in_the_file_system_is_as_good() {
     let folder = Folder::create();
     let path = folder.path().join("grpc.sock");
     let grpc = Some(Listen { address: Address::Unix(path.clone()), tls: None });
-    let gate = RateLimitService::new().expect("memory");
-    let server = serve(&Settings { grpc, ..Settings::default() }, &gate).expect("a socket");
+    let service = RateLimitService::new().expect("memory");
+    let server = serve(&Settings { grpc, ..Settings::default() }, &service).expect("a socket");
     let connect = async { tokio::net::UnixStream::connect(path).await.expect("it listens") };
     let mut client = GrpcClient::over(connect);
     assert!(client.should_rate_limit(&RateLimitRequest::one("api", "user", "x")).unwrap().is_ok());
     server.stop();
 }
 
-/// Whoever asks says how long it waits: a store that does not answer keeps nobody longer.
+/// A call has a timeout: a store that does not answer delays no call beyond it.
 #[test]
 fn nobody_is_kept_longer_than_they_said() {
     let redis = RedisServer::start();
     let config = RedisConfig::new(&redis.url()).expect("a valid address");
     let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
-    let gate = RateLimitService::connect(config).expect("a fresh server");
+    let service = RateLimitService::connect(config).expect("a fresh server");
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
-    gate.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
-    let server = serve_grpc(&Settings::default(), &gate);
+    service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let server = serve_grpc(&Settings::default(), &service);
     let mut client = GrpcClient::connect(server.grpc().unwrap());
     let request = RateLimitRequest::one("api", "user", "x");
     assert!(client.should_rate_limit(&request).unwrap().is_ok());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use prost::Message;
 use tidegate_tests::grpc::framed;
 
-use super::Door;
+use super::Transport;
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
@@ -68,27 +68,27 @@ struct ReflectionError {
 
 #[test]
 fn health_is_told_under_both_names() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     for name in ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"] {
         assert_eq!(client.call(CHECK, &service(name)).unwrap(), SERVING, "{name}");
     }
     assert_eq!(client.call(CHECK, &service("other")).unwrap_err().code, 5);
-    // Before anything stops, nobody is to begin.
-    door.gate.status().drain();
+    // Before anything stops, clients learn not to start calls.
+    transport.service.status().drain();
     assert_eq!(client.call(CHECK, &service("ratelimit")).unwrap(), NOT_SERVING);
 }
 
 #[test]
 fn whoever_watches_is_told_of_the_end() {
-    let door = Door::open();
-    let (mut client, mut other) = (door.client(), door.client());
+    let transport = Transport::open();
+    let (mut client, mut other) = (transport.client(), transport.client());
     let mut watched = client.send(WATCH, &framed(&service("ratelimit")), &[]);
     assert_eq!(client.next(&mut watched), Some(Ok(SERVING.into())));
     let mut unknown = other.send(WATCH, &framed(&service("other")), &[]);
     assert_eq!(other.next(&mut unknown), Some(Ok(SERVICE_UNKNOWN.into())));
     std::thread::scope(|scope| {
-        scope.spawn(|| door.server.stop());
+        scope.spawn(|| transport.server.stop());
         assert_eq!(client.next(&mut watched), Some(Ok(NOT_SERVING.into())));
         let ended = client.next(&mut watched).expect("a status").unwrap_err();
         assert_eq!(ended.code, 14);
@@ -98,8 +98,8 @@ fn whoever_watches_is_told_of_the_end() {
 
 #[test]
 fn tools_find_out_what_can_be_asked() {
-    let door = Door::open();
-    let mut client = door.client();
+    let transport = Transport::open();
+    let mut client = transport.client();
     for version in ["v1", "v1alpha"] {
         let method = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
         let rls = "envoy.service.ratelimit.v3.RateLimitService";

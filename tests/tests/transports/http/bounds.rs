@@ -11,7 +11,7 @@ const ASKING: [&str; 5] = ["/v1/check", "/v1/peek", "/v1/refund", "/v1/explain",
 
 #[test]
 fn every_path_says_by_which_methods_it_is_asked() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let paths = ASKING.map(|path| (path, "post"));
     let paths =
         paths.into_iter().chain([("/healthz", "get, head"), ("/openapi.json", "get, head")]);
@@ -20,53 +20,57 @@ fn every_path_says_by_which_methods_it_is_asked() {
             if allow.to_uppercase().split(", ").any(|allowed| allowed == method) {
                 continue;
             }
-            let answer = door.ask(method, path, "content-length: 0\r\n");
+            let answer = transport.ask(method, path, "content-length: 0\r\n");
             assert_eq!((answer.status, answer.header("allow")), (405, Some(allow)), "{path}");
             assert_eq!(answer.body.is_empty(), method == "HEAD");
         }
-        let options = door.ask("OPTIONS", path, "");
+        let options = transport.ask("OPTIONS", path, "");
         assert_eq!(
             (options.status, options.header("allow"), &*options.body),
             (204, Some(allow), "")
         );
     }
     for path in ["/nothing", "/v1", "/v1/checks", "/v1/check/", "//v1/check", "/V1/check"] {
-        assert_eq!(door.get(path, "").status, 404, "{path}");
+        assert_eq!(transport.get(path, "").status, 404, "{path}");
     }
-    assert!(door.get("/nothing", "").body.contains("/v1/check, /v1/peek"));
-    let health = door.get("/healthz", "");
+    assert!(transport.get("/nothing", "").body.contains("/v1/check, /v1/peek"));
+    let health = transport.get("/healthz", "");
     assert_eq!((health.status, &*health.body), (200, "ok\n"));
-    let head = door.ask("HEAD", "/healthz", "");
+    let head = transport.ask("HEAD", "/healthz", "");
     assert_eq!((head.status, head.header("content-length"), &*head.body), (200, Some("3"), ""));
 }
 
 #[test]
 fn heads_and_bodies_have_bounds() {
-    let door = Door::open(POLICY);
-    let fits = |bytes: usize| door.get("/healthz", &format!("x: {}\r\n", "y".repeat(bytes))).status;
+    let transport = Transport::open(POLICY);
+    let fits =
+        |bytes: usize| transport.get("/healthz", &format!("x: {}\r\n", "y".repeat(bytes))).status;
     assert_eq!(fits(60 << 10), 200);
     for bytes in [64 << 10, 70_000, 300_000] {
         assert_eq!(fits(bytes), 431, "{bytes}");
     }
     let many: String = (0..99).map(|number| format!("x-{number}: y\r\n")).collect();
-    assert_eq!(door.get("/healthz", &many).status, 431);
+    assert_eq!(transport.get("/healthz", &many).status, 431);
     let body = |bytes: usize| {
         let question = "{\"key\":\"k\",\"rate\":\"1/s\"}";
-        door.post("/v1/check", &format!("{question}{}", " ".repeat(bytes - question.len()))).status
+        transport
+            .post("/v1/check", &format!("{question}{}", " ".repeat(bytes - question.len())))
+            .status
     };
     assert_eq!((body(64 << 10), body((64 << 10) + 1)), (200, 413));
     // Nothing has to come for what is too long to be refused.
-    let answer = door.send("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 65537\r\n\r\n");
+    let answer =
+        transport.send("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 65537\r\n\r\n");
     assert_eq!((answer.status, answer.header("connection")), (413, Some("close")));
     let chunk = format!("10000\r\n{}\r\n1\r\n \r\n0\r\n\r\n", " ".repeat(65_536));
     let head = "POST /v1/check HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
-    assert_eq!(door.send(format!("{head}{chunk}")).status, 413);
+    assert_eq!(transport.send(format!("{head}{chunk}")).status, 413);
 }
 
 /// What one reads as a body, another may read as the next request.
 #[test]
 fn requests_that_can_be_read_in_two_ways_are_the_last_on_their_connection() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let smuggled = "0\r\n\r\nGET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     for headers in [
         "content-length: 4\r\ntransfer-encoding: chunked\r\n",
@@ -84,7 +88,7 @@ fn requests_that_can_be_read_in_two_ways_are_the_last_on_their_connection() {
         "x\0: a\r\n",
     ] {
         let head = format!("POST /v1/check HTTP/1.1\r\nhost: x\r\n{headers}\r\n");
-        let mut socket = door.connect();
+        let mut socket = transport.connect();
         let _ = socket.write_all(format!("{head}{smuggled}").as_bytes());
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
@@ -94,27 +98,27 @@ fn requests_that_can_be_read_in_two_ways_are_the_last_on_their_connection() {
         assert!(answer.contains("connection: close"), "{headers:?}: {answer}");
     }
     let old = "POST /v1/check HTTP/1.0\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
-    assert_eq!(door.send(format!("{old}{smuggled}")).status, 400);
+    assert_eq!(transport.send(format!("{old}{smuggled}")).status, 400);
 }
 
 #[test]
 fn older_clients_are_answered() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     // Without a host, and closed after the answer, as HTTP/1.0 has it.
-    let answer = door.send("GET /healthz HTTP/1.0\r\n\r\n");
+    let answer = transport.send("GET /healthz HTTP/1.0\r\n\r\n");
     assert!(answer.head.starts_with("http/1.0 200"), "{answer:?}");
     assert_eq!(answer.body, "ok\n");
     let question = "{\"key\":\"k\",\"rate\":\"1/s\"}";
     let length = question.len();
     let asked = format!("POST /v1/check HTTP/1.0\r\ncontent-length: {length}\r\n\r\n{question}");
-    assert_eq!(door.send(asked).status, 200);
+    assert_eq!(transport.send(asked).status, 200);
 }
 
 #[test]
 fn whoever_asks_before_sending_a_body_is_told_to() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let question = "{\"key\":\"k\",\"rate\":\"1/s\"}";
-    let mut socket = door.connect();
+    let mut socket = transport.connect();
     let head =
         "POST /v1/check HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 100-continue\r\n";
     write!(socket, "{head}content-length: {}\r\n\r\n", question.len()).unwrap();
@@ -130,12 +134,12 @@ fn whoever_asks_before_sending_a_body_is_told_to() {
 /// Requests that were sent before their turn are answered in it.
 #[test]
 fn requests_may_follow_each_other_on_one_connection() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let question = "{\"key\":\"k\",\"rate\":\"2/min\"}";
     let length = question.len();
     let one =
         format!("POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{question}");
-    let mut socket = door.connect();
+    let mut socket = transport.connect();
     socket.write_all(one.repeat(3).as_bytes()).unwrap();
     socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut answers = String::new();
@@ -147,13 +151,13 @@ fn requests_may_follow_each_other_on_one_connection() {
 
 #[test]
 fn stopping_closes_connections_that_are_kept_alive() {
-    let door = Door::open(POLICY);
-    let mut kept = door.connect();
+    let transport = Transport::open(POLICY);
+    let mut kept = transport.connect();
     kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let mut start = [0; 15];
     kept.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 200 OK");
-    door.server.stop();
+    transport.server.stop();
     let mut rest = Vec::new();
     kept.read_to_end(&mut rest).unwrap();
     assert!(rest.ends_with(b"ok\n"));
@@ -162,21 +166,21 @@ fn stopping_closes_connections_that_are_kept_alive() {
 #[test]
 fn whoever_says_nothing_is_closed() {
     let idle_after = Duration::from_millis(200);
-    let door = Door::with(&Settings { idle_after, ..settings() }, POLICY);
+    let transport = Transport::with(&Settings { idle_after, ..settings() }, POLICY);
     let mut rest = Vec::new();
-    door.connect().read_to_end(&mut rest).unwrap();
-    let mut half = door.connect();
+    transport.connect().read_to_end(&mut rest).unwrap();
+    let mut half = transport.connect();
     half.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n").unwrap();
     // A notice may come first.
     half.read_to_end(&mut rest).unwrap();
 }
 
-/// Whoever asks and asks and takes no answer holds no connection for good.
+/// A client that sends requests and reads no answer is disconnected.
 #[test]
 fn whoever_takes_no_answer_is_cut_off() {
     let idle_after = Duration::from_millis(200);
-    let door = Door::with(&Settings { idle_after, ..settings() }, POLICY);
-    let mut socket = door.connect();
+    let transport = Transport::with(&Settings { idle_after, ..settings() }, POLICY);
+    let mut socket = transport.connect();
     socket.set_nonblocking(true).unwrap();
     let ask = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
     // Until the answers fill all buffers, nothing more is read, and it gives up.

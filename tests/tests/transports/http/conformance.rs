@@ -12,7 +12,7 @@ use tidegate_tests::conformance::{
 
 use super::*;
 
-/// Those that start somebody afresh, which this door does not do.
+/// Cases with resets, which this transport does not have.
 const RESETS: usize = 1;
 
 /// What can be asked has grown to this; it must not shrink unnoticed.
@@ -24,7 +24,7 @@ fn load(case: &Case) -> Option<Policy> {
     Policy::load_at(&files, case.merging(), case.start()).policy
 }
 
-/// A question as this door is asked.
+/// A question as this transport is asked.
 fn body(question: &Question) -> Value {
     let descriptor = |side: &Side| {
         let mut descriptor = json!({ "entries": side.entries });
@@ -104,7 +104,7 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
     let allowed = document["allowed"] == true;
     assert_eq!(answer.status, if allowed { 200 } else { 429 });
     let retry_after = (!allowed).then(|| wait(&document));
-    // Whoever goes by the header waits at least as long.
+    // A client that follows the header waits at least as long.
     let header = answer.header("retry-after").and_then(|seconds| seconds.parse().ok());
     match (retry_after, header) {
         (Some(Wait::Seconds(true_wait)), Some(told)) => assert!(true_wait <= told, "{answer:?}"),
@@ -116,25 +116,25 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
     Reply::Decided { allowed, statuses: Some(statuses), retry_after }
 }
 
-/// What differs; `None` if the case is not for this door.
+/// What differs; `None` if the case is not for this transport.
 fn outcome(case: &Case) -> Option<Result<(), String>> {
     let policy = load(case)?;
-    let door = Door::at(ManualClock::at(case.start()), &settings(), policy);
+    let transport = Transport::at(ManualClock::at(case.start()), &settings(), policy);
     let resets = Cell::new(false);
     let outcome = run_case(case, &mut |question: &Question| {
-        door.clock.set(question.now);
+        transport.clock.set(question.now);
         let path = match question.action {
             Action::Check => "/v1/check",
             Action::Peek => "/v1/peek",
             Action::Refund => "/v1/refund",
             Action::Reset => {
                 resets.set(true);
-                return Reply::Failed("this door does not reset".into());
+                return Reply::Failed("this transport does not reset".into());
             }
         };
         let body = body(question).to_string();
-        let peeked = door.post("/v1/peek", &body);
-        let answer = door.post(path, &body);
+        let peeked = transport.post("/v1/peek", &body);
+        let answer = transport.post(path, &body);
         if question.action == Action::Check {
             assert_eq!(peeked.status, answer.status, "{}: {body}", case.name);
         }

@@ -1,4 +1,4 @@
-//! HTTP, gRPC and admin behind TLS, with and without asking clients who they are. The Redis door has
+//! HTTP, gRPC and admin behind TLS, with and without asking clients who they are. The Redis transport has
 //! tests of its own, by redis-cli.
 
 use std::net::SocketAddr;
@@ -12,17 +12,17 @@ use tidegate_tests::tls::TlsClient;
 
 use super::*;
 
-/// One server with three doors.
-struct Doors(Server);
+/// One server with three transports.
+struct Transports(Server);
 
-impl Doors {
+impl Transports {
     fn behind(listen: &Listen) -> Self {
-        let gate = RateLimitService::with_clock(ManualClock::new().into()).expect("memory");
-        gate.replace(policy(POLICY));
+        let service = RateLimitService::with_clock(ManualClock::new().into()).expect("memory");
+        service.replace(policy(POLICY));
         let (http, grpc, admin) = (listen.clone(), listen.clone(), listen.clone());
         let (http, grpc, admin) = (Some(http), Some(grpc), Some(admin));
         let settings = Settings { http, grpc, admin, ..settings() };
-        Self(serve(&settings, &gate).unwrap_or_else(|error| panic!("{error}")))
+        Self(serve(&settings, &service).unwrap_or_else(|error| panic!("{error}")))
     }
 
     /// Those that speak HTTP/1.1, with what to ask.
@@ -45,15 +45,15 @@ fn page(client: &TlsClient, address: SocketAddr, call: &str) -> Option<Answer> {
     (!answer.is_empty()).then(|| Answer::read(&String::from_utf8_lossy(&answer)))
 }
 
-/// All doors answer whoever believes this authority and shows this.
-fn let_in(doors: &Doors, authority: &Certificates, shown: Option<&Identity>) {
+/// All listeners answer a client that trusts this CA and has this certificate.
+fn let_in(transports: &Transports, authority: &Certificates, shown: Option<&Identity>) {
     let client = TlsClient::new(&authority.authority, shown, "http/1.1");
-    for (address, call, body) in doors.pages() {
+    for (address, call, body) in transports.pages() {
         let answer = page(&client, address, call).expect(call);
         assert_eq!((answer.status, &*answer.body), (200, body), "{call}");
     }
     let client = TlsClient::new(&authority.authority, shown, "h2");
-    let address = doors.grpc();
+    let address = transports.grpc();
     let mut grpc = GrpcClient::over(async { client.connect(address).await.expect("let in") });
     let question = RateLimitRequest::one("api", "api_key", "k1");
     let answer = grpc.should_rate_limit(&question).expect("a decision");
@@ -61,26 +61,26 @@ fn let_in(doors: &Doors, authority: &Certificates, shown: Option<&Identity>) {
     assert_eq!((limits.len(), limits[0].requests_per_unit), (1, 2), "{answer:?}");
 }
 
-/// No door answers them.
-fn kept_out(doors: &Doors, authority: &Certificates, shown: Option<&Identity>) {
+/// No transport answers them.
+fn kept_out(transports: &Transports, authority: &Certificates, shown: Option<&Identity>) {
     let client = TlsClient::new(&authority.authority, shown, "http/1.1");
-    for (address, call, _) in doors.pages() {
+    for (address, call, _) in transports.pages() {
         assert!(page(&client, address, call).is_none(), "{call}");
     }
     let client = TlsClient::new(&authority.authority, shown, "h2");
     let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    let answer = client.exchange(doors.grpc(), hello);
+    let answer = client.exchange(transports.grpc(), hello);
     assert!(answer.as_ref().is_ok_and(Vec::is_empty) || answer.is_err(), "{answer:?}");
 }
 
 #[test]
-fn every_door_speaks_tls_and_nothing_else() {
+fn every_transport_requires_tls_if_configured() {
     let certificates = Certificates::fresh();
-    let doors = Doors::behind(&certificates.door());
-    let_in(&doors, &certificates, None);
-    // Who believes somebody else is not fooled.
-    kept_out(&doors, &Certificates::fresh(), None);
-    for (address, call, _) in doors.pages() {
+    let transports = Transports::behind(&certificates.transport());
+    let_in(&transports, &certificates, None);
+    // A client that trusts another CA refuses the connection.
+    kept_out(&transports, &Certificates::fresh(), None);
+    for (address, call, _) in transports.pages() {
         let mut socket = http::connect(address);
         let request = http::request(call, "connection: close\r\n", "");
         // It may be closed before all of it is sent.
@@ -95,16 +95,16 @@ fn every_door_speaks_tls_and_nothing_else() {
 }
 
 #[test]
-fn every_door_asks_who_comes_where_that_is_wanted() {
+fn every_transport_requires_client_certificates_if_configured() {
     let (certificates, strangers) = (Certificates::fresh(), Certificates::fresh());
     let authority = &certificates.authority;
     let known = Some(&certificates.client);
     for names in [&[][..], &["localhost"], &["envoy.example", "localhost"]] {
-        let doors = Doors::behind(&certificates.door_for(authority, names));
-        let_in(&doors, &certificates, known);
-        kept_out(&doors, &certificates, None);
-        kept_out(&doors, &certificates, Some(&strangers.client));
+        let transports = Transports::behind(&certificates.transport_for(authority, names));
+        let_in(&transports, &certificates, known);
+        kept_out(&transports, &certificates, None);
+        kept_out(&transports, &certificates, Some(&strangers.client));
     }
-    let doors = Doors::behind(&certificates.door_for(authority, &["envoy.example"]));
-    kept_out(&doors, &certificates, known);
+    let transports = Transports::behind(&certificates.transport_for(authority, &["envoy.example"]));
+    kept_out(&transports, &certificates, known);
 }

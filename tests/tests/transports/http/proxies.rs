@@ -23,7 +23,7 @@ descriptors:
 
 #[test]
 fn a_proxy_asks_before_it_forwards() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     for (number, headers) in [
         "x-forwarded-method: GET\r\nx-forwarded-uri: /items/7?x=1\r\nx-api-key: k9\r\n",
         "x-original-method: POST\r\nx-original-uri: /items/8\r\nx-api-key: k9\r\n",
@@ -33,7 +33,7 @@ fn a_proxy_asks_before_it_forwards() {
     .enumerate()
     {
         let path = ["/v1/auth?domain=api", "/v1/auth/api"][number % 2];
-        let answer = door.get(path, headers);
+        let answer = transport.get(path, headers);
         let denied = number == 2;
         assert_eq!(answer.status, if denied { 429 } else { 200 }, "{headers}: {answer:?}");
         assert_eq!(answer.header("retry-after"), denied.then_some("30"));
@@ -45,14 +45,14 @@ fn a_proxy_asks_before_it_forwards() {
     }
     // Nothing limits what no rule describes.
     let api = "/v1/auth?domain=api";
-    assert_eq!(door.get(api, "x-forwarded-uri: /other\r\nx-api-key: k9\r\n").status, 200);
-    assert_eq!(door.get(api, "x-forwarded-uri: /items/7\r\n").status, 200);
+    assert_eq!(transport.get(api, "x-forwarded-uri: /other\r\nx-api-key: k9\r\n").status, 200);
+    assert_eq!(transport.get(api, "x-forwarded-uri: /items/7\r\n").status, 200);
 }
 
 /// A slip in a proxy's configuration must not pass everything in silence.
 #[test]
 fn a_proxy_that_names_nothing_is_told() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     for (path, status, why) in [
         ("/v1/auth?domain=apo", 404, "no such domain"),
         ("/v1/auth/apo", 404, "no such domain"),
@@ -63,7 +63,7 @@ fn a_proxy_that_names_nothing_is_told() {
         ("/v1/auth?x=1&domain=my%20api%2fv1", 404, "has no `requests`"),
         ("/v1/auth/my%20api%2Fv1/items", 404, "has no `requests`"),
     ] {
-        let answer = door.get(path, "x-forwarded-uri: /items/7\r\n");
+        let answer = transport.get(path, "x-forwarded-uri: /items/7\r\n");
         assert_eq!(answer.status, status, "{path}: {answer:?}");
         assert!(answer.body.contains(why), "{path}: {answer:?}");
     }
@@ -72,10 +72,10 @@ fn a_proxy_that_names_nothing_is_told() {
 /// As Envoy asks: with the request's own method, path, query and host.
 #[test]
 fn a_proxy_may_put_the_path_behind_ours() {
-    let door = Door::open(ONLY);
+    let transport = Transport::open(ONLY);
     let ask = |method: &str, path: &str, host: &str| {
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n");
-        door.send(format!("{head}x-api-key: k\r\n\r\n"))
+        transport.send(format!("{head}x-api-key: k\r\n\r\n"))
     };
     let path = "/v1/auth/api/items/7?domain=other";
     assert_eq!(ask("POST", path, "example.org").header("ratelimit"), None);
@@ -85,18 +85,18 @@ fn a_proxy_may_put_the_path_behind_ours() {
     assert_eq!(ask("GET", path, "example.org").status, 429);
     // The only domain need not be named.
     let headers = "x-forwarded-host: example.org\r\nx-forwarded-uri: /items/7\r\nx-api-key: k\r\n";
-    let answer = door.get("/v1/auth", &format!("x-forwarded-method: GET\r\n{headers}"));
+    let answer = transport.get("/v1/auth", &format!("x-forwarded-method: GET\r\n{headers}"));
     assert_eq!(answer.status, 429);
 }
 
 /// A client must not replace the host that the proxy sends with one that no rule is for.
 #[test]
 fn a_host_behind_our_path_is_the_requests_own() {
-    let door = Door::open(ONLY);
+    let transport = Transport::open(ONLY);
     let ask = |claims: &str| {
         let head =
             "GET /v1/auth/api/items/7 HTTP/1.1\r\nhost: example.org\r\nconnection: close\r\n";
-        door.send(format!("{head}x-api-key: k\r\n{claims}\r\n"))
+        transport.send(format!("{head}x-api-key: k\r\n{claims}\r\n"))
     };
     for claims in [
         "x-forwarded-host: elsewhere\r\n",
@@ -111,7 +111,7 @@ fn a_host_behind_our_path_is_the_requests_own() {
     assert_eq!([ask(same).status, ask("").status], [200, 429]);
     let long = format!("x-original-host: {}.org\r\n", "a".repeat(300));
     let told = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /items/7\r\n{long}");
-    let answer = door.get("/v1/auth", &told);
+    let answer = transport.get("/v1/auth", &told);
     assert!(answer.status == 400 && answer.body.contains("the host has more"), "{answer:?}");
 }
 
@@ -126,23 +126,23 @@ fn a_proxy_that_sends_no_method_is_told() {
         (format!("{{{}}}", entries.replace("METHOD", "value: v")), false),
     ] {
         let policy = format!("domain: api\nrequests: {{rules: [{rule}]}}\n{limits}\n");
-        let door = Door::open(&policy);
-        let answer = door.get("/v1/auth?domain=api", "x-forwarded-uri: /\r\n");
+        let transport = Transport::open(&policy);
+        let answer = transport.get("/v1/auth?domain=api", "x-forwarded-uri: /\r\n");
         assert_eq!(answer.status, if is_read { 400 } else { 200 }, "{rule}: {answer:?}");
         assert_eq!(answer.body.contains("X-Forwarded-Method"), is_read, "{rule}: {answer:?}");
         let told = "x-forwarded-uri: /\r\nx-original-method: POST\r\n";
-        let second = door.get("/v1/auth?domain=api", told).status;
+        let second = transport.get("/v1/auth?domain=api", told).status;
         assert_eq!(second, if is_read { 200 } else { 429 }, "{rule}");
         // The request's own method is told by the path in our URL.
-        assert_eq!(door.ask("POST", "/v1/auth/api/", "").status, 429, "{rule}");
+        assert_eq!(transport.ask("POST", "/v1/auth/api/", "").status, 429, "{rule}");
     }
 }
 
 /// Whatever a proxy hands on may be a client's.
 #[test]
 fn two_stories_of_one_request_are_refused() {
-    let door = Door::open(POLICY);
-    let ask = |headers: &str| door.get("/v1/auth/api", headers).status;
+    let transport = Transport::open(POLICY);
+    let ask = |headers: &str| transport.get("/v1/auth/api", headers).status;
     for headers in [
         "x-forwarded-uri: /items/7\r\nx-original-uri: /free\r\n",
         "x-forwarded-uri: /items/7\r\nx-forwarded-uri: /free\r\n",
@@ -153,7 +153,7 @@ fn two_stories_of_one_request_are_refused() {
         "x-original-url: /items/7\r\nx-original-uri: /free\r\n",
         "x-original-uri: /items/7?user=1\r\nx-original-url: /items/7?user=2\r\n",
     ] {
-        let answer = door.get("/v1/auth/api", headers);
+        let answer = transport.get("/v1/auth/api", headers);
         assert_eq!(answer.status, 400, "{headers}");
         assert!(answer.body.contains("describe the request differently"), "{answer:?}");
     }
@@ -165,9 +165,9 @@ fn two_stories_of_one_request_are_refused() {
         200
     );
     assert_eq!(ask("x-forwarded-uri: /items/7\r\nx-original-uri: /items/7\r\n"), 200);
-    let behind = door.get("/v1/auth/api/items/7", "x-forwarded-uri: /free\r\n");
+    let behind = transport.get("/v1/auth/api/items/7", "x-forwarded-uri: /free\r\n");
     assert_eq!(behind.status, 400);
-    let method = door.get("/v1/auth/api/items/7", "x-forwarded-method: OPTIONS\r\n");
+    let method = transport.get("/v1/auth/api/items/7", "x-forwarded-method: OPTIONS\r\n");
     assert_eq!(method.status, 400);
     let nothing = ask("x-forwarded-method: GET\r\n");
     assert_eq!(nothing, 400, "the policy has rules for paths");
@@ -176,9 +176,10 @@ fn two_stories_of_one_request_are_refused() {
 /// The rules for `/items/{id}` are for each way to write it.
 #[test]
 fn a_path_is_normalised_or_refused() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let ask = |uri: &str| {
-        door.get("/v1/auth?domain=api", &format!("x-forwarded-uri: {uri}\r\nx-api-key: k9\r\n"))
+        transport
+            .get("/v1/auth?domain=api", &format!("x-forwarded-uri: {uri}\r\nx-api-key: k9\r\n"))
     };
     let paths = ["//items/7", "/./items//7", "/x/../items/7", "/%69tems/7", "/items/%37?x=%2F"];
     let statuses = paths.map(|path| ask(path).status);
@@ -190,30 +191,30 @@ fn a_path_is_normalised_or_refused() {
     }
     // Ambiguous keys are refused too.
     let two = "x-forwarded-uri: /items/7\r\nx-api-key: k8\r\nx-api-key: k9\r\n";
-    let answer = door.get("/v1/auth?domain=api", two);
+    let answer = transport.get("/v1/auth?domain=api", two);
     assert!(answer.status == 400 && answer.body.contains("header x-api-key"), "{answer:?}");
     let empty = two.replace("k8", "");
-    assert_eq!(door.get("/v1/auth?domain=api", &empty).status, 429);
+    assert_eq!(transport.get("/v1/auth?domain=api", &empty).status, 429);
 }
 
-/// Whoever sends a key that cannot be read must not pass as one who sends none.
+/// A client with an unreadable key must not count as a client without a key.
 #[test]
 fn keys_that_are_no_text_are_limited_too() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let ask = || {
         let mut request = b"GET /v1/auth/api/items/7 HTTP/1.1\r\nhost: x\r\n".to_vec();
         request.extend(b"connection: close\r\nx-odd: \xfe\r\nx-api-key: k\xe9\xff\r\n\r\n");
-        door.send(request).status
+        transport.send(request).status
     };
     assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
 }
 
 #[test]
 fn every_method_may_be_asked_about() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "QUERY", "PURGE"] {
         let headers = format!("x-api-key: {method}\r\nx-forwarded-uri: /items/7\r\n");
-        let answer = door.ask(method, "/v1/auth?domain=api", &headers);
+        let answer = transport.ask(method, "/v1/auth?domain=api", &headers);
         assert_eq!((answer.status, &*answer.body), (200, ""), "{method}");
         assert!(answer.header("ratelimit").is_some(), "{method}");
     }
@@ -222,8 +223,8 @@ fn every_method_may_be_asked_about() {
 #[test]
 fn a_denial_may_have_no_body() {
     let answers = Answers { body: Body::Empty, ..Answers::default() };
-    let door = Door::with(&Settings { answers, ..settings() }, POLICY);
-    let ask = || door.get("/v1/auth/api/items/7", "x-api-key: k\r\n");
+    let transport = Transport::with(&Settings { answers, ..settings() }, POLICY);
+    let ask = || transport.get("/v1/auth/api/items/7", "x-api-key: k\r\n");
     let denied = [ask(), ask(), ask()].into_iter().next_back().expect("three");
     assert_eq!((denied.status, &*denied.body), (429, ""));
 }

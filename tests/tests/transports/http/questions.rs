@@ -8,9 +8,9 @@ use super::*;
 
 #[test]
 fn a_limit_that_comes_with_the_request_is_answered() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let question = json!({"key": "user:1", "rate": "60/60s", "burst": 2});
-    let first = door.check(&question);
+    let first = transport.check(&question);
     assert_eq!(first.status, 200, "{first:?}");
     assert_eq!(first.header("content-type"), Some("application/json"));
     assert_eq!(first.header("ratelimit-policy"), Some("\"given\";q=2;w=2"));
@@ -27,19 +27,19 @@ fn a_limit_that_comes_with_the_request_is_answered() {
         "reset_after_ms": 1_000, "delay_ms": 0, "limits": [limit],
     });
     assert_eq!(first.json(), expected);
-    assert_eq!(door.check(&question).status, 200);
-    let third = door.check(&question);
+    assert_eq!(transport.check(&question).status, 200);
+    let third = transport.check(&question);
     assert_eq!((third.status, third.header("retry-after")), (429, Some("1")));
     assert_eq!(third.json()["retry_after_ms"], 1_000);
     assert_eq!(third.header("ratelimit"), Some("\"given\";r=0;t=1"));
-    door.clock.advance(Span::from_secs(1));
-    assert_eq!(door.check(&question).status, 200);
+    transport.clock.advance(Span::from_secs(1));
+    assert_eq!(transport.check(&question).status, 200);
 }
 
 #[test]
 fn what_never_fits_is_told_without_a_time() {
-    let door = Door::open(POLICY);
-    let answer = door.check(&json!({"key": "k", "rate": "1/s", "burst": 5, "cost": 6}));
+    let transport = Transport::open(POLICY);
+    let answer = transport.check(&json!({"key": "k", "rate": "1/s", "burst": 5, "cost": 6}));
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));
     assert_eq!(answer.json()["never"], true);
     assert_eq!(answer.json()["limits"][0]["never"], true);
@@ -48,34 +48,34 @@ fn what_never_fits_is_told_without_a_time() {
 
 #[test]
 fn every_algorithm_can_be_asked_for() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     for algorithm in
         ["token_bucket", "gcra", "leaky_bucket", "fixed_window", "sliding_window", "sliding_log"]
     {
         let question = json!({"key": algorithm, "rate": "10/10s", "algorithm": algorithm});
-        let answer = door.check(&question);
+        let answer = transport.check(&question);
         assert_eq!(answer.status, 200, "{algorithm}: {answer:?}");
         assert_eq!(answer.json()["limits"][0]["algorithm"], algorithm);
         assert!(answer.header("ratelimit-policy").is_some_and(|it| it.contains(";w=")));
         // Only this one holds a single unit unless told otherwise.
-        assert_eq!(door.check(&question).status == 429, algorithm == "gcra", "{algorithm}");
+        assert_eq!(transport.check(&question).status == 429, algorithm == "gcra", "{algorithm}");
     }
     let shaped = json!({"key": "k", "rate": "1/s", "queue": 1, "algorithm": "leaky_bucket"});
-    assert_eq!(door.check(&shaped).json()["delay_ms"], 0);
-    assert_eq!(door.check(&shaped).json()["delay_ms"], 1_000);
-    assert_eq!(door.check(&shaped).status, 429);
+    assert_eq!(transport.check(&shaped).json()["delay_ms"], 0);
+    assert_eq!(transport.check(&shaped).json()["delay_ms"], 1_000);
+    assert_eq!(transport.check(&shaped).status, 429);
 }
 
 #[test]
 fn several_limits_are_taken_all_or_nothing() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let user = json!({"key": "user:1", "rate": "9/min", "cost": 2});
     let address = json!({"key": "ip:1", "rate": "1/min"});
     let both = json!({"limits": [user, address]});
-    let first = door.check(&both);
+    let first = transport.check(&both);
     assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(0)));
     assert_eq!(first.header("ratelimit"), Some("\"given\";r=7;t=7, \"given\";r=0;t=60"));
-    let second = door.check(&both);
+    let second = transport.check(&both);
     assert_eq!((second.status, second.header("retry-after")), (429, Some("60")));
     let limits = &second.json()["limits"];
     assert_eq!((&limits[0]["remaining"], &limits[0]["binds"]), (&json!(7), &json!(false)));
@@ -84,31 +84,31 @@ fn several_limits_are_taken_all_or_nothing() {
 
 #[test]
 fn a_policy_is_asked_by_descriptors() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let question = json!({"domain": "api", "descriptors": [{"api_key": "k1"}]});
-    let first = door.check(&question);
+    let first = transport.check(&question);
     assert_eq!((first.status, &first.json()["remaining"]), (200, &json!(1)));
     assert_eq!(first.json()["limits"][0]["name"], "per_minute");
     assert_eq!(first.header("ratelimit-policy"), Some("\"per_minute\";q=2;w=60"));
     let pairs = json!([["tenant", "t"], ["user", "bob"]]);
     let deep = json!({"domain": "api", "descriptors": [pairs, {"api_key": "k1"}]});
-    assert_eq!(door.check(&deep).status, 200);
-    let denied = door.check(&deep);
+    assert_eq!(transport.check(&deep).status, 200);
+    let denied = transport.check(&deep);
     assert_eq!((denied.status, denied.header("retry-after")), (429, Some("30")));
     assert_eq!(denied.json()["limits"].as_array().map(Vec::len), Some(2));
     let told = denied.header("ratelimit").expect("two limits");
     assert!(told.ends_with("\"per_minute\";r=0;t=30"), "{told}");
     let elsewhere = json!({"domain": "elsewhere", "descriptors": [{"a": "b"}]});
-    let elsewhere = door.check(&elsewhere);
+    let elsewhere = transport.check(&elsewhere);
     assert_eq!((elsewhere.status, &elsewhere.json()["limit"]), (200, &Value::Null));
     assert_eq!(elsewhere.header("ratelimit"), None);
 }
 
 #[test]
 fn a_descriptor_may_have_its_own_cost_and_limit() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let ask = |descriptor: Value| {
-        door.check(&json!({"domain": "api", "descriptors": [descriptor]})).json()
+        transport.check(&json!({"domain": "api", "descriptors": [descriptor]})).json()
     };
     let entries = json!([["api_key", "k"]]);
     assert_eq!(ask(json!({"entries": entries, "cost": 2}))["remaining"], 0);
@@ -122,11 +122,11 @@ fn a_descriptor_may_have_its_own_cost_and_limit() {
 
 #[test]
 fn asking_and_giving_back_change_what_they_should() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let policy = json!({"domain": "api", "descriptors": [{"api_key": "k1"}], "cost": 2});
     let given = json!({"key": "user:1", "rate": "2/min", "cost": 2});
     for question in [policy, given] {
-        let ask = |path: &str| door.post(path, &question.to_string());
+        let ask = |path: &str| transport.post(path, &question.to_string());
         assert_eq!(ask("/v1/peek").status, 200);
         assert_eq!((ask("/v1/check").status, ask("/v1/check").status), (200, 429));
         let peeked = ask("/v1/peek");
@@ -144,12 +144,12 @@ fn asking_and_giving_back_change_what_they_should() {
 
 #[test]
 fn a_batch_is_answered_in_its_order() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let given = json!({"key": "k", "rate": "1/min"});
     let questions = json!([
         given, given, {"domain": "api", "descriptors": [{"api_key": "k1"}]},
     ]);
-    let answered = door.post("/v1/batch", &json!({"questions": questions}).to_string());
+    let answered = transport.post("/v1/batch", &json!({"questions": questions}).to_string());
     assert_eq!(answered.status, 200, "{answered:?}");
     let answers = &answered.json()["answers"];
     assert_eq!(answers.as_array().map(Vec::len), Some(3));
@@ -163,14 +163,14 @@ fn a_batch_is_answered_in_its_order() {
         (json!({"domain": "api", "descriptors": []}), 400, "question 2: rate limit descriptor"),
     ] {
         let batch = json!({"questions": [fresh, wrong]});
-        let answered = door.post("/v1/batch", &batch.to_string());
+        let answered = transport.post("/v1/batch", &batch.to_string());
         assert_eq!(answered.status, status, "{answered:?}");
         assert!(answered.body.contains(why), "{answered:?}");
     }
-    assert_eq!(door.check(&fresh).status, 200);
+    assert_eq!(transport.check(&fresh).status, 200);
     let many = json!({"questions": vec![json!({"key": "k", "rate": "1/min"}); 101]});
     for wrong in [json!({"questions": []}), many, json!({}), json!([[]])] {
-        assert_eq!(door.post("/v1/batch", &wrong.to_string()).status, 400);
+        assert_eq!(transport.post("/v1/batch", &wrong.to_string()).status, 400);
     }
 }
 
@@ -179,10 +179,10 @@ fn denials_are_told_as_the_settings_say() {
     let question = json!({"key": "a \"k\"", "rate": "1/hour"});
     let with = |body| {
         let answers = Answers { body, x_rate_limit: true, ..Answers::default() };
-        let door = Door::with(&Settings { answers, ..settings() }, POLICY);
-        let allowed = door.check(&question);
+        let transport = Transport::with(&Settings { answers, ..settings() }, POLICY);
+        let allowed = transport.check(&question);
         assert_eq!(allowed.header("content-type"), Some("application/json"));
-        door.check(&question)
+        transport.check(&question)
     };
     let problem = with(Body::Problem);
     assert_eq!((problem.status, problem.header("retry-after")), (429, Some("3600")));
@@ -203,7 +203,7 @@ fn denials_are_told_as_the_settings_say() {
 
 #[test]
 fn questions_that_cannot_be_answered_are_told_why() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     for (question, status, why) in [
         (json!({}), 400, "say key and rate"),
         (json!({"key": "k", "domain": "api"}), 400, "say key and rate"),
@@ -237,32 +237,32 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!(["k", "1/s"]), 400, "expected an object"),
         (json!({"limits": [["k", "1/s"]]}), 400, "expected an object"),
     ] {
-        let answer = door.check(&question);
+        let answer = transport.check(&question);
         let told = answer.json()["error"].to_string();
         assert!(told.contains(why), "{question}: {told}");
         assert_eq!(answer.status, status, "{question}");
     }
     let window = json!({"requests_per_unit": 5, "unit": "fortnight"});
     let descriptor = json!({"entries": [["a", "b"]], "limit": window});
-    let answer = door.check(&json!({"domain": "api", "descriptors": [descriptor]}));
+    let answer = transport.check(&json!({"domain": "api", "descriptors": [descriptor]}));
     assert!(answer.body.contains("unit must be one of second, minute"), "{answer:?}");
-    assert_eq!(door.post("/v1/check", "{").status, 400);
-    assert_eq!(door.post("/v1/check", "{\"key\":\"\u{fffd}\",\"key\":\"k\"}").status, 400);
+    assert_eq!(transport.post("/v1/check", "{").status, 400);
+    assert_eq!(transport.post("/v1/check", "{\"key\":\"\u{fffd}\",\"key\":\"k\"}").status, 400);
     // As JSON may be written.
     let fraction = "{\"key\":\"f\",\"rate\":\"5/s\",\"cost\":5.0,\"burst\":5e0}";
-    assert_eq!(door.post("/v1/check", fraction).json()["remaining"], 0);
+    assert_eq!(transport.post("/v1/check", fraction).json()["remaining"], 0);
     let escaped = "{\"key\":\"\\u0075ser\",\"rate\":\"1\\/s\"}";
-    assert_eq!(door.post("/v1/check", escaped).status, 200);
-    assert_eq!(door.check(&json!({"key": "user", "rate": "1/s"})).status, 429);
+    assert_eq!(transport.post("/v1/check", escaped).status, 200);
+    assert_eq!(transport.check(&json!({"key": "user", "rate": "1/s"})).status, 429);
 }
 
 #[test]
 fn an_empty_key_is_refused() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let question = json!({"key": "", "rate": "1/s"});
     let several = json!({"limits": [{"key": "a", "rate": "1/s"}, question]});
     for question in [question, several] {
-        let answer = door.check(&question);
+        let answer = transport.check(&question);
         assert_eq!(answer.status, 400, "{answer:?}");
         let why = answer.json()["error"].clone();
         assert!(why.as_str().is_some_and(|it| it.starts_with("key must not be empty")), "{why}");
@@ -271,7 +271,7 @@ fn an_empty_key_is_refused() {
 
 #[test]
 fn an_unreadable_body_is_refused_with_its_place() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     for (body, why) in [
         ("", "the body is empty; send JSON such as {\"key\":\"user:17\",\"rate\":\"100/60s\"}"),
         (
@@ -284,10 +284,10 @@ fn an_unreadable_body_is_refused_with_its_place() {
             "line 1, column 6 of the body: unknown field \"kee\"; did you mean \"key\"?",
         ),
     ] {
-        let answer = door.post("/v1/check", body);
+        let answer = transport.post("/v1/check", body);
         assert_eq!((answer.status, answer.json()["error"].as_str()), (400, Some(why)));
     }
-    let answer = door.post("/v1/batch", "{");
+    let answer = transport.post("/v1/batch", "{");
     let why = answer.json()["error"].as_str().map(ToOwned::to_owned).unwrap_or_default();
     assert!(answer.status == 400 && why.contains("{\"questions\":["), "{why}");
 }
@@ -295,12 +295,12 @@ fn an_unreadable_body_is_refused_with_its_place() {
 /// A body that the schema allows is not refused for its algorithm, and the other way round.
 #[test]
 fn a_queue_needs_a_leaky_bucket_as_the_schema_says() {
-    let door = Door::open(POLICY);
+    let transport = Transport::open(POLICY);
     let bare = json!({"key": "k", "rate": "1/s", "queue": 1});
-    assert_eq!(door.check(&bare).status, 422);
+    assert_eq!(transport.check(&bare).status, 422);
     let leaky = json!({"key": "k", "rate": "1/s", "queue": 1, "algorithm": "leaky_bucket"});
-    assert_eq!(door.check(&leaky).status, 200);
-    let document: Value = serde_json::from_str(&door.get("/openapi.json", "").body).unwrap();
+    assert_eq!(transport.check(&leaky).status, 200);
+    let document: Value = serde_json::from_str(&transport.get("/openapi.json", "").body).unwrap();
     let limit = &document["components"]["schemas"]["GivenLimit"];
     let queue = &limit["dependentSchemas"]["queue"];
     assert_eq!(queue["required"], json!(["algorithm"]));

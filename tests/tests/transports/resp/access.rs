@@ -22,13 +22,13 @@ fn everywhere(password: Option<&str>, allow_unauthenticated: bool) -> Settings {
     Settings { resp, password, allow_unauthenticated, ..settings() }
 }
 
-/// A door on every address, asked on loopback.
-fn open(settings: &Settings) -> (Door, redis::Connection) {
-    let door = Door::with(settings);
-    door.load(POLICY);
-    let client = redis::Client::open(format!("redis://127.0.0.1:{}", door.address().port()));
+/// A transport on every address, asked on loopback.
+fn open(settings: &Settings) -> (Transport, redis::Connection) {
+    let transport = Transport::with(settings);
+    transport.load(POLICY);
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", transport.address().port()));
     let client = client.expect("a sound address").get_connection().expect("it listens");
-    (door, client)
+    (transport, client)
 }
 
 fn error(client: &mut redis::Connection, command: &str) -> String {
@@ -38,8 +38,8 @@ fn error(client: &mut redis::Connection, command: &str) -> String {
 
 #[test]
 fn it_is_not_opened_beyond_loopback_without_a_password() {
-    let gate = RateLimitService::new().expect("memory");
-    let refused = serve(&everywhere(None, false), &gate).expect_err("no password");
+    let service = RateLimitService::new().expect("memory");
+    let refused = serve(&everywhere(None, false), &service).expect_err("no password");
     assert!(matches!(refused, ServeError::Unauthenticated(_)), "{refused}");
     let told = refused.to_string();
     for fix in ["0.0.0.0:0", "listen.resp.password_file", "127.0.0.1", "allow_unauthenticated"] {
@@ -61,7 +61,7 @@ fn it_is_not_opened_beyond_loopback_without_a_password() {
 
 #[test]
 fn with_a_password_every_command_needs_it() {
-    let (_door, mut client) = open(&everywhere(Some("s3cret"), false));
+    let (_transport, mut client) = open(&everywhere(Some("s3cret"), false));
     for command in RETURNING.into_iter().chain(["CL.THROTTLE bob 9 1 3600"]) {
         assert!(error(&mut client, command).contains("NOAUTH"), "{command}");
     }
@@ -76,7 +76,7 @@ fn with_a_password_every_command_needs_it() {
 
 #[test]
 fn without_one_units_are_taken_and_not_returned() {
-    let (door, mut client) = open(&everywhere(None, true));
+    let (transport, mut client) = open(&everywhere(None, true));
     assert_eq!(numbers(&mut client, "CL.THROTTLE bob 9 1 3600"), Ok(vec![0, 10, 9, -1, 3_600]));
     assert_eq!(error(&mut client, "TG.CHECK api user bob"), "");
     for command in RETURNING {
@@ -84,8 +84,8 @@ fn without_one_units_are_taken_and_not_returned() {
         assert!(told.contains("NoPerm") && told.contains("password_file"), "{command}: {told}");
     }
     assert_eq!(numbers(&mut client, "CL.THROTTLE bob 9 1 3600 0"), Ok(vec![0, 10, 9, -1, 3_600]));
-    drop(door);
-    let (_door, mut client) = open(&settings());
+    drop(transport);
+    let (_transport, mut client) = open(&settings());
     for command in RETURNING {
         assert_eq!(error(&mut client, command), "", "loopback needs none: {command}");
     }

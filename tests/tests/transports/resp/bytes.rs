@@ -7,8 +7,8 @@ const ASKING: &[u8] =
 
 #[test]
 fn a_request_may_come_byte_by_byte() {
-    let door = Door::open();
-    let mut socket = door.connect();
+    let transport = Transport::open();
+    let mut socket = transport.connect();
     socket.set_nodelay(true).unwrap();
     for byte in ASKING {
         socket.write_all(&[*byte]).unwrap();
@@ -20,7 +20,7 @@ fn a_request_may_come_byte_by_byte() {
 
 #[test]
 fn what_is_no_request_is_told_so_and_closed() {
-    let door = Door::open();
+    let transport = Transport::open();
     let long = format!("*2\r\n$4\r\nECHO\r\n$65530\r\n{}\r\n", "x".repeat(65_530));
     let deep = "*1\r\n".repeat(10_000);
     for (bytes, error) in [
@@ -35,35 +35,35 @@ fn what_is_no_request_is_told_so_and_closed() {
         (&[b'x'; 70_000], "too big inline request"),
     ] {
         // Closing before the peer has sent everything may cost it the answer, so no shutdown here.
-        let mut socket = door.connect();
+        let mut socket = transport.connect();
         let _ = socket.write_all(bytes);
         let mut answer = Vec::new();
         let _ = socket.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
         assert_eq!(answer, format!("-ERR Protocol error: {error}\r\n"));
     }
-    assert_eq!(door.tell(b"PING\r\n"), "+PONG\r\n");
+    assert_eq!(transport.tell(b"PING\r\n"), "+PONG\r\n");
 }
 
 #[test]
 fn a_browser_is_sent_away() {
-    let door = Door::open();
-    let told = door.tell(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 15 30 60\r\n");
+    let transport = Transport::open();
+    let told = transport.tell(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 15 30 60\r\n");
     assert_eq!(told, "-ERR this is the Redis protocol, not HTTP\r\n");
 }
 
 #[test]
 fn the_longest_request_is_answered() {
-    let door = Door::open();
+    let transport = Transport::open();
     let longest = 65_536 - "*2\r\n$4\r\nECHO\r\n$65511\r\n\r\n".len();
     let text = "x".repeat(longest);
-    let told = door.tell(format!("*2\r\n$4\r\nECHO\r\n${longest}\r\n{text}\r\n").as_bytes());
+    let told = transport.tell(format!("*2\r\n$4\r\nECHO\r\n${longest}\r\n{text}\r\n").as_bytes());
     assert_eq!(told, format!("${longest}\r\n{text}\r\n"));
 }
 
 #[test]
 fn ten_thousand_requests_at_once_are_answered_in_order() {
-    let door = Door::open();
+    let transport = Transport::open();
     let mut pipeline = redis::pipe();
     for number in 0..10_000 {
         match number % 2 {
@@ -71,7 +71,7 @@ fn ten_thousand_requests_at_once_are_answered_in_order() {
             _ => pipeline.add_command(words("CL.THROTTLE k 9999 1 3600")),
         };
     }
-    let answers: Vec<redis::Value> = pipeline.query(&mut door.client()).unwrap();
+    let answers: Vec<redis::Value> = pipeline.query(&mut transport.client()).unwrap();
     assert_eq!(answers.len(), 10_000);
     for (number, answer) in answers.into_iter().enumerate() {
         if number % 2 == 0 {
@@ -85,8 +85,8 @@ fn ten_thousand_requests_at_once_are_answered_in_order() {
 
 #[test]
 fn whoever_does_not_read_is_not_read_from() {
-    let door = Door::open();
-    let socket = door.connect();
+    let transport = Transport::open();
+    let socket = transport.connect();
     socket.set_nonblocking(true).unwrap();
     // A question of 1,000 bytes, and its answer of 1,001.
     let asking = format!("ECHO {}\r\n", "x".repeat(993)).repeat(100).into_bytes();
@@ -99,7 +99,7 @@ fn whoever_does_not_read_is_not_read_from() {
                 assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
                 since_progress += 1;
                 // Asking another connection takes longer than a round trip to the server.
-                assert_eq!(door.tell(b"PING\r\n"), "+PONG\r\n");
+                assert_eq!(transport.tell(b"PING\r\n"), "+PONG\r\n");
             }
         }
         assert!(sent < 64 << 20, "the server takes whatever comes");

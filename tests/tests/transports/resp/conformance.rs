@@ -52,7 +52,7 @@ fn ask(client: &mut redis::Connection, question: &Question) -> Reply {
         Ok(milliseconds) => Wait::Seconds(milliseconds.div_ceil(1_000)),
         Err(_) => Wait::Never,
     };
-    // One descriptor is told by what is told of all, unless it holds nobody back.
+    // The status of a single descriptor is that of the request, unless it is a shadow.
     let is_told = question.descriptors.len() == 1 && remaining >= 0;
     let remaining = u64::try_from(remaining).ok();
     let capacity = u64::try_from(limit).ok();
@@ -72,9 +72,9 @@ fn run(case: &Case) -> Result<bool, String> {
         case.files.iter().map(|(name, text)| (&**name, &**text)).collect();
     let loaded = Policy::load_at(&files, case.merging(), case.start());
     let Some(policy) = loaded.policy else { return Ok(false) };
-    let door = Door::open();
-    door.gate.replace(policy);
-    let mut client = door.client();
+    let transport = Transport::open();
+    transport.service.replace(policy);
+    let mut client = transport.client();
     let mut is_asked = false;
     let mut unsayable = false;
     let done = run_case(case, &mut |question| {
@@ -83,14 +83,14 @@ fn run(case: &Case) -> Result<bool, String> {
             return Reply::Failed("it cannot be said".into());
         }
         is_asked = true;
-        door.clock.set(question.now);
+        transport.clock.set(question.now);
         ask(&mut client, question)
     });
     if unsayable { Ok(false) } else { done.map(|()| is_asked) }
 }
 
 #[test]
-fn every_case_holds_through_this_door() {
+fn every_case_holds_over_this_transport() {
     let cases = cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance"));
     let results: Vec<Result<bool, String>> = cases.iter().map(run).collect();
     let failures: Vec<&String> =

@@ -25,40 +25,40 @@ fn ping(socket: &mut TcpStream) -> bool {
 
 #[test]
 fn one_connection_too_many_is_closed_at_once() {
-    let door = Door::with(&Settings { max_connections: 3, ..settings() });
-    let mut inside: Vec<TcpStream> = (0..3).map(|_| door.connect()).collect();
+    let transport = Transport::with(&Settings { max_connections: 3, ..settings() });
+    let mut inside: Vec<TcpStream> = (0..3).map(|_| transport.connect()).collect();
     assert!(inside.iter_mut().all(ping));
-    assert!(is_closed(&mut door.connect()));
+    assert!(is_closed(&mut transport.connect()));
     assert!(inside.iter_mut().all(ping));
     drop(inside.pop());
-    wait_until("the place is free again", PATIENCE, || ping(&mut door.connect()));
+    wait_until("the place is free again", PATIENCE, || ping(&mut transport.connect()));
 }
 
 #[test]
 fn whoever_completes_nothing_is_closed() {
     let idle_after = Duration::from_millis(100);
-    let door = Door::with(&Settings { idle_after, ..settings() });
-    let mut silent = door.connect();
+    let transport = Transport::with(&Settings { idle_after, ..settings() });
+    let mut silent = transport.connect();
     assert!(is_closed(&mut silent));
-    // Whoever has begun something is waited for less long than whoever only stays (F17).
+    // A connection with a started request has a shorter timeout than an idle one.
     let stuck_after = Duration::from_millis(100);
-    let strict = Door::with(&Settings { stuck_after, ..settings() });
+    let strict = Transport::with(&Settings { stuck_after, ..settings() });
     let (mut idle, mut begun) = (strict.connect(), strict.connect());
     begun.write_all(b"*2\r\n$4\r\n").unwrap();
     assert!(is_closed(&mut begun));
     assert!(ping(&mut idle));
     // A byte now and then does not help.
-    let slow = door.connect();
+    let slow = transport.connect();
     slow.set_nonblocking(true).unwrap();
     wait_until("the slow one is closed", PATIENCE, || {
         // Every look takes some milliseconds, so this is a byte now and then.
         let gone = matches!((&slow).read(&mut [0]), Ok(0));
         gone || (&slow).write_all(b"x").is_err()
     });
-    // Long enough that nobody who is only slow is taken for silent.
+    // Long enough that a slow client does not count as silent.
     let idle_after = Duration::from_millis(800);
-    let door = Door::with(&Settings { idle_after, ..settings() });
-    let mut steady = door.connect();
+    let transport = Transport::with(&Settings { idle_after, ..settings() });
+    let mut steady = transport.connect();
     let mut rounds = 0;
     wait_until("a steady one outlives the time", PATIENCE, || {
         assert!(ping(&mut steady));
@@ -69,24 +69,24 @@ fn whoever_completes_nothing_is_closed() {
 
 #[test]
 fn a_port_that_is_taken_is_told() {
-    let door = Door::open();
-    let taken = Settings { resp: Some(door.address().into()), ..settings() };
-    let error = serve(&taken, &door.gate).unwrap_err().to_string();
+    let transport = Transport::open();
+    let taken = Settings { resp: Some(transport.address().into()), ..settings() };
+    let error = serve(&taken, &transport.service).unwrap_err().to_string();
     let told = format!(
         "cannot bind {} (RESP): address already in use; choose another with --resp or listen.resp.address",
-        door.address()
+        transport.address()
     );
     assert_eq!(error, told);
 }
 
 #[test]
 fn stopping_closes_those_who_ask_nothing() {
-    let door = Door::open();
-    let mut quiet = door.connect();
+    let transport = Transport::open();
+    let mut quiet = transport.connect();
     assert!(ping(&mut quiet));
-    let address = door.address();
+    let address = transport.address();
     let reader = thread::spawn(move || is_closed(&mut quiet));
-    door.server.stop();
+    transport.server.stop();
     assert!(reader.join().unwrap());
     assert!(TcpStream::connect(address).is_err());
 }
@@ -95,9 +95,9 @@ fn stopping_closes_those_who_ask_nothing() {
 #[test]
 fn stopping_under_load_loses_no_answer() {
     const CLIENTS: usize = 8;
-    let door = Door::open();
+    let transport = Transport::open();
     let started = AtomicUsize::new(0);
-    let (address, gate) = (door.address(), door.gate.clone());
+    let (address, service) = (transport.address(), transport.service.clone());
     let answered: usize = thread::scope(|scope| {
         let client = || {
             let mut socket = TcpStream::connect(address).unwrap();
@@ -120,12 +120,12 @@ fn stopping_under_load_loses_no_answer() {
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         wait_until("there is load", PATIENCE, || started.load(Ordering::Relaxed) > 200);
-        door.server.stop();
+        transport.server.stop();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
-    let again = serve(&settings(), &gate).unwrap();
-    let door = Door { server: again, gate, clock: door.clock };
-    let remaining = numbers(&mut door.client(), "CL.THROTTLE k 3000000000 1 1 0").unwrap()[2];
+    let again = serve(&settings(), &service).unwrap();
+    let transport = Transport { server: again, service, clock: transport.clock };
+    let remaining = numbers(&mut transport.client(), "CL.THROTTLE k 3000000000 1 1 0").unwrap()[2];
     assert_eq!(3_000_000_001 - remaining, answered as i64);
 }
 

@@ -1,4 +1,4 @@
-//! The door in front of a store that keeps it waiting: a real Redis.
+//! The transport in front of a store that keeps it waiting: a real Redis.
 
 use std::io::BufRead;
 
@@ -7,21 +7,21 @@ use tidegate_tests::servers::{RedisServer, wait_until};
 
 use super::*;
 
-fn gate(redis: &RedisServer) -> RateLimitService {
+fn service(redis: &RedisServer) -> RateLimitService {
     let config = RedisConfig::new(&redis.url()).expect("a valid address");
     let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
     RateLimitService::connect(config).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn door(gate: RateLimitService) -> Door {
-    let server = serve(&settings(), &gate).unwrap_or_else(|error| panic!("{error}"));
-    Door { server, gate, clock: ManualClock::new() }
+fn transport(service: RateLimitService) -> Transport {
+    let server = serve(&settings(), &service).unwrap_or_else(|error| panic!("{error}"));
+    Transport { server, service, clock: ManualClock::new() }
 }
 
 #[test]
 fn two_daemons_share_one_limit() {
     let redis = RedisServer::start();
-    let (one, other) = (door(gate(&redis)), door(gate(&redis)));
+    let (one, other) = (transport(service(&redis)), transport(service(&redis)));
     let (mut one, mut other) = (one.client(), other.client());
     let ask =
         |client: &mut redis::Connection| numbers(client, "CL.THROTTLE shared 9 1 3600").unwrap();
@@ -33,13 +33,13 @@ fn two_daemons_share_one_limit() {
     assert_eq!(ask(&mut other)[0], 1);
 }
 
-/// Answers of the store and of the door itself take turns, and the bursts tell them apart.
+/// Answers of the store and of the transport itself take turns, and the bursts tell them apart.
 #[test]
 fn thousands_of_requests_at_once_are_answered_in_order() {
     const REQUESTS: usize = 3_000;
     let redis = RedisServer::start();
-    let door = door(gate(&redis));
-    let mut socket = door.connect();
+    let transport = transport(service(&redis));
+    let mut socket = transport.connect();
     let mut reader = std::io::BufReader::new(socket.try_clone().unwrap());
     let writer = std::thread::spawn(move || {
         for number in 0..REQUESTS {
@@ -71,10 +71,10 @@ fn thousands_of_requests_at_once_are_answered_in_order() {
 #[test]
 fn whoever_closes_one_side_still_gets_what_was_asked_for() {
     let redis = RedisServer::start();
-    let door = door(gate(&redis));
+    let transport = transport(service(&redis));
     let asked = "CL.THROTTLE a 0 1 3600\r\nCL.THROTTLE a 0 1 3600\r\nPING\r\n";
     assert_eq!(
-        door.tell(asked.as_bytes()),
+        transport.tell(asked.as_bytes()),
         "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:3600\r\n*5\r\n:1\r\n:1\r\n:0\r\n:3600\r\n:3600\r\n+PONG\r\n"
     );
 }
@@ -82,10 +82,10 @@ fn whoever_closes_one_side_still_gets_what_was_asked_for() {
 #[test]
 fn answers_that_nobody_wants_are_left_out_in_order() {
     let redis = RedisServer::start();
-    let door = door(gate(&redis));
+    let transport = transport(service(&redis));
     let asked = "CLIENT REPLY SKIP\r\nCL.THROTTLE a 9 1 3600\r\nPING\r\nCLIENT REPLY OFF\r\n\
                  CL.THROTTLE a 9 1 3600\r\nCLIENT REPLY ON\r\nCL.THROTTLE a 9 1 3600 0\r\nQUIT\r\n";
-    let told = door.tell(asked.as_bytes());
+    let told = transport.tell(asked.as_bytes());
     assert!(told.starts_with("+PONG\r\n+OK\r\n*5\r\n:0\r\n:10\r\n:8\r\n"), "{told}");
     assert!(told.ends_with("+OK\r\n"), "{told}");
 }
@@ -93,8 +93,8 @@ fn answers_that_nobody_wants_are_left_out_in_order() {
 #[test]
 fn limits_that_come_together_are_all_charged_or_none() {
     let redis = RedisServer::start();
-    for door in [Door::open(), door(gate(&redis))] {
-        let mut client = door.client();
+    for transport in [Transport::open(), transport(service(&redis))] {
+        let mut client = transport.client();
         let ask = "TG.THROTTLE {t}a 9 1 3600 4 {t}b 4 1 3600 2";
         let mut told = || -> (i64, Vec<i64>, Vec<i64>) { words(ask).query(&mut client).unwrap() };
         assert_eq!(told(), (0, vec![0, 10, 6, -1, 14_400], vec![0, 5, 3, -1, 7_200]));
@@ -110,15 +110,15 @@ fn limits_that_come_together_are_all_charged_or_none() {
 fn a_store_that_is_away_is_answered_for_and_the_connection_goes_on() {
     let redis = RedisServer::start();
     let config = RedisConfig::new(&redis.url()).unwrap();
-    let door =
-        door(RateLimitService::connect(config.deadline(Duration::from_millis(250))).unwrap());
-    let mut client = door.client();
+    let transport =
+        transport(RateLimitService::connect(config.deadline(Duration::from_millis(250))).unwrap());
+    let mut client = transport.client();
     assert!(numbers(&mut client, "CL.THROTTLE a 9 1 3600").is_ok());
     redis.kill();
     // Ten, and half more on the only node, of which a tenth was used: what cannot be undone is told.
     let told = |client: &mut redis::Connection| numbers(client, "CL.THROTTLE a 9 1 3600").unwrap();
     assert_eq!((0..20).filter(|_| told(&mut client)[0] == 0).count(), 13);
-    let reset = words("DEL a").query::<i64>(&mut client).expect_err("nobody can reset it");
+    let reset = words("DEL a").query::<i64>(&mut client).expect_err("it cannot be reset");
     assert!(reset.to_string().contains("the store"), "{reset}");
     assert_eq!(words("PING").query::<String>(&mut client).unwrap(), "PONG");
     redis.restart();

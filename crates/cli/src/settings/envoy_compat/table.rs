@@ -1,14 +1,14 @@
-//! Every environment variable of envoyproxy/ratelimit, and what becomes of it here.
+//! All environment variables of envoyproxy/ratelimit, and their effect in Tidegate.
 
 use super::Fate::{self, Makes, Refused, Sets, Unused};
 
-/// One variable of theirs.
+/// One variable of envoyproxy/ratelimit.
 #[derive(Debug)]
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
-    /// What it is there unless somebody says.
+    /// Its default in envoyproxy/ratelimit.
     pub(crate) default: &'static str,
-    /// The value that misses nothing here, so that nobody has to be told.
+    /// The value that needs no warning.
     pub(crate) quiet: &'static str,
     pub(crate) fate: Fate,
 }
@@ -24,14 +24,15 @@ impl Variable {
 }
 
 const NO_STATSD: &str = "nothing is sent to statsd: Prometheus reads /metrics on the debug port";
-const NO_XDS: &str = "policies come from files only, and CONFIG_TYPE says so";
-const NO_MEMCACHE: &str = "state is kept in Redis or in memory only, and BACKEND_TYPE says so";
+const NO_XDS: &str = "policies come from files only (see CONFIG_TYPE)";
+const NO_MEMCACHE: &str = "state is kept in Redis or in memory only (see BACKEND_TYPE)";
 const NO_TRACES: &str = "no traces are sent";
 const ONE_LINK: &str = "there is one connection to each server, shared by all requests";
-const BATCHES: &str = "requests that wait together are sent together, without a timer";
-const RETRIES: &str = "the start does not wait for Redis: /readyz is red until it answers";
+const BATCHES: &str = "waiting requests are batched without a timer";
+const RETRIES: &str =
+    "the daemon does not wait for Redis at start; /readyz answers 503 until Redis answers";
 
-/// All of them, in the order of their own settings.
+/// All variables, in the order of envoyproxy's settings.
 pub(crate) static VARIABLES: &[Variable] = &[
     variable("HOST", "0.0.0.0", Makes("listen.http.address")),
     variable("PORT", "8080", Makes("listen.http.address")),
@@ -54,7 +55,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
         "FILE",
         Refused(
             &["GRPC_XDS_SOTW"],
-            "policies come from files, not from a management server: write them to RUNTIME_ROOT, where a change is noticed at once",
+            "policies come from files, not from a management server: write them to RUNTIME_ROOT, where changes are noticed at once",
         ),
     ),
     variable("FORCE_START_WITHOUT_INITIAL_CONFIG", "false", Unused(NO_XDS)),
@@ -81,17 +82,21 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "EXTRA_TAGS",
         "",
-        Unused("labels of metrics are fixed: let Prometheus add what tells machines apart"),
+        Unused("labels of metrics are fixed; add labels for hosts in Prometheus"),
     ),
     variable("STATS_FLUSH_INTERVAL", "10s", Unused(NO_STATSD)),
-    variable("DISABLE_STATS", "false", Unused("counting costs next to nothing and goes on")),
+    variable(
+        "DISABLE_STATS",
+        "false",
+        Unused("statistics cannot be turned off; they cost next to nothing"),
+    ),
     variable("USE_PROMETHEUS", "false", Makes("listen.metrics.address")),
     variable("PROMETHEUS_ADDR", ":9090", Makes("listen.metrics.address")),
     variable("PROMETHEUS_PATH", "/metrics", Unused("the path is /metrics")),
     variable(
         "PROMETHEUS_MAPPER_YAML",
         "",
-        Unused("names and labels are those of their default mapper"),
+        Unused("names and labels are those of envoyproxy's default mapper"),
     ),
     variable(
         "PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS",
@@ -111,13 +116,13 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "EXPIRATION_JITTER_MAX_SECONDS",
         "300",
-        Unused("a key expires with its window, and Redis spreads the work itself"),
+        Unused("a key expires with its window, and Redis spreads expiry itself"),
     ),
     variable(
         "LOCAL_CACHE_SIZE_IN_BYTES",
         "0",
         Unused(
-            "denials are cached without it, in bounded memory and for as long as they hold: `refund_staleness` of a limit says how late another node's refund may be noticed",
+            "denials are always cached, in bounded memory and only as long as they are valid; `refund_staleness` of a limit bounds how late another node's refund is noticed",
         ),
     ),
     variable("NEAR_LIMIT_RATIO", "0.8", Makes("policy.near_limit_percent")),
@@ -127,14 +132,14 @@ pub(crate) static VARIABLES: &[Variable] = &[
         "redis",
         Refused(
             &["memcache"],
-            "memcached loses counts when it is full and cannot decide several limits at once: use Redis, or leave REDIS_URL out and state is kept in memory",
+            "memcached evicts counters when it is full and cannot decide several limits at once: use Redis, or unset REDIS_URL to keep state in memory",
         ),
     ),
     variable(
         "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
         "false",
         Unused(
-            "what is denied is counted in their form of limits; write the limit as `rate:` with `algorithm: fixed_window` if it should not be",
+            "limits in envoyproxy's form count denied requests; write the limit as `rate:` with `algorithm: fixed_window` to not count them",
         ),
     ),
     variable("LIMIT_RESPONSE_HEADERS_ENABLED", "false", Sets("response.ratelimit_headers")),
@@ -144,7 +149,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable(
         "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED",
         "false",
-        Unused("/readyz is always red without a policy"),
+        Unused("/readyz always answers 503 without a policy"),
     )
     .quiet("true"),
     variable("REDIS_SOCKET_TYPE", "unix", Makes("store.url")),
@@ -160,7 +165,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
         "REDIS_TLS_SKIP_HOSTNAME_VERIFICATION",
         "false",
         Unused(
-            "certificates are always verified: give REDIS_TLS_CACERT if Redis shows one of your own",
+            "certificates are always verified; set REDIS_TLS_CACERT if Redis has a certificate of your own CA",
         ),
     ),
     variable("REDIS_PIPELINE_WINDOW", "0", Unused(BATCHES)),
@@ -177,19 +182,21 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable("REDIS_PERSECOND_POOL_SIZE", "10", Unused(ONE_LINK)),
     variable("REDIS_PERSECOND_AUTH", "", Makes("store.per_second_url")),
     variable("REDIS_PERSECOND_TLS", "false", Makes("store.per_second_url")),
-    variable("REDIS_SENTINEL_AUTH", "", Unused("sentinels are asked without a password")),
-    variable("REDIS_PERSECOND_SENTINEL_AUTH", "", Unused("sentinels are asked without a password")),
+    variable("REDIS_SENTINEL_AUTH", "", Unused("Sentinel passwords are not supported")),
+    variable("REDIS_PERSECOND_SENTINEL_AUTH", "", Unused("Sentinel passwords are not supported")),
     variable("REDIS_PERSECOND_PIPELINE_WINDOW", "0", Unused(BATCHES)),
     variable("REDIS_PERSECOND_PIPELINE_LIMIT", "0", Unused(BATCHES)),
     variable("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "1", Unused(BATCHES)),
     variable(
         "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
         "false",
-        Unused("/readyz stays green while Redis is away, and turns red when it refuses"),
+        Unused(
+            "/readyz answers 200 while Redis is unavailable, and 503 while Redis refuses commands",
+        ),
     )
     .quiet("true"),
     variable("REDIS_TIMEOUT", "10s", Makes("store.deadline")),
-    variable("REDIS_PERSECOND_TIMEOUT", "10s", Unused("REDIS_TIMEOUT holds for both")),
+    variable("REDIS_PERSECOND_TIMEOUT", "10s", Unused("REDIS_TIMEOUT applies to both")),
     variable("REDIS_POOL_ON_EMPTY_BEHAVIOR", "WAIT", Unused(ONE_LINK)),
     variable("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "WAIT", Unused(ONE_LINK)),
     variable("REDIS_STARTUP_INITIAL_INTERVAL", "1s", Unused(RETRIES)),
@@ -205,11 +212,7 @@ pub(crate) static VARIABLES: &[Variable] = &[
     variable("MEMCACHE_TLS_CACERT", "", Unused(NO_MEMCACHE)),
     variable("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", Unused(NO_MEMCACHE)),
     variable("SHADOW_MODE", "false", Sets("policy.shadow")),
-    variable(
-        "QUOTA_MODE",
-        "false",
-        Unused("quota_mode is a matter of each descriptor in the policy"),
-    ),
+    variable("QUOTA_MODE", "false", Unused("set quota_mode per descriptor in the policy")),
     variable("RESPONSE_DYNAMIC_METADATA", "false", Sets("response.dynamic_metadata")),
     variable("MERGE_DOMAIN_CONFIG", "false", Sets("policy.merge")),
     variable("TRACING_ENABLED", "false", Unused(NO_TRACES)),

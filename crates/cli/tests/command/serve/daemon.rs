@@ -1,4 +1,4 @@
-//! The program, started for a test and ended with it. Nothing waits for it without end.
+//! The program, started for a test and stopped with it. Every wait has a timeout.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,23 +11,23 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tidegate_tests::http::{self, Answer};
 
-/// Far longer than anything here takes; only so that what hangs fails.
+/// Timeout of every wait, far longer than any step takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A daemon that ends with the test.
+/// A daemon that stops with the test.
 pub(crate) struct Daemon {
     child: Child,
     listeners: HashMap<String, String>,
-    /// What it writes to its log, line by line.
+    /// Lines of its log.
     notes: Receiver<String>,
 }
 
-/// The lines of a pipe as they come; it ends with the pipe.
+/// The lines of a pipe, until it closes.
 fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(pipe).lines().map_while(Result::ok);
-        // Whoever has stopped listening does not want the rest.
+        // The test has stopped reading.
         lines.map(|line| sender.send(line)).take_while(Result::is_ok).for_each(drop);
     });
     receiver
@@ -41,23 +41,23 @@ impl Daemon {
     /// The same, with variables in its environment.
     pub(crate) fn start_in(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let any = "127.0.0.1:0";
-        let doors = ["--resp", any, "--http", any, "--admin", any, "--grpc", "off"];
-        Self::serving(&[&doors, arguments].concat(), variables, 3)
+        let listeners = ["--resp", any, "--http", any, "--admin", any, "--grpc", "off"];
+        Self::serving(&[&listeners, arguments].concat(), variables, 3)
     }
 
-    /// One with these arguments and variables and no others, once it listens on so many doors.
-    pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], doors: usize) -> Self {
+    /// Starts a daemon with these arguments and variables, and waits for this many listeners.
+    pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], count: usize) -> Self {
         let (mut daemon, out) = Self::spawn(Path::new("."), arguments, variables);
-        while daemon.listeners.len() < doors {
+        while daemon.listeners.len() < count {
             let line = out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{}", daemon.rest()));
             let listener = line.strip_prefix("listening for ").expect(&line);
-            let (door, address) = listener.split_once(" on ").expect(&line);
-            daemon.listeners.insert(door.to_owned(), address.to_owned());
+            let (protocol, address) = listener.split_once(" on ").expect(&line);
+            daemon.listeners.insert(protocol.to_owned(), address.to_owned());
         }
         daemon
     }
 
-    /// One that runs in a folder, and the lines of its standard output. It may not listen yet.
+    /// A daemon that runs in a folder, and the lines of its standard output. It may not listen yet.
     pub(crate) fn spawn(
         folder: &Path,
         arguments: &[&str],
@@ -67,7 +67,7 @@ impl Daemon {
             .current_dir(folder)
             .arg("serve")
             .args(arguments)
-            // Whatever the environment of the tests says is not about this daemon.
+            // The environment of the tests must not configure this daemon.
             .env_clear()
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
@@ -82,7 +82,7 @@ impl Daemon {
     /// Takes the addresses of the listeners from a list such as `RESP 127.0.0.1:6380, HTTP …`.
     pub(crate) fn listens_on(&mut self, listeners: &str) {
         let pairs = listeners.split(", ").filter_map(|listener| listener.split_once(' '));
-        self.listeners = pairs.map(|(door, at)| (door.to_owned(), at.to_owned())).collect();
+        self.listeners = pairs.map(|(protocol, at)| (protocol.to_owned(), at.to_owned())).collect();
     }
 
     /// The next line of its log.
@@ -90,12 +90,12 @@ impl Daemon {
         self.notes.recv_timeout(PATIENCE).expect("one more line")
     }
 
-    /// Where it listens for what people call this.
-    pub(crate) fn address(&self, door: &str) -> &str {
-        &self.listeners[door]
+    /// The address of the listener with this name.
+    pub(crate) fn address(&self, protocol: &str) -> &str {
+        &self.listeners[protocol]
     }
 
-    /// Reads its log until a line says so.
+    /// Reads its log until a line contains this text.
     pub(crate) fn until_it_says(&self, words: &str) -> String {
         loop {
             let line = self.notes.recv_timeout(PATIENCE);
@@ -106,7 +106,7 @@ impl Daemon {
         }
     }
 
-    /// Waits for its end: how it ended, and what it wrote that nobody has read.
+    /// Waits for its end, and returns the exit status and the rest of its log.
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         loop {
@@ -123,7 +123,7 @@ impl Daemon {
         self.notes.try_iter().collect::<Vec<_>>().join("\n")
     }
 
-    /// What the admin port answers to a call.
+    /// The response of the admin port.
     pub(crate) fn admin(&self, call: &str) -> Answer {
         http::ask(self.address("admin"), call, "", "")
     }
@@ -132,7 +132,7 @@ impl Daemon {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
-    /// What the Redis door answers to a command, in one line.
+    /// The response of the RESP listener to a command, in one line.
     pub(crate) fn ask(&self, command: &str) -> String {
         let mut socket = http::connect(self.address("RESP"));
         write!(socket, "{command}\r\nQUIT\r\n").expect("it reads");
@@ -143,7 +143,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails if it has ended, which is what is wanted.
+        // Fails if the daemon has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

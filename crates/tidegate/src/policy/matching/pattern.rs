@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Peers 1D: not the most specific, the first.
+    /// Not the most specific, the first.
     #[test]
     fn the_first_that_matches_wins() {
         assert_eq!(first(&["a*", "ab*", "*c"], "abc"), Some(0));

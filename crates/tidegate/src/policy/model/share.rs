@@ -113,7 +113,7 @@ mod tests {
         }
     }
 
-    /// Decision 18: growing the number only adds keys.
+    /// Growing the number only adds keys.
     #[test]
     fn a_larger_share_holds_what_a_smaller_one_does() {
         let mut held = 0;

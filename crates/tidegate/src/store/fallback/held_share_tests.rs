@@ -47,7 +47,7 @@ fn any_limit(rng: &mut Rng) -> Limit {
     limit.build().unwrap()
 }
 
-/// FM-03: a share is never larger for a request that was not let in, and hardly smaller.
+/// A share is never larger for a request that was not let in, and hardly smaller.
 #[test]
 fn no_more_is_given_back_than_is_still_owed() {
     let mut rng = Rng::with_seed(22);
@@ -86,7 +86,7 @@ fn no_more_is_given_back_than_is_still_owed() {
     assert!(given > kept && kept > 1_000, "{given} given back, {kept} not");
 }
 
-/// FM-03: where shares are small, a unit is all that there is.
+/// Where shares are small, a unit is all that there is.
 #[test]
 fn all_is_given_back_where_nobody_has_written_since() {
     let minute = Rate::per_minute(2);

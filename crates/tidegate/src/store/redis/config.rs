@@ -94,7 +94,7 @@ impl RedisConfig {
     }
 
     /// Other servers for limits of a second or less, which are most of the load and least of the
-    /// loss (RT-02).
+    /// loss.
     pub fn per_second(mut self, url: &str) -> Result<Self, StoreError> {
         self.per_second = Some(Servers::parse(url)?);
         Ok(self)

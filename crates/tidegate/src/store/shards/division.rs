@@ -140,7 +140,7 @@ mod tests {
         builder.build().unwrap()
     }
 
-    /// HK-02: whatever the numbers, shards together are the whole: in units exactly, and in rate.
+    /// Whatever the numbers, shards together are the whole: in units exactly, and in rate.
     #[test]
     fn shards_together_are_the_whole() {
         for (count, secs) in [(2, 1), (7, 60), (100, 1), (999_983, 60), (1 << 32, 86_400)] {
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!([2, 3, 4].map(|cost| division.eligible(cost)), [4, 3, 4]);
     }
 
-    /// HK-01: how many shards there are is a part of their keys, and no two keys are the same.
+    /// How many shards there are is a part of their keys, and no two keys are the same.
     #[test]
     fn every_shard_of_every_division_has_a_key_of_its_own() {
         let limit = built(Limit::token_bucket(Rate::per_second(1_000)));

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(slot(b"foo{bar}{zap}"), crc16(b"bar") % SLOTS);
     }
 
-    /// RT-01: all limits of one text share a slot, and so do all keys of one tag.
+    /// All limits of one text share a slot, and so do all keys of one tag.
     #[test]
     fn limits_of_one_tenant_share_a_slot() {
         let namer = Namer::new("tg", false);

@@ -10,7 +10,7 @@ use super::*;
 
 struct Daemon {
     server: Server,
-    _gate: RateLimitService,
+    _service: RateLimitService,
 }
 
 impl Daemon {
@@ -18,23 +18,23 @@ impl Daemon {
         let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
         let nodes = Nodes::try_from(nodes).expect("at least one");
         let options = SharedOptions::default().nodes(nodes);
-        let gate = RateLimitService::connect_with(config, options)
+        let service = RateLimitService::connect_with(config, options)
             .unwrap_or_else(|error| panic!("{error}"));
-        gate.replace(policy());
+        service.replace(policy());
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };
-        let server = serve(&settings, &gate).expect("it starts");
-        Self { server, _gate: gate }
+        let server = serve(&settings, &service).expect("it starts");
+        Self { server, _service: service }
     }
 
-    fn ask(&self, door: std::net::SocketAddr, line: &str, body: &Value) -> (u16, String) {
+    fn ask(&self, transport: std::net::SocketAddr, line: &str, body: &Value) -> (u16, String) {
         let body = body.to_string();
         let head = format!(
-            "{line} HTTP/1.1\r\nhost: {door}\r\nconnection: close\r\n\
+            "{line} HTTP/1.1\r\nhost: {transport}\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        let answer = http::send(door, head + &body);
+        let answer = http::send(transport, head + &body);
         (answer.status, answer.body)
     }
 
@@ -45,8 +45,8 @@ impl Daemon {
 
     fn passing(&self, requests: usize, value: &str) -> usize {
         let body = json!({ "domain": "platform", "descriptors": [{ "plain": value }] });
-        let door = self.server.http().expect("open");
-        (0..requests).filter(|_| self.ask(door, "POST /v1/check", &body).0 == 200).count()
+        let transport = self.server.http().expect("open");
+        (0..requests).filter(|_| self.ask(transport, "POST /v1/check", &body).0 == 200).count()
     }
 
     fn metric(&self, line: &str) -> u64 {
@@ -56,7 +56,7 @@ impl Daemon {
     }
 }
 
-/// HK-04: one switch, and a whale costs the store nothing; everybody else is decided as ever.
+/// A local override keeps one key from the store; other keys are decided as usual.
 #[test]
 fn a_whale_is_demoted_to_this_node_and_back() {
     let redis = RedisServer::start();
@@ -92,7 +92,7 @@ fn a_demotion_names_somebody_and_ends_in_time() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 2);
     for (wish, why) in [
-        (json!({ "domain": "nobody", "descriptor": [["plain", "whale"]] }), "no such domain"),
+        (json!({ "domain": "unknown", "descriptor": [["plain", "whale"]] }), "no such domain"),
         (json!({ "domain": "platform", "descriptor": [] }), "at least one entry"),
         (
             json!({ "domain": "platform", "descriptor": [["a", "b"]], "seconds": 0 }),
@@ -107,9 +107,10 @@ fn a_demotion_names_somebody_and_ends_in_time() {
     }
     assert_eq!(daemon.admin("POST /v1/demotions", &json!({})).0, 405);
     // In memory there is nothing to spare.
-    let gate = RateLimitService::new().expect("a store");
+    let service = RateLimitService::new().expect("a store");
     let settings = Settings { admin: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
-    let daemon = Daemon { server: serve(&settings, &gate).expect("it starts"), _gate: gate };
+    let daemon =
+        Daemon { server: serve(&settings, &service).expect("it starts"), _service: service };
     let wish = json!({ "domain": "platform", "descriptor": [["a", "b"]] });
     let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
     assert!(status == 400 && told["error"].as_str().unwrap_or_default().contains("this process"));

@@ -14,8 +14,8 @@ use tidegate_tests::http::{self, Answer};
 /// Far longer than anything here takes; only so that what hangs fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server whose HTTP door is open.
-pub(crate) struct Door {
+/// A server whose HTTP transport is open.
+pub(crate) struct Transport {
     pub(crate) server: Server,
     pub(crate) clock: ManualClock,
 }
@@ -43,7 +43,7 @@ pub(crate) fn policy(text: &str) -> Policy {
     loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
 }
 
-impl Door {
+impl Transport {
     pub(crate) fn open(policy: &str) -> Self {
         Self::with(&settings(), policy)
     }
@@ -53,9 +53,9 @@ impl Door {
     }
 
     pub(crate) fn at(clock: ManualClock, settings: &Settings, policy: Policy) -> Self {
-        let gate = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
-        gate.replace(policy);
-        let server = serve(settings, &gate).unwrap_or_else(|error| panic!("{error}"));
+        let service = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
+        service.replace(policy);
+        let server = serve(settings, &service).unwrap_or_else(|error| panic!("{error}"));
         Self { server, clock }
     }
 

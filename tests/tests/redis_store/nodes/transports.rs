@@ -18,7 +18,7 @@ const OTHER: &str = "domain: api\ndescriptors: [{ key: user, rate: 6/day }]\n";
 struct Daemon {
     // Ends before the store that it asks.
     server: Server,
-    gate: RateLimitService,
+    service: RateLimitService,
 }
 
 fn policy(file: &str, text: &str) -> Policy {
@@ -29,12 +29,12 @@ fn policy(file: &str, text: &str) -> Policy {
 impl Daemon {
     fn start(redis: &RedisServer, name: &str, options: SharedOptions) -> Self {
         let config = config(&redis.url()).node_name(name);
-        let gate = RateLimitService::connect_with(config, options)
+        let service = RateLimitService::connect_with(config, options)
             .unwrap_or_else(|error| panic!("{error}"));
-        gate.replace(policy(name, if name == "a" { POLICY } else { SAME }));
+        service.replace(policy(name, if name == "a" { POLICY } else { SAME }));
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings = Settings { http: any(), admin: any(), ..Settings::default() };
-        Self { server: serve(&settings, &gate).expect("it starts"), gate }
+        Self { server: serve(&settings, &service).expect("it starts"), service }
     }
 
     fn tell(&self, path: &str) -> Value {
@@ -52,8 +52,8 @@ impl Daemon {
     /// Requests of a new user that pass while the store is unavailable.
     fn passing(&self, user: &str) -> usize {
         let body = format!(r#"{{"domain":"api","descriptors":[{{"user":"{user}"}}]}}"#);
-        let door = self.server.http().expect("open");
-        let pass = |_: &usize| http::ask(door, "POST /v1/check", "", &body).status == 200;
+        let transport = self.server.http().expect("open");
+        let pass = |_: &usize| http::ask(transport, "POST /v1/check", "", &body).status == 200;
         (0..100).filter(pass).count()
     }
 }
@@ -114,7 +114,7 @@ fn a_daemon_with_another_policy_is_named() {
     let lagging = |daemon: &Daemon| daemon.tell("/v1/status")["repair"]["lagging"].clone();
     let repairs = |daemon: &Daemon| daemon.tell("/v1/status")["repair"]["active"] == true;
     wait_until("both agree", LIMIT, || daemons.iter().all(repairs));
-    daemons[1].gate.replace(policy("p.yaml", OTHER));
+    daemons[1].service.replace(policy("p.yaml", OTHER));
     assert!(!repairs(&daemons[1]), "its limits have just changed");
     wait_until("each names the other", LIMIT, || {
         let named = |by: &Daemon, id: &str| {
@@ -122,7 +122,7 @@ fn a_daemon_with_another_policy_is_named() {
         };
         named(&daemons[0], "b-") && named(&daemons[1], "a-") && !repairs(&daemons[0])
     });
-    daemons[0].gate.replace(policy("p.yaml", OTHER));
+    daemons[0].service.replace(policy("p.yaml", OTHER));
     wait_until("both agree again", LIMIT, || daemons.iter().all(repairs));
     assert_eq!(lagging(&daemons[0]), Value::Array(Vec::new()));
 }

@@ -1,4 +1,4 @@
-//! The same through the doors of the daemon.
+//! The same over every transport of the daemon.
 
 use redis::Connection;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use super::*;
 /// A daemon in front of a Redis.
 struct Daemon {
     server: Server,
-    _gate: RateLimitService,
+    _service: RateLimitService,
 }
 
 impl Daemon {
@@ -27,14 +27,14 @@ impl Daemon {
     fn start_with(config: RedisConfig, nodes: u32, otherwise: OnStoreFailure) -> Self {
         let nodes = Nodes::try_from(nodes).expect("at least one");
         let options = SharedOptions::default().nodes(nodes).on_store_failure(otherwise);
-        let gate = RateLimitService::connect_with(config, options);
-        let gate = gate.unwrap_or_else(|error| panic!("{error}"));
-        gate.replace(policy());
+        let service = RateLimitService::connect_with(config, options);
+        let service = service.unwrap_or_else(|error| panic!("{error}"));
+        service.replace(policy());
         let any = || Some(([127, 0, 0, 1], 0).into());
         let settings =
             Settings { http: any(), grpc: any(), resp: any(), admin: any(), ..Settings::default() };
-        let server = serve(&settings, &gate).expect("it starts");
-        Self { server, _gate: gate }
+        let server = serve(&settings, &service).expect("it starts");
+        Self { server, _service: service }
     }
 
     fn post(&self, path: &str, body: &Value) -> HttpAnswer {
@@ -79,9 +79,9 @@ impl Daemon {
     }
 }
 
-/// FM-01, FM-02, FM-06: every door says what the policy does, and none an error; the daemon stays ready.
+/// Every transport says what the policy does, and none an error; the daemon stays ready.
 #[test]
-fn every_door_answers_while_redis_is_gone() {
+fn every_transport_answers_while_redis_is_unavailable() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 1, OnStoreFailure::Deny);
     assert_eq!(daemon.admin("/readyz").body, "ready\n");
@@ -140,7 +140,7 @@ fn every_door_answers_while_redis_is_gone() {
     assert_eq!(reset("{}").status, 400);
     redis.restart();
     wait_until("it is healthy again", PATIENCE, || daemon.status()["state"] == "healthy");
-    wait_until("nobody owes anything", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
+    wait_until("no debit is pending", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
     assert_eq!(daemon.check("deny").status, 200);
     assert_eq!(daemon.check("local").status, 429, "what was let in has been booked");
     assert_eq!((reset(&of("bob")).status, daemon.check("local").status), (200, 200));
