@@ -60,8 +60,7 @@ struct Plan {
 
 impl Plan {
     fn parse(options: &[String]) -> Result<Self, Failure> {
-        let mut plan =
-            Self { decisions: 10_000_000, worlds: 1_000_000, oracle: true, mutants: true };
+        let mut plan = Self { decisions: 10_000_000, worlds: 100_000, oracle: true, mutants: true };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             match option.as_str() {
@@ -171,7 +170,7 @@ mod tests {
 
     #[test]
     fn options_choose_what_runs() {
-        let all = Plan { decisions: 10_000_000, worlds: 1_000_000, oracle: true, mutants: true };
+        let all = Plan { decisions: 10_000_000, worlds: 100_000, oracle: true, mutants: true };
         assert_eq!(parse(&[]).unwrap(), all);
         let short = Plan { decisions: 1_000, worlds: 5_000, oracle: true, mutants: false };
         let options = ["--decisions", "1_000", "--worlds", "5000", "--skip-mutants"];

@@ -50,6 +50,15 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Settings with mistakes.
+#[derive(Debug)]
+pub(crate) struct Unusable {
+    /// Every mistake, one per line.
+    pub(crate) why: String,
+    /// The settings without mistakes: the mistakes are logged in their format.
+    pub(crate) chosen: Chosen,
+}
+
 /// What the settings are put together from.
 #[derive(Debug)]
 pub(crate) struct Sources<'a> {
@@ -64,8 +73,8 @@ pub(crate) struct Sources<'a> {
 const PREFIX: &str = "TIDEGATE__";
 
 impl Chosen {
-    /// Puts the sources together, or tells everything that is wrong with them.
-    pub(crate) fn of(sources: &Sources<'_>) -> Result<Self, String> {
+    /// Puts the sources together, or lists everything that is wrong with them.
+    pub(crate) fn of(sources: &Sources<'_>) -> Result<Self, Unusable> {
         let mut chosen = Self::default();
         let mut wrong = Vec::new();
         if let Some((name, text)) = sources.file {
@@ -98,7 +107,7 @@ impl Chosen {
             }
         }
         chosen.check_pairs(&mut wrong);
-        if wrong.is_empty() { Ok(chosen) } else { Err(wrong.join("\n")) }
+        if wrong.is_empty() { Ok(chosen) } else { Err(Unusable { why: wrong.join("\n"), chosen }) }
     }
 
     fn read_environment(&mut self, environment: &Environment, wrong: &mut Vec<String>) {

@@ -15,7 +15,8 @@ fn try_chosen(
 ) -> Result<Chosen, String> {
     let environment = environment(variables);
     let flags = flags.iter().map(|(path, value)| (*path, vec![(*value).to_owned()])).collect();
-    Chosen::of(&Sources { file: Some(("s.yaml", file)), environment: &environment, flags })
+    let sources = Sources { file: Some(("s.yaml", file)), environment: &environment, flags };
+    Chosen::of(&sources).map_err(|wrong| wrong.why)
 }
 
 #[test]

@@ -12,12 +12,12 @@ use tidegate_sim::world::{WorldReport, WorldSetup, simulate_as_set_up};
 use crate::args::{Cluster, Simulate, Simulated, no_such_world};
 use crate::terminal::Terminal;
 
-/// So many worlds each thread runs between two words on how far it is.
+/// Worlds that each thread runs between two progress reports.
 const AT_A_TIME: u64 = 32;
-/// Where nobody watches, a word every so many worlds is enough.
+/// Worlds between two progress reports when stderr is not a terminal.
 const LOGGED_EVERY: u64 = 10_000;
 
-/// Runs worlds, and says by its exit status whether every promise was kept.
+/// Runs worlds; the exit status tells whether every promise was kept.
 pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, clap::Error> {
     let Simulated::Cluster(cluster) = &args.what;
     let mut out = io::stdout().lock();
@@ -28,7 +28,7 @@ pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, 
         for world in worlds(cluster, threads, done..done + next) {
             let (setup, report) = world?;
             if report.broken.is_some() || cluster.worlds == 1 {
-                // That the reader has gone (`| head`) changes nothing about the world.
+                // A closed pipe (`| head`) is not an error of the world.
                 let _ = out.write_all(told(cluster, &setup, &report, terminal).as_bytes());
             }
             if report.broken.is_some() {
@@ -65,11 +65,11 @@ fn threads() -> u64 {
     thread::available_parallelism().map_or(1, |threads| threads.get() as u64)
 }
 
-/// What came of each world.
+/// The result of a world.
 type World = Result<(WorldSetup, WorldReport), clap::Error>;
 
-/// Worlds beside each other, told in the order of their seeds: the first that breaks a promise is the same
-/// with any number of threads.
+/// Runs worlds in parallel and returns them in the order of their seeds: the first that breaks a promise is the
+/// same with any number of threads.
 fn worlds(cluster: &Cluster, threads: u64, numbers: Range<u64>) -> Vec<World> {
     let part = (numbers.end - numbers.start).div_ceil(threads).max(1);
     let parts = numbers.clone().step_by(usize::try_from(part).unwrap_or(usize::MAX));
@@ -99,7 +99,7 @@ fn add(all: &mut WorldReport, one: &WorldReport) {
     all.store_calls += one.store_calls;
 }
 
-/// What there is to say of one world.
+/// The report of one world.
 fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: Terminal) -> String {
     let faults: Vec<&str> = report.faults.iter().map(|fault| fault.as_str()).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
@@ -138,10 +138,10 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
     let _ = writeln!(text, "  {:<16}{:>11}%", "utilisation", report.utilisation());
     let above = report.admitted.saturating_sub(report.envelope);
     if above > 0 {
-        // Without a word, "131%" and "every promise was kept" contradict each other.
+        // Otherwise "131%" and "every promise was kept" contradict each other.
         let told = format!(
-            "{above} units more than the limit alone: the faults of this world allow for them, and the \
-             checker has accounted for each (docs/reference/simulated-promises.md)."
+            "{above} units more than the limit alone; the faults of this world allow for them \
+             (docs/reference/simulated-promises.md)."
         );
         text.push_str(&terminal.wrap("  ", &told));
     }
@@ -151,7 +151,8 @@ fn told(cluster: &Cluster, setup: &WorldSetup, report: &WorldReport, terminal: T
         Some(broken) => {
             let _ = writeln!(text, "{} {broken}", terminal.warning("BROKEN"));
             let (seed, given) = (setup.seed.0, cluster.given());
-            let _ = writeln!(text, "See it again: tidegate simulate cluster --seed {seed}{given}");
+            let _ =
+                writeln!(text, "Repeat it with: tidegate simulate cluster --seed {seed}{given}");
         }
     }
     text

@@ -1,4 +1,4 @@
-//! The Tidegate daemon, as a library: threads, listeners and listeners.
+//! The Tidegate daemon, as a library: threads, listeners and transports.
 //!
 //! ```text
 //!   listener ──socket──▶ worker (one per core) ──bytes──▶ listener ──▶ service ──▶ the store of the process
@@ -25,7 +25,7 @@ mod settings;
 mod store;
 mod transport;
 
-pub use observability::log::{Event, Format, Level, Log, printable};
+pub use observability::log::{Format, Level, Log, printable};
 pub use observability::status::{PolicyStatus, Status};
 pub use runtime::server::{ServeError, Server, serve};
 pub use runtime::tls::TlsError;

@@ -24,6 +24,7 @@ use tidegate::{
 use crate::observability::hot_keys::KeyText;
 use crate::observability::log::Log;
 use crate::observability::status::{Counters, Status};
+use crate::observability::unmatched;
 use crate::store::{AnyStore, SharedStore, StoreThread};
 use crate::transport::Protocol;
 
@@ -43,6 +44,9 @@ pub struct RateLimitService {
     counters: Arc<Counters>,
     /// The listener that it asks for.
     listener: Protocol,
+    /// Whether each decision is timed, or the listener [times](Self::time_together) those that it makes
+    /// together.
+    times_each: bool,
     /// Kept as long as anybody asks.
     _store_thread: Option<Arc<StoreThread>>,
 }
@@ -97,11 +101,12 @@ impl RateLimitService {
             status,
             counters,
             listener: Protocol::Http,
+            times_each: true,
             _store_thread: store_thread,
         })
     }
 
-    /// The same, saying what happens in another log. For the start: what was counted is lost.
+    /// The same with this log. For the start: the counters are new.
     #[must_use]
     pub fn logging(mut self, log: Log) -> Self {
         self.status = Arc::new(Status::new(self.clock.now(), log));
@@ -122,6 +127,31 @@ impl RateLimitService {
     /// The same service, counting for a listener.
     pub(crate) fn behind(&self, listener: Protocol) -> Self {
         Self { listener, ..self.clone() }
+    }
+
+    /// The same service, leaving it to the listener to time decisions.
+    pub(crate) fn untimed(&self) -> Self {
+        Self { times_each: false, ..self.clone() }
+    }
+
+    /// The same service, timing each decision.
+    pub(crate) fn timing_each(&self) -> Self {
+        Self { times_each: true, ..self.clone() }
+    }
+
+    /// Number of requests that this thread has decided for the listener.
+    pub(crate) fn decided(&self) -> u64 {
+        self.counters.requests(self.listener)
+    }
+
+    /// Records the latency of requests that were read at `since` and decided together, after
+    /// [`decided`](Self::decided) returned `before`. Reads the clock once for all of them.
+    pub(crate) fn time_together(&self, since: Timestamp, before: u64) {
+        let requests = self.decided().wrapping_sub(before);
+        if requests > 0 {
+            let times = self.counters.times(self.listener);
+            times.add_many(self.now().since(since), requests);
+        }
     }
 
     /// What the thread counts.
@@ -180,7 +210,7 @@ impl RateLimitService {
         if let Some(before) = before {
             self.counters.store_times.add(self.clock.now().since(before));
         }
-        self.count_inline(slice::from_ref(inline), &verdict);
+        self.count_inline(now, slice::from_ref(inline), &verdict);
         verdict
     }
 
@@ -191,7 +221,7 @@ impl RateLimitService {
         inline: &[InlineLimit<'_>],
     ) -> Result<Verdict, StoreError> {
         let verdict = self.limiter.report_inline(now, inline).await;
-        self.count_inline(inline, &verdict);
+        self.count_inline(now, inline, &verdict);
         verdict
     }
 
@@ -208,17 +238,25 @@ impl RateLimitService {
     fn count_source(&self, decision_source: DecisionSource) {
         let DecisionSource::Fallback(_) = decision_source else { return };
         if let Some((_, error)) = self.shared_store().and_then(SharedStore::failure) {
-            self.status.store_failed(&self.counters, &error);
+            self.counters.count_store_error(&error);
         }
     }
 
     /// Counts what limits that came with a request decided, if they were charged.
-    fn count_inline(&self, inline: &[InlineLimit<'_>], verdict: &Result<Verdict, StoreError>) {
+    fn count_inline(
+        &self,
+        since: Timestamp,
+        inline: &[InlineLimit<'_>],
+        verdict: &Result<Verdict, StoreError>,
+    ) {
         if let Ok(verdict) = verdict {
             self.count_source(verdict.source());
         }
         if !inline.iter().any(|limit| matches!(limit.op, Op::Take(_))) {
             return;
+        }
+        if self.times_each {
+            self.counters.times(self.listener).add(self.now().since(since));
         }
         let is_allowed = verdict.as_ref().map(Verdict::is_allowed).map_err(|_| ());
         self.counters.count(self.listener, is_allowed);
@@ -231,7 +269,7 @@ impl RateLimitService {
             }
             Err(error) => {
                 self.counters.count_undecided(self.listener);
-                self.status.store_failed(&self.counters, error);
+                self.counters.count_store_error(error);
             }
         }
     }
@@ -260,14 +298,12 @@ impl RateLimitService {
         // That a mistake of ours costs one connection and no more is shown by making one.
         #[cfg(feature = "fuzzing")]
         assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
-        // Whom nobody waits for is not timed.
-        let before =
-            (!self.is_local() || self.listener == Protocol::Grpc).then(|| self.clock.now());
+        let before = (self.times_each || !self.is_local()).then(|| self.clock.now());
         let answer = self.limiter.check(request).await;
         if let Some(before) = before {
             let time = self.clock.now().since(before);
-            if self.listener == Protocol::Grpc {
-                self.counters.grpc_times.add(time);
+            if self.times_each {
+                self.counters.times(self.listener).add(time);
             }
             if !self.is_local() {
                 self.counters.store_times.add(time);
@@ -279,13 +315,14 @@ impl RateLimitService {
                 self.count_source(answer.source());
                 self.counters.count(self.listener, Ok(is_allowed));
                 self.counters.hot_keys.note(!is_allowed, || KeyText::Policy(request));
+                unmatched::note(self, request, answer);
             }
             Err(error) => {
                 self.counters.count(self.listener, Err(()));
                 // Other reasons are its sender's.
                 if let CheckError::Store(error) = error {
                     self.counters.count_undecided(self.listener);
-                    self.status.store_failed(&self.counters, error);
+                    self.counters.count_store_error(error);
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! Who asks, and what they do when told no.
+//! Simulated clients, and how they react to a denial.
 
 use tidegate_core::{Span, Timestamp};
 
 use crate::seed::Seed;
 
-/// Somebody who makes one request, or several one after the other.
+/// A client that makes one request, or several one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
     /// When the first request is made.
@@ -13,23 +13,23 @@ pub struct Client {
     pub requests: u64,
     /// Between the start of one request and the next.
     pub pause: Span,
-    /// What a denial leads to.
+    /// How it reacts to a denial.
     pub on_denial: OnDenial,
 }
 
 impl Client {
-    /// One request, and no second try.
+    /// One request without retries.
     pub const fn once(at: Timestamp) -> Self {
         Self { at, requests: 1, pause: Span::ZERO, on_denial: OnDenial::GiveUp }
     }
 }
 
-/// What a client does when denied.
+/// How a client reacts to a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDenial {
-    /// Goes away.
+    /// Gives up.
     GiveUp,
-    /// Tries again almost at once, however often it is told to wait.
+    /// Retries almost at once, whatever `retry_after` says.
     Hammer {
         /// The shortest wait; the longest is twice as long.
         pause: Span,
@@ -43,7 +43,7 @@ pub enum OnDenial {
         /// How many tries in all.
         tries: u32,
     },
-    /// Comes back exactly when it was told to.
+    /// Retries after exactly `retry_after`.
     Honour {
         /// How many tries in all.
         tries: u32,
@@ -53,7 +53,7 @@ pub enum OnDenial {
 impl OnDenial {
     /// How long the client waits after its `tried`th denial, or `None` if it gives up.
     ///
-    /// `who` is the client's place in the traffic, from which its luck follows.
+    /// `who` is the client's index in the traffic; its random numbers depend on it.
     pub(crate) fn wait(
         self,
         tried: u32,
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn who_honours_comes_back_exactly_when_told() {
+    fn a_client_that_honours_retry_after_waits_exactly_that_long() {
         let client = OnDenial::Honour { tries: 2 };
         assert_eq!(client.wait(1, TOLD, 0, Seed(1)), TOLD);
         assert_eq!(client.wait(2, TOLD, 0, Seed(1)), None);

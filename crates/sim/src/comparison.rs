@@ -1,4 +1,4 @@
-//! One shape, several algorithms, the same traffic.
+//! Compares algorithms on the same traffic.
 
 use tidegate_core::{AlgorithmName, InvalidLimit, Timestamp};
 
@@ -7,7 +7,7 @@ use crate::run::{Run, run, unlimited};
 use crate::setup::Setup;
 use crate::shape::Shape;
 
-/// What each algorithm made of a shape.
+/// The results of several algorithms for one shape.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// The numbers compared.
@@ -18,16 +18,16 @@ pub struct Comparison {
     pub demand: Vec<Timestamp>,
     /// One per algorithm, in the order asked for.
     pub rows: Vec<Row>,
-    /// The part of time worth looking at: the shape's own, longer if requests start later.
+    /// The time span to show: the shape's own, longer if requests start later.
     pub view: View,
 }
 
-/// One algorithm's part: how it did, or why it refuses the numbers.
+/// The result of one algorithm, or why it rejects the numbers.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Which algorithm.
     pub algorithm: AlgorithmName,
-    /// What it did.
+    /// Its result.
     pub outcome: Result<Simulated, InvalidLimit>,
 }
 
@@ -38,7 +38,7 @@ pub struct Simulated {
     pub algorithm: AlgorithmName,
     /// What happened.
     pub run: Run,
-    /// What it amounts to.
+    /// The figures of the run.
     pub figures: Figures,
 }
 
@@ -84,7 +84,7 @@ impl Comparison {
         }
     }
 
-    /// The algorithms that took the numbers.
+    /// The results of the algorithms that accept the numbers.
     pub fn simulated(&self) -> impl Iterator<Item = &Simulated> {
         self.rows.iter().filter_map(|row| row.outcome.as_ref().ok())
     }

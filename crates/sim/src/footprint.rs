@@ -1,9 +1,9 @@
-//! What a key costs to remember.
+//! The memory that a key needs.
 
 use tidegate_core::algorithm::sliding_log::Entry;
 use tidegate_core::{Limit, State};
 
-/// Bytes of the numbers in `state`, in words of 8; the key and a table's overhead come on top.
+/// Bytes of the numbers in `state`, in words of 8, without the key and the table's overhead.
 ///
 /// A bucket keeps one instant (and its fraction, where the interval is not whole microseconds), a
 /// fixed window its end and a count, a sliding window its end and two counts (of 4 bytes while they

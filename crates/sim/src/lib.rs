@@ -1,8 +1,8 @@
-//! Traffic shapes on simulated time.
+//! Traffic shapes and clusters on simulated time.
 //!
-//! A [`Shape`] is a story about clients; [`Setup::traffic`] scales it to a limit. [`run`] drives a
-//! limit through it, one decision after the other, on a clock that only exists in the simulation.
-//! [`Comparison`] does so for several algorithms and [`verdict`] says in words what came out.
+//! A [`Shape`] describes clients; [`Setup::traffic`] scales it to a limit. [`run`] runs it through a limit, one
+//! decision after the other, on a simulated clock. [`Comparison`] does so for several algorithms, and [`verdict`]
+//! describes the result in words. [`world`] simulates a cluster with faults.
 //!
 //! Everything is deterministic: the same setup and seed give the same figures, to the last unit.
 //!

@@ -1,4 +1,4 @@
-//! Figures: what a run amounts to. Counted in integers, nothing is sampled.
+//! The figures of a run, counted exactly.
 
 use tidegate_core::{Span, Timestamp};
 
@@ -11,7 +11,7 @@ pub struct Figures {
     pub offered: u64,
     /// Requests admitted.
     pub admitted: u64,
-    /// Answers that were a denial.
+    /// Denials.
     pub denied: u64,
     /// Requests whose client gave up.
     pub gave_up: u64,

@@ -1,4 +1,4 @@
-//! One limit, one key, one course of traffic, on simulated time.
+//! Runs traffic for one key through one limit, on simulated time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,12 +9,12 @@ use crate::footprint::state_bytes;
 use crate::seed::Seed;
 use crate::traffic::Traffic;
 
-/// What happened.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     /// When each admitted request started, in order: at once, or after the delay it was given.
     pub starts: Vec<Timestamp>,
-    /// Answers that were a denial.
+    /// Denials.
     pub denied: u64,
     /// Requests that were never admitted, because their client gave up.
     pub gave_up: u64,
@@ -40,20 +40,20 @@ pub fn run(limit: &Limit, traffic: &Traffic, seed: Seed) -> Run {
     Run { state_bytes: bytes, ..run }
 }
 
-/// When the clients would start if nobody limited them.
+/// When requests would start without a limit.
 pub(crate) fn unlimited(traffic: &Traffic, seed: Seed) -> Vec<Timestamp> {
     play(traffic, seed, |_| Outcome::Allow).starts
 }
 
-/// What a client has done so far.
+/// The progress of one client.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     served: u64,
     tried: u32,
 }
 
-/// The event loop: whoever is next asks, and is put back on the agenda if there is more to ask.
-/// Of two who ask at the same instant the earlier in the traffic comes first.
+/// The event loop: the next client makes its request, and is queued again if it has more. Of two requests at the
+/// same instant, the client that is listed first goes first.
 fn play(traffic: &Traffic, seed: Seed, mut answer: impl FnMut(Timestamp) -> Outcome) -> Run {
     let mut run = Run::default();
     let mut progress = vec![Progress::default(); traffic.clients.len()];

@@ -1,7 +1,7 @@
-//! Chance that can be repeated.
+//! Repeatable random numbers.
 
-/// Names one course of chance. Draws are looked up, not consumed: a client's luck does not depend
-/// on what happened to the others, so algorithms can be compared on the same traffic.
+/// The seed of all random numbers. Draws are looked up and not consumed: a client's numbers do not depend on other
+/// clients, so algorithms are compared on the same traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seed(
     /// Any number.

@@ -33,7 +33,7 @@ impl Setup {
             return Err(InvalidSetup::TooShort(rate.per));
         }
         let setup = Self { rate, burst: burst.unwrap_or(rate.count), seed };
-        // A bucket takes every sensible rate and burst; whatever it refuses is wrong for all.
+        // A bucket accepts every sensible rate and burst; what it rejects is wrong for all algorithms.
         setup.limit(AlgorithmName::TokenBucket).map_err(|why| match why {
             InvalidLimit::Burst | InvalidLimit::RefillTime => InvalidSetup::Burst(why),
             other => InvalidSetup::Rate(other),
@@ -46,20 +46,20 @@ impl Setup {
         self.rate
     }
 
-    /// What the buckets hold. A leaky bucket lets this many wait.
+    /// The burst of the buckets; the queue length of a leaky bucket.
     pub const fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// Where the traffic's chance comes from.
+    /// The seed of the traffic.
     pub const fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// The limit that `algorithm` makes of these numbers, or why it refuses them.
+    /// The limit of `algorithm` with these numbers, or why it rejects them.
     ///
     /// The leaky bucket starts requests one by one and takes the burst as its queue, as it does by
-    /// default: with a burst of its own it would shape nothing until that is used up.
+    /// default: with a burst of its own it would delay nothing until that is used up.
     pub fn limit(&self, algorithm: AlgorithmName) -> Result<Limit, InvalidLimit> {
         match algorithm {
             AlgorithmName::FixedWindow => Limit::fixed_window(self.rate),
@@ -77,9 +77,9 @@ impl Setup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidSetup {
-    /// The rate is none that a limit can have.
+    /// No limit can have this rate.
     Rate(InvalidLimit),
-    /// The burst is none that a bucket of this rate can have.
+    /// No bucket of this rate can have this burst.
     Burst(InvalidLimit),
     /// More requests per period than is sensible to simulate.
     TooMany(u64),

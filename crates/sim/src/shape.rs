@@ -1,4 +1,4 @@
-//! The stories traffic tells.
+//! Traffic shapes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,20 +10,20 @@ pub enum Shape {
     BoundaryBurst,
     /// The whole limit at the very end of a window, then a drip at twice the rate.
     WindowDrip,
-    /// Three times the limit at once, and the denied try again.
+    /// Three times the limit at once; denied clients retry.
     RetryStorm,
     /// Nine tenths of the rate, a little uneven.
     Steady,
-    /// A client that comes back after half an hour and has much to ask.
+    /// A client that returns after half an hour with many requests.
     IdleThenBurst,
-    /// Workers that go through a pile and honour what they are told.
+    /// Workers that go through a queue and honour `retry_after`.
     BatchJob,
     /// Ten times the limit within half a period, on top of the usual.
     FlashSale,
 }
 
 impl Shape {
-    /// All of them, in the order that explains itself best.
+    /// All of them, in the order in which they are shown.
     pub const ALL: [Self; 7] = [
         Self::BoundaryBurst,
         Self::WindowDrip,

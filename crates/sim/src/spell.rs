@@ -1,4 +1,4 @@
-//! Lengths of time for people.
+//! Durations for people.
 
 use tidegate_core::Span;
 

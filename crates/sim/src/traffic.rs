@@ -1,4 +1,4 @@
-//! Shapes scaled to a limit: who asks when.
+//! Traffic: shapes scaled to a limit.
 
 use tidegate_core::{Span, Timestamp};
 
@@ -7,15 +7,15 @@ use crate::seed::Seed;
 use crate::setup::Setup;
 use crate::shape::Shape;
 
-/// Clients, and the part of their story worth looking at. Windows start at multiples of the
-/// rate's period, so the first boundary is one period in.
+/// Clients, and the time span to show. Windows start at multiples of the rate's period, so the first boundary is
+/// one period in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Who asks.
+    /// The clients.
     pub clients: Vec<Client>,
-    /// Where a chart should begin.
+    /// Where a chart begins.
     pub from: Timestamp,
-    /// Where it may end, if nothing happens later.
+    /// Where it ends, unless requests start later.
     pub until: Timestamp,
 }
 
@@ -36,7 +36,7 @@ impl Setup {
 }
 
 impl Traffic {
-    /// How many requests the clients want served, whatever it takes.
+    /// How many requests the clients want served in all.
     pub fn demand(&self) -> u64 {
         self.clients.iter().map(|client| client.requests).sum()
     }

@@ -1,4 +1,4 @@
-//! Why it came out so, in words that follow from the figures.
+//! Describes the result of a comparison in words.
 
 use tidegate_core::{AlgorithmName, Span};
 
@@ -6,7 +6,7 @@ use crate::comparison::{Comparison, Simulated};
 use crate::report::most_within;
 use crate::spell::spell;
 
-/// A few sentences on `comparison`. Each is there only if the figures bear it out.
+/// A few sentences about `comparison`; each appears only if the figures support it.
 pub fn verdict(comparison: &Comparison) -> Vec<String> {
     let rows: Vec<&Simulated> = comparison.simulated().collect();
     if rows.is_empty() {
@@ -41,17 +41,21 @@ impl Rows<'_> {
         spell(self.comparison.setup.rate().per)
     }
 
-    /// Nothing was asked that the limit does not give.
+    /// Whether the demand stayed within the limit.
     fn peace(&self) -> Option<String> {
         let calm = self.rows.iter().all(|row| row.figures.denied == 0);
         let most = most_within(&self.comparison.demand, self.comparison.setup.rate().per);
         let within = most <= self.limit();
         (calm && within).then(|| {
-            format!("Never more than {} asked in {}, so nobody was denied.", most, self.period())
+            format!(
+                "Never more than {} asked in {}, so no request was denied.",
+                most,
+                self.period()
+            )
         })
     }
 
-    /// Who let more than the limit into a rolling period, and by what mechanism.
+    /// The algorithms that admitted more than the limit in a rolling period, and why.
     fn over(&self) -> Option<String> {
         let limit = self.limit();
         let (over, kept): (Vec<&Simulated>, Vec<&Simulated>) =
@@ -88,7 +92,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Who let a multiple of a whole period's worth hit what is behind within 2 seconds.
+    /// The algorithms that admitted a multiple of a whole period's units within 2 seconds.
     fn sharpest(&self) -> Option<String> {
         let most = self.rows.iter().map(|row| row.figures.max_in_2s).max()?;
         let tells = self.comparison.setup.rate().per >= Span::from_secs(2);
@@ -97,7 +101,7 @@ impl Rows<'_> {
             .then(|| format!("In 2s, {} let {most} through.", list(&names)))
     }
 
-    /// How many tries a served request took, where clients try again and some give up.
+    /// How many tries a served request took, where clients retry and some give up.
     fn effort(&self) -> Option<String> {
         let lost = self.rows.iter().any(|row| row.figures.gave_up > 0);
         let retried = self.rows.iter().any(|row| row.figures.offered != self.demand());
@@ -120,7 +124,7 @@ impl Rows<'_> {
         })
     }
 
-    /// When all was done, where everything was served in the end but not at the same time.
+    /// When all requests were served, where all were but not at the same time.
     fn finish(&self) -> Option<String> {
         let first = *self.comparison.demand.first()?;
         let complete = self.rows.iter().all(|row| row.figures.gave_up == 0);
@@ -150,7 +154,7 @@ impl Rows<'_> {
     }
 }
 
-/// What lets an algorithm exceed the limit within a rolling period.
+/// Why an algorithm exceeds the limit within a rolling period.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mechanism {
     Counter,
@@ -230,6 +234,6 @@ mod tests {
         let said = words(Shape::BoundaryBurst, &[AlgorithmName::SlidingLog]);
         assert_eq!(said, "In any 60s, sliding_log kept to 100.");
         let said = words(Shape::Steady, &AlgorithmName::ALL);
-        assert_eq!(said, "Never more than 91 asked in 60s, so nobody was denied.");
+        assert_eq!(said, "Never more than 91 asked in 60s, so no request was denied.");
     }
 }

@@ -1,36 +1,26 @@
-//! A cluster in one thread: nodes and their store on simulated time, with everything going wrong.
+//! A cluster in one thread: nodes and their store on simulated time, with faults.
 //!
-//! The nodes run the production code, layers and all; the network, the clocks and the store's server are
-//! simulated. What happens follows from the seed alone, so whatever goes wrong can be seen again. A world
-//! keeps the promises that its checker states, or says which it broke and when.
+//! The nodes run the production code with all its layers. The network, the clocks and the store's server are
+//! simulated. The seed determines everything that happens, so every failure can be repeated.
+//!
+//! - `machine`: nodes, network, server and clocks;
+//! - `faults`: what goes wrong, and when;
+//! - `judge`: whether the world kept its promises;
+//! - `run`: the event loop that puts them together.
 
-mod chance;
-mod checker;
-mod circuit;
-mod evidence;
-mod executor;
-mod fault;
-mod lease_watch;
-mod ledger;
-mod meter;
-mod network;
-mod node;
-mod numbers;
-mod owing;
+mod faults;
+mod judge;
+mod machine;
 mod report;
+mod request;
 mod run;
-mod runtime;
-mod server;
 mod setup;
-mod share;
-mod sim_store;
-mod stack;
 
-pub use evidence::Broken;
-pub use fault::{Fault, UnknownFault};
+pub use faults::{Fault, UnknownFault};
+pub use machine::runtime::Idle;
+pub use machine::sim_store::SimStore;
+pub use machine::stack::{NodeParts, NodeStack, production, production_with};
 pub use report::{Trace, WorldReport};
+pub use request::Broken;
 pub use run::{simulate, simulate_as_set_up};
-pub use runtime::Idle;
 pub use setup::{InvalidWorld, Stack, UnknownStack, WorldSetup};
-pub use sim_store::SimStore;
-pub use stack::{Guarded, Leased, NodeParts, NodeStack, answered_for, guarded, leased};

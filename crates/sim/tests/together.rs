@@ -1,4 +1,4 @@
-//! What one request asks of two keys, when the store can be asked about one of them only.
+//! A request for two keys, when the store is available for one of them only.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -15,10 +15,10 @@ use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp
 use tidegate_sim::world::Idle;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000);
-const AWAY: &[u8] = b"on a server that is away";
-const HERE: &[u8] = b"on a server that answers";
+const DOWN: &[u8] = b"on a server that is unavailable";
+const UP: &[u8] = b"on a server that answers";
 
-/// Two servers. One is away, the other answers as soon as somebody says what it knows of its key.
+/// Two servers. One is unavailable, the other answers as soon as a test sets the state of its key.
 #[derive(Debug, Default)]
 struct Halves(Mutex<Option<State>>);
 
@@ -29,7 +29,7 @@ impl Store for Halves {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        assert!(charges.iter().all(|charge| charge.key.text == HERE));
+        assert!(charges.iter().all(|charge| charge.key.text == UP));
         poll_fn(|_| match &mut *self.0.lock().unwrap() {
             None => Poll::Pending,
             Some(state) => {
@@ -47,23 +47,23 @@ impl Store for Halves {
 
     fn ready(&self, _: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
         match charge.key.text {
-            HERE => Ok(()),
+            UP => Ok(()),
             _ => Err(StoreError::Away { retry_after: Span::from_secs(1) }),
         }
     }
 
     fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        usize::from(charge.key.text == HERE)
+        usize::from(charge.key.text == UP)
     }
 }
 
 /// One unit of both keys.
 fn both(limit: &Limit) -> [Charge<'_>; 2] {
     let key = |text| Key::new(Scope::new("together", limit), text);
-    [AWAY, HERE].map(|text| Charge::new(key(text), limit, Op::Take(1)))
+    [DOWN, UP].map(|text| Charge::new(key(text), limit, Op::Take(1)))
 }
 
-/// One way or the other the store has answered by what it knows.
+/// Has the store answer a request from this state.
 fn answers<F: Future<Output = Result<DecisionSource, StoreError>>>(
     store: &Fallback<Halves>,
     request: Pin<&mut F>,
@@ -75,14 +75,14 @@ fn answers<F: Future<Output = Result<DecisionSource, StoreError>>>(
     *store.store().0.lock().unwrap() = None;
 }
 
-/// A request that waits for the store, and goes on when it is polled again.
+/// Polls a request until it waits for the store.
 fn waits<F: Future>(mut request: Pin<&mut F>) -> Pin<&mut F> {
     assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     request
 }
 
-/// Asks for one unit of both keys. Says whether the node owes something before the store has answered, whether
-/// the request is let in, and whether something is owed then.
+/// Asks for one unit of both keys. Returns the keys with pending debits before the store has answered, whether the
+/// request is admitted, and the keys with pending debits after that.
 fn asked(
     store: &Fallback<Halves>,
     now: Timestamp,
@@ -100,7 +100,7 @@ fn asked(
     (waiting, decisions.iter().all(Decision::is_allowed), store.stats().owing_keys)
 }
 
-/// A node by itself: its share of twelve units a minute is three, because the other server has not answered yet.
+/// A single node: its share of twelve units a minute is three, because the other server has not answered yet.
 fn node() -> (Fallback<Halves>, ManualClock, Limit, State) {
     let clock = ManualClock::at(NOW);
     let (config, background) = (FallbackConfig::default(), Background::new(Idle));
@@ -111,38 +111,37 @@ fn node() -> (Fallback<Halves>, ManualClock, Limit, State) {
     (store.unwrap(), clock, limit, empty)
 }
 
-/// F13, FM-03: what was let in without the store is booked, and nothing else. Somebody books what is owed while the
-/// other server is waited for, so nothing may be owed before its answer.
+/// Debits are made while the request waits for the other server, so none may be pending before its answer.
 #[test]
-fn nothing_is_owed_for_a_request_that_is_denied() {
+fn a_denied_request_leaves_no_pending_debit() {
     let (store, _, limit, empty) = node();
     for _ in 0..5 {
-        assert_eq!(asked(&store, NOW, &limit, &empty), (0, false, 0), "and the share has it back");
+        assert_eq!(asked(&store, NOW, &limit, &empty), (0, false, 0), "and the share gets it back");
     }
-    // All three of the share: a quarter of the limit.
+    // All three units of the share: a quarter of the limit.
     for _ in 0..3 {
         assert!(asked(&store, NOW, &limit, &State::default()).1);
     }
     assert_eq!(store.stats().owing_keys, 1);
-    // What the share has denied is not given back, whatever the store says.
+    // What the share denied is not given back, whatever the store answers.
     for known in [&empty, &State::default(), &empty, &State::default()] {
         assert!(!asked(&store, NOW, &limit, known).1);
     }
 }
 
-/// FM-03: whoever waits for one key holds units of the other, but not for longer.
+/// A request that waits for one key holds units of the other, but not for longer.
 #[test]
-fn who_gives_up_leaves_the_share_as_it_was() {
+fn an_abandoned_request_leaves_the_share_as_it_was() {
     let (store, _, limit, _) = node();
     for _ in 0..5 {
         let (charges, mut decisions) = (both(&limit), Vec::new());
         waits(pin!(store.decide(NOW, &charges, &mut decisions)));
     }
-    let let_in = (0..5).filter(|_| asked(&store, NOW, &limit, &State::default()).1);
-    assert_eq!(let_in.count(), 3);
+    let admitted = (0..5).filter(|_| asked(&store, NOW, &limit, &State::default()).1);
+    assert_eq!(admitted.count(), 3);
 }
 
-/// FM-03: what was refilled while the other server was waited for is not given back besides.
+/// What the share refilled while the request waited for the other server is not given back as well.
 #[test]
 fn a_share_is_no_larger_for_a_request_that_is_denied() {
     let (store, clock, limit, empty) = node();
@@ -151,12 +150,12 @@ fn a_share_is_no_larger_for_a_request_that_is_denied() {
     {
         let mut denied = pin!(store.decide(NOW, &charges, &mut first));
         let denied = waits(denied.as_mut());
-        // A unit of the share takes so long.
+        // The share refills one unit.
         clock.advance(Span::from_secs(20));
         let now = NOW + Span::from_secs(20);
-        let mut let_in = pin!(store.decide(now, &charges, &mut second));
-        let let_in = waits(let_in.as_mut());
-        answers(&store, let_in, &State::default());
+        let mut admitted = pin!(store.decide(now, &charges, &mut second));
+        let admitted = waits(admitted.as_mut());
+        answers(&store, admitted, &State::default());
         answers(&store, denied, &empty);
     }
     assert!(second.iter().all(Decision::is_allowed) && !first.iter().all(Decision::is_allowed));
@@ -164,5 +163,5 @@ fn a_share_is_no_larger_for_a_request_that_is_denied() {
     while asked(&store, clock.now(), &limit, &State::default()).1 {
         more += 1;
     }
-    assert_eq!(more, 2, "one of three was let in");
+    assert_eq!(more, 2, "one of three was admitted");
 }

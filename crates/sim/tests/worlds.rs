@@ -1,4 +1,4 @@
-//! Worlds by the thousand: promises are kept whatever goes wrong.
+//! Thousands of simulated clusters keep their promises.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, in its helpers too")]
 
@@ -14,7 +14,7 @@ fn world(seed: u64) -> WorldReport {
     simulate_as_set_up(&WorldSetup::drawn(Seed(seed))).unwrap()
 }
 
-/// What has to be given to get the same world.
+/// The options that repeat a world.
 fn given(setup: &WorldSetup) -> String {
     let seed = format!("--seed {}", setup.seed.0);
     if *setup == WorldSetup::drawn(setup.seed) {
@@ -27,19 +27,19 @@ fn given(setup: &WorldSetup) -> String {
     let numbers = format!(
         " --nodes {nodes} --keys {keys} --limit {rate} --burst {burst} --algorithm {algorithm} --load {load}"
     );
-    // Places have no rate.
+    // Places in flight have no rate.
     let numbers = if setup.in_flight { "" } else { &numbers };
     format!("{seed} --tier {} --on-store-failure {mode}{numbers}{faults}", setup.stack)
 }
 
-/// Says how to see it again.
-fn complain(setup: &WorldSetup, report: &WorldReport) {
+/// Panics with the command that repeats a broken world.
+fn check(setup: &WorldSetup, report: &WorldReport) {
     if let Some(broken) = &report.broken {
-        panic!("{broken}; see it again: cargo run -- simulate cluster {}", given(setup));
+        panic!("{broken}; repeat it with: cargo run -- simulate cluster {}", given(setup));
     }
 }
 
-/// All that many worlds came to.
+/// The sum of many reports.
 #[derive(Debug, Default)]
 struct Sum {
     admitted: u64,
@@ -55,7 +55,7 @@ fn worlds(setups: impl Iterator<Item = WorldSetup>) -> Sum {
     let mut sum = Sum::default();
     for setup in setups {
         let report = simulate_as_set_up(&setup).unwrap();
-        complain(&setup, &report);
+        check(&setup, &report);
         sum.admitted += report.admitted;
         sum.failed += report.failed;
         sum.denied += report.denied;
@@ -71,8 +71,8 @@ fn drawn(seeds: Range<u64>) -> impl Iterator<Item = WorldSetup> {
     seeds.map(|seed| WorldSetup::drawn(Seed(seed)))
 }
 
-/// Units are taken ahead in all of them. Every other one is strict: nothing is let in without the store, and
-/// neither its clock nor its memory goes back, so that nothing whatever may be above the limit.
+/// Leased worlds. Every other one is strict: nodes admit nothing without the store, its clock is not set and it
+/// loses no writes, so no fault adds anything to the limit.
 fn leased(seeds: Range<u64>) -> impl Iterator<Item = WorldSetup> {
     drawn(seeds).map(|mut setup| {
         setup.make_leased();
@@ -84,7 +84,7 @@ fn leased(seeds: Range<u64>) -> impl Iterator<Item = WorldSetup> {
     })
 }
 
-/// In two halves for two threads, as the next.
+/// In two halves, for two threads.
 #[test]
 fn nodes_keep_their_promises() {
     let sum = worlds(drawn(0..2_000));
@@ -94,11 +94,11 @@ fn nodes_keep_their_promises() {
 }
 
 #[test]
-fn other_nodes_keep_theirs() {
+fn more_nodes_keep_their_promises() {
     worlds(drawn(2_000..4_000));
 }
 
-/// Done-when 2: ten thousand worlds of leases, half of them strict.
+/// Ten thousand leased worlds in two halves; every other world is strict.
 #[test]
 fn leases_never_exceed_the_limit() {
     let sum = worlds(leased(0..5_000));
@@ -107,12 +107,11 @@ fn leases_never_exceed_the_limit() {
 }
 
 #[test]
-fn nor_do_others() {
+fn leases_do_not_exceed_the_limit_in_more_worlds() {
     worlds(leased(5_000..10_000));
 }
 
-/// One node whose keys are asked for so often that much happens while a message is on its way, and a store that
-/// comes and goes.
+/// One node with so many requests that much happens while a message travels, and a store with outages.
 fn busy(algorithm: AlgorithmName, rate: Rate, burst: u64, seeds: Range<u64>) {
     let setups = drawn(seeds).map(|setup| WorldSetup {
         nodes: 1,
@@ -122,6 +121,8 @@ fn busy(algorithm: AlgorithmName, rate: Rate, burst: u64, seeds: Range<u64>) {
         burst,
         load: 170,
         in_flight: false,
+        shards: 1,
+        pre_limit: None,
         on_store_failure: OnStoreFailure::Local,
         faults: vec![Fault::StoreDown, Fault::Partition],
         ..setup
@@ -130,8 +131,8 @@ fn busy(algorithm: AlgorithmName, rate: Rate, burst: u64, seeds: Range<u64>) {
     assert!(sum.admitted > 10_000 && sum.fallback > 10_000 && sum.pairs > 0, "{sum:?}");
 }
 
-/// Answers of one window come in after those of the next, and nodes see the store's clock go back from one
-/// window to the other. Seeds 181, 234, 231 and 453 are such.
+/// Answers of one window arrive after those of the next, so a node sees the store's clock go back from one window
+/// to the other.
 #[test]
 fn windows_that_are_hardly_longer_than_messages_take_are_kept() {
     let per = |count, millis| Rate::new(count, Span::from_millis(millis));
@@ -141,35 +142,35 @@ fn windows_that_are_hardly_longer_than_messages_take_are_kept() {
     busy(AlgorithmName::SlidingLog, per(12, 10), 12, 448..458);
 }
 
-/// A share that gave back what was refilled meanwhile would be found out here.
+/// A share must not get back units that it has refilled meanwhile.
 #[test]
-fn shares_get_back_no_more_than_is_owed_to_them() {
+fn shares_are_not_refunded_twice() {
     busy(AlgorithmName::TokenBucket, Rate::new(600, Span::from_millis(50)), 8, 10..18);
 }
 
 #[test]
-fn a_seed_tells_the_same_story_every_time() {
-    let stories = || (0..20).map(|seed| world(seed).trace.to_string()).collect::<Vec<_>>();
-    let first = stories();
-    assert_eq!(first, stories());
+fn a_seed_repeats_its_world() {
+    let traces = || (0..20).map(|seed| world(seed).trace.to_string()).collect::<Vec<_>>();
+    let first = traces();
+    assert_eq!(first, traces());
     assert_eq!(first.iter().collect::<BTreeSet<_>>().len(), first.len());
 }
 
-/// However it is compiled and wherever it runs. Whoever changes what worlds do changes this number.
+/// The trace of a world does not depend on the build or the machine. It changes with the simulated code.
 #[test]
-fn a_story_is_the_same_in_every_build() {
-    assert_eq!(world(7).trace.to_string(), "830ddb6b112a6d88");
+fn a_trace_is_the_same_in_every_build() {
+    assert_eq!(world(7).trace.to_string(), "6b72ea66e56a672e");
 }
 
 #[test]
-fn without_faults_the_store_answers_everybody() {
+fn without_faults_the_store_answers_every_request() {
     for seed in 0..20 {
-        let setup =
-            WorldSetup { faults: Vec::new(), in_flight: false, ..WorldSetup::drawn(Seed(seed)) };
+        let drawn = WorldSetup::drawn(Seed(seed));
+        // A key with several shards may be asked twice.
+        let setup = WorldSetup { faults: Vec::new(), in_flight: false, shards: 1, ..drawn };
         let report = simulate_as_set_up(&setup).unwrap();
-        complain(&setup, &report);
+        check(&setup, &report);
         assert_eq!((report.failed, report.dropped, report.fallback), (0, 0, 0), "seed {seed}");
-        // What was denied is not asked for again.
         assert!(report.store_calls <= report.requests, "seed {seed}");
     }
 }

@@ -144,7 +144,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
             world.daemon.admin("/v1/status").body.contains("\"owing_keys\":0")
         });
         wait_until("the log says that it is back", PATIENCE, || {
-            world.daemon.log_tail().contains("store_back: asked again: 127.0.0.1:")
+            world.daemon.log_tail().contains("event=\"store_recovered\" server=\"127.0.0.1:")
         });
         let numbers = answered.numbers();
         let after = answered.since(numbers);

@@ -122,12 +122,17 @@ fn what_was_decided_is_counted_under_both_kinds_of_names() {
         "tidegate_requests_total{listener=\"HTTP\",verdict=\"allowed\"} 11",
         "tidegate_requests_total{listener=\"HTTP\",verdict=\"denied\"} 7",
         "tidegate_requests_total{listener=\"RESP\",verdict=\"allowed\"} 1",
-        "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"within_limit\"} 5",
+        "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"within_limit\"} 4",
+        "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"near_limit\"} 1",
         "tidegate_limit_units_total{domain=\"api\",limit=\"api/user#\",outcome=\"over_limit\"} 6",
         "ratelimit_service_rate_limit_total_hits{domain=\"api\",key1=\"theirs_a\"} 6",
         "ratelimit_service_rate_limit_over_limit{domain=\"api\",key1=\"theirs_a\"} 1",
         "ratelimit_service_rate_limit_near_limit{domain=\"api\",key1=\"theirs_a\"} 1",
         "ratelimit_service_rate_limit_shadow_mode{domain=\"api\",key1=\"shadow\"} 1",
+        "tidegate_limit_units_total{domain=\"api\",limit=\"api/shadow#\",outcome=\"over_limit\"} 0",
+        "tidegate_limit_units_total{domain=\"api\",limit=\"api/shadow#\",outcome=\"shadow\"} 1",
+        "tidegate_request_seconds_count{listener=\"HTTP\"} 18",
+        "tidegate_request_seconds_count{listener=\"RESP\"} 1",
         "tidegate_store_evicted_total 0",
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
@@ -147,6 +152,49 @@ fn what_was_decided_is_counted_under_both_kinds_of_names() {
         "api.free: unit=UNKNOWN requests_per_unit=0, shadow_mode: false, quota_mode: false",
     ] {
         assert!(rules.lines().any(|it| it == line), "{line}\n{rules}");
+    }
+}
+
+/// A request that no limit applies to is a sign of a typing error in the policy or in the client.
+#[test]
+fn requests_without_a_limit_are_counted() {
+    let daemon = daemon(None);
+    let check = |body: &Value| {
+        let address = daemon.server.http().expect("open");
+        ask(address, "POST /v1/check", "", &body.to_string()).0
+    };
+    assert_eq!(check(&json!({ "domain": "apj", "descriptors": [{ "user": "x" }] })), 200);
+    let two = json!([{ "user": "x" }, { "usr": "x" }, { "free": "x" }, { "uesr": "x" }]);
+    assert_eq!(check(&json!({ "domain": "api", "descriptors": two })), 200);
+    let metrics = daemon.page("/metrics");
+    for line in [
+        "tidegate_unknown_domain_requests_total{domain=\"apj\"} 1",
+        "tidegate_unmatched_descriptors_total 2",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
+    }
+}
+
+/// The latency of commands that a pipeline or a transaction brings is counted for each of them.
+#[test]
+fn every_decision_over_resp_has_a_latency() {
+    let daemon = daemon(None);
+    let mut socket = TcpStream::connect(daemon.server.resp().expect("open")).expect("open");
+    socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    let commands = "CL.THROTTLE a 9 1 60\r\nPING\r\nTG.CHECK api user bob\r\nMULTI\r\n\
+                    CL.THROTTLE a 9 1 60\r\nCL.THROTTLE b 9 1 60\r\nEXEC\r\nQUIT\r\n";
+    socket.write_all(commands.as_bytes()).expect("it reads");
+    socket.read_to_string(&mut String::new()).expect("an answer");
+    let metrics = daemon.page("/metrics");
+    for line in [
+        "tidegate_requests_total{listener=\"RESP\",verdict=\"allowed\"} 4",
+        "tidegate_request_seconds_count{listener=\"RESP\"} 4",
+        "tidegate_request_seconds_bucket{le=\"+Inf\",listener=\"RESP\"} 4",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line}\n{metrics}");
+    }
+    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
+        assert!(metrics.contains(&format!("\n{name} ")), "{name}\n{metrics}");
     }
 }
 

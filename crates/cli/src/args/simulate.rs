@@ -1,4 +1,4 @@
-//! What can be said of a world.
+//! The arguments of `simulate`.
 
 use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
@@ -10,7 +10,7 @@ use tidegate_sim::world::{Fault, InvalidWorld, Stack, WorldSetup};
 
 use super::names;
 
-/// Run nodes and their store on simulated time, with everything going wrong
+/// Run nodes and their store on simulated time, with faults
 #[derive(Debug, Args)]
 pub(crate) struct Simulate {
     #[command(subcommand)]
@@ -24,19 +24,19 @@ pub(crate) enum Simulated {
 
 /// Many nodes share one store: does the limit hold?
 ///
-/// Nodes run the production algorithms and layers: leases, the deny cache, the circuit breaker, the fallback.
-/// Clocks, network and the store's server are simulated: messages are late, lost or copied, nodes crash
-/// and stand still, clocks are set, limits change, the store hangs, goes away or is replaced by a server
-/// that lacks its last writes. Everything follows from the seed, as does every number that is not given.
+/// Nodes run the production stack: local pre-limits, fallback, leases, shards, deny cache and circuit breaker.
+/// Clocks, network and the store's server are simulated: messages are delayed, lost or duplicated, nodes crash
+/// and pause, clocks are set, limits change, the store hangs, goes down or fails over to a replica that lacks
+/// its last writes. The seed determines everything that happens, and every number that is not given.
 /// Exits with 1 if a promise was broken.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
 pub(crate) struct Cluster {
-    /// Where everything that is left to chance comes from
+    /// Determines everything that is random
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// So many worlds, of this seed and the ones after it; ends with the first that breaks a promise
+    /// Number of worlds, from this seed on; ends with the first that breaks a promise
     #[arg(
         long,
         value_name = "N",
@@ -45,27 +45,27 @@ pub(crate) struct Cluster {
     )]
     pub(crate) worlds: u64,
 
-    /// Nodes that requests come in at
+    /// Number of nodes
     #[arg(long, value_name = "N")]
     nodes: Option<usize>,
 
-    /// Keys that are asked for
+    /// Number of keys
     #[arg(long, value_name = "N")]
     keys: Option<usize>,
 
-    /// Simulated seconds; nothing goes wrong in the last four
+    /// Simulated seconds; the last four are without faults
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
 
-    /// How many requests per how long each key may make, as COUNT/PERIOD
+    /// Limit of each key, as COUNT/PERIOD
     #[arg(long, value_name = "RATE")]
     limit: Option<Rate>,
 
-    /// What buckets hold
+    /// Burst of a bucket
     #[arg(long, value_name = "N")]
     burst: Option<u64>,
 
-    /// How the limit decides
+    /// Algorithm of the limit
     #[arg(
         long,
         value_name = "NAME",
@@ -73,16 +73,15 @@ pub(crate) struct Cluster {
     )]
     algorithm: Option<AlgorithmName>,
 
-    /// Requests for each key, in hundredths of its limit
+    /// Requests for each key, in percent of its limit
     #[arg(long, value_name = "PERCENT")]
     load: Option<u64>,
 
-    /// How close to the store decisions are made: in it, from units taken ahead, or in it with no layer before
-    /// it
+    /// Tier of the limit: `exact`, `leased`, or `bare` for the store without layers
     #[arg(long, value_name = "TIER", value_parser = names::<Stack>(&Stack::ALL.map(Stack::as_str)))]
     tier: Option<Stack>,
 
-    /// What nodes answer when the store does not
+    /// What nodes answer while the store is unavailable
     #[arg(
         long,
         value_name = "MODE",
@@ -90,7 +89,7 @@ pub(crate) struct Cluster {
     )]
     on_store_failure: Option<String>,
 
-    /// Only this goes wrong; may be repeated
+    /// Only this fault strikes; may be repeated
     #[arg(
         long,
         value_name = "NAME",
@@ -99,13 +98,13 @@ pub(crate) struct Cluster {
     )]
     fault: Vec<Fault>,
 
-    /// Nothing goes wrong
+    /// No fault strikes
     #[arg(long)]
     no_faults: bool,
 }
 
 impl Cluster {
-    /// The world of this seed, or why there is none.
+    /// The world of this seed, or why it cannot be simulated.
     pub(crate) fn setup(&self, seed: u64) -> Result<WorldSetup, clap::Error> {
         let mut setup = WorldSetup::drawn(Seed(seed));
         match self.tier {
@@ -123,7 +122,7 @@ impl Cluster {
             |mode: &OnStoreFailure| self.on_store_failure.as_deref() == Some(mode.as_str());
         let mode = OnStoreFailure::ALL.into_iter().find(is_chosen);
         setup.on_store_failure = mode.unwrap_or(setup.on_store_failure);
-        // Numbers of a rate, or a mode other than the one for places, ask for no places.
+        // The numbers of a rate, or a mode, exclude a limit of concurrent requests.
         let is_rate = self.limit.is_some() || self.algorithm.is_some() || mode.is_some();
         setup.in_flight &= !is_rate && self.burst.is_none();
         if self.no_faults || !self.fault.is_empty() {
@@ -135,7 +134,7 @@ impl Cluster {
         }
     }
 
-    /// What was given besides the seed, as it has to be given to see a world again.
+    /// The options beside the seed that repeat a world.
     pub(crate) fn given(&self) -> String {
         fn option<T: ToString>(name: &str, value: Option<T>) -> Option<String> {
             value.map(|value| format!(" --{name} {}", value.to_string()))
@@ -157,9 +156,9 @@ impl Cluster {
     }
 }
 
-/// What is said of numbers that no world can be made of.
+/// The error for numbers that cannot be simulated.
 pub(crate) fn no_such_world(why: &InvalidWorld) -> clap::Error {
-    let message = format!("there is no such world: {why}\n");
+    let message = format!("cannot simulate this world: {why}\n");
     clap::Error::raw(ErrorKind::ValueValidation, message)
 }
 
@@ -172,14 +171,14 @@ Examples:
 
 const FIGURES: &str = "\
 Figures:
-  of two keys  requests for units of two keys: all or nothing, or each alone
-  admitted     units let in
-  limit alone  the most that the limit allows in this time, over all keys, if nothing goes wrong. Faults
-               such as failover and store_down add to it: see docs/reference/simulated-promises.md
+  of two keys  requests for two keys: all or nothing, or each alone
+  admitted     units admitted
+  limit alone  the most that the limit allows in this time, over all keys, without faults. Faults such as
+               failover and store_down add to it: see docs/reference/simulated-promises.md
   utilisation  admitted, of what was asked for or of the limit alone, whichever is less
   denied       requests denied by the limit
   fallback     requests answered without the store, as on_store_failure says
-  failed       requests that nobody gave an answer to
-  dropped      requests that were gone with their node
+  failed       requests that got an error
+  dropped      requests lost with their node, or abandoned by their callers
   store calls  commands sent to the store; in all, and per request
-  trace        a hash of everything that happened: the same seed gives the same";
+  trace        a hash of all events: the same seed gives the same";

@@ -3,10 +3,14 @@
 use std::path::PathBuf;
 
 use tidegate::Clock;
-use tidegate::policy::{Merging, Policy, Refusal, Source, Texts, Update, Watch};
-use tidegate_server::{Event, Level, RateLimitService};
+use tidegate::policy::{Domain, Merging, Policy, Refusal, Revision, Source, Texts, Update, Watch};
+use tidegate_server::RateLimitService;
+use tracing::{error, info, warn};
 
 use crate::settings::Chosen;
+
+/// The most files that a line of the log names.
+const MAX_NAMES: usize = 8;
 
 /// Loads the policy, and loads it again whenever it changes; `None` if there are no files.
 pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Option<Watch>, String> {
@@ -22,61 +26,91 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
         return Err(format!("the policy cannot be used\n{}", loaded.findings.trim_end()));
     };
     let has_secret = chosen.text("policy.enforce_secret_file").is_some();
-    let all_findings = move |policy: &Policy, findings: &str| {
-        let shares = policy.predictable_shares().filter(|_| !has_secret);
-        [findings.to_owned(), shares.unwrap_or_default()].join("\n").trim().to_owned()
-    };
-    let findings = all_findings(&policy, &loaded.findings);
+    let predictable = policy.predictable_shares().filter(|_| !has_secret);
     service.status().needs_policy();
+    let (clock, files, revision) = (Clock::default(), names(&texts), texts.revision());
+    let in_force = Loaded::of(&policy, &files, revision);
     service.replace(policy);
-    let clock = Clock::default();
-    service.status().policy_loaded(texts.revision(), names(&texts), clock.wall(clock.now()));
-    let say = |level, text: &str| service.status().log().say(level, Event::PolicyLoaded, text);
-    match &*findings {
-        "" => say(Level::Info, "policy loaded"),
-        findings => say(Level::Warn, &format!("policy loaded\n{findings}")),
-    }
+    service.status().policy_loaded(revision, files, clock.wall(clock.now()));
+    in_force.log("policy_loaded", "policy loaded");
+    log_findings(&loaded.findings, predictable);
     let (service, files) = (service.clone(), source.clone());
-    let watch = Watch::builder(source).in_force(&texts).start(move |change| {
-        let (status, log) = (service.status(), service.status().log());
-        match change {
-            Ok(Update { policy, findings, revision }) => {
-                let fresh_starts = service.fresh_starts(&policy);
-                let findings = all_findings(&policy, &findings);
-                service.replace(policy);
-                let names = files.read().map(|texts| names(&texts)).unwrap_or_default();
-                status.policy_loaded(revision, names, clock.wall(clock.now()));
-                let findings = told(findings, &fresh_starts);
-                let level = if findings.is_empty() { Level::Info } else { Level::Warn };
-                log.say(level, Event::PolicyLoaded, format_args!("policy reloaded\n{findings}"));
+    let watch = Watch::builder(source).in_force(&texts).start(move |change| match change {
+        Ok(Update { policy, findings, revision }) => {
+            let (fresh_starts, before) = (service.fresh_starts(&policy), service.status().policy());
+            let predictable = policy.predictable_shares().filter(|_| !has_secret);
+            let files = files.read().map(|texts| names(&texts)).unwrap_or_default();
+            let in_force = Loaded::of(&policy, &files, revision);
+            service.replace(policy);
+            service.status().policy_loaded(revision, files, clock.wall(clock.now()));
+            if before.revision == Some(revision) && before.refusal.is_none() {
+                // A reload on request, of files that have not changed.
+                return in_force.log("policy_unchanged", "policy unchanged");
             }
-            Err(refusal) => {
-                let why = why(&refusal);
-                status.policy_refused(&why);
-                let told = format_args!("policy not reloaded: {why}");
-                log.say(Level::Error, Event::PolicyRefused, told);
-            }
+            in_force.log("policy_reloaded", "policy reloaded");
+            log_findings(&findings, predictable.into_iter().chain(fresh_starts));
+        }
+        Err(refusal) => {
+            service.status().policy_refused(&refusal.to_string());
+            log_refusal(&refusal);
         }
     });
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
 }
 
-/// What is told about a policy that was put in force: findings in its files, and limits whose keys start
-/// afresh.
-fn told(findings: String, fresh_starts: &[String]) -> String {
-    let warnings = fresh_starts.iter().map(|message| format!("warning: {message}"));
-    let findings = Some(findings).filter(|findings| !findings.is_empty());
-    findings.into_iter().chain(warnings).collect::<Vec<String>>().join("\n")
+/// A policy that was put in force.
+struct Loaded {
+    file: String,
+    revision: String,
+    limits: usize,
+}
+
+impl Loaded {
+    fn of(policy: &Policy, files: &[String], revision: Revision) -> Self {
+        let rules = policy.domains().flat_map(Domain::rules);
+        let limits = rules.map(|rule| rule.limits().len()).sum();
+        Self { file: in_short(files), revision: revision.to_string(), limits }
+    }
+
+    fn log(&self, event: &str, message: &str) {
+        let Self { file, revision, limits } = self;
+        info!(event, file = &**file, revision = &**revision, limits, "{message}");
+    }
+}
+
+fn log_refusal(refusal: &Refusal) {
+    let event = "policy_refused";
+    match refusal {
+        Refusal::Wrong { errors, findings } => {
+            error!(event, errors, "policy not reloaded, the last one stays in force");
+            log_findings(findings, None);
+        }
+        other => error!(event, "policy not reloaded, the last one stays in force: {other}"),
+    }
+}
+
+/// Logs findings, one `file:line:column: message` per line, in their order, and then warnings about the
+/// policy as a whole.
+fn log_findings(findings: &str, about_all: impl IntoIterator<Item = String>) {
+    for finding in findings.lines() {
+        match finding.split_once(": warning: ") {
+            Some((place, warning)) => warn!(event = "policy_finding", "{place}: {warning}"),
+            None => error!(event = "policy_finding", "{finding}"),
+        }
+    }
+    for warning in about_all {
+        warn!(event = "policy_finding", "{}", warning.trim_start_matches("warning: "));
+    }
 }
 
 fn names(texts: &Texts) -> Vec<String> {
     texts.names().map(ToOwned::to_owned).collect()
 }
 
-/// What is wrong with the files, with all that was found.
-fn why(refusal: &Refusal) -> String {
-    match refusal {
-        Refusal::Wrong { findings, .. } => format!("{refusal}\n{findings}"),
-        other => other.to_string(),
+/// The first files of a policy.
+fn in_short(files: &[String]) -> String {
+    match files.len().checked_sub(MAX_NAMES) {
+        Some(more @ 1..) => format!("{} and {more} more", files[..MAX_NAMES].join(", ")),
+        _ => files.join(", "),
     }
 }

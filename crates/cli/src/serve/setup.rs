@@ -18,12 +18,16 @@ use tidegate_server::{
 use crate::secret;
 use crate::settings::{Chosen, Listener};
 
-/// Where the daemon says what happens.
+/// The format of the log.
+pub(super) fn log_format(chosen: &Chosen) -> Format {
+    let is_json = chosen.text("log.format").is_some_and(|format| format == "json");
+    if is_json { Format::Json } else { Format::Text }
+}
+
+/// The log of the daemon.
 pub(super) fn log(chosen: &Chosen) -> Log {
     let level = chosen.text("log.level").and_then(|name| Level::named(&name));
-    let is_json = chosen.text("log.format").is_some_and(|format| format == "json");
-    let format = if is_json { Format::Json } else { Format::Text };
-    Log::new(level.unwrap_or(Level::Info), format, Clock::default())
+    Log::install(level.unwrap_or(Level::Info), log_format(chosen))
 }
 
 /// What decides: a store in this process, or the one that is named.

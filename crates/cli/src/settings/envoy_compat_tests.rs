@@ -4,7 +4,8 @@ use super::*;
 fn chosen(variables: &[(&str, &str)]) -> Result<Chosen, String> {
     let environment: Environment =
         variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Chosen::of(&Sources { file: None, environment: &environment, flags: Vec::new() })
+    let sources = Sources { file: None, environment: &environment, flags: Vec::new() };
+    Chosen::of(&sources).map_err(|wrong| wrong.why)
 }
 
 /// `value` as settings files have it.

@@ -1,6 +1,7 @@
 //! The real program, started and stopped as a service is.
 
 mod daemon;
+mod day;
 
 use std::fs;
 use std::io::Write;
@@ -234,6 +235,31 @@ fn wrong_settings_do_not_start_and_say_where() {
     }
 }
 
+/// Whatever is wrong: with JSON logging on, each line is JSON, wherever the format was chosen.
+#[test]
+fn failures_to_start_are_json_if_the_log_is() {
+    let folder = Folder::new("failures");
+    let wrong = folder.file("wrong.yaml", "store:\n  urll: memory\nlog: {format: json}\n");
+    let policy =
+        folder.file("policy.yaml", "domain: api\ndescriptors:\n  - {key: a, rate: fast}\n");
+    let json = [("TIDEGATE__LOG__FORMAT", "json")];
+    for (arguments, variables, words) in [
+        (&["--settings", &wrong][..], &[][..], "unknown setting \"urll\""),
+        (&["--settings", "no/such/file"], &json, "cannot read no/such/file"),
+        (&["--http", "localhost:8080"], &json, "did you mean 127.0.0.1:8080?"),
+        (&["--config", &policy], &json, "expected a rate"),
+        (&["--resp", "0.0.0.0:0"], &json, "open to other machines without a password"),
+    ] {
+        let (status, text) = run(arguments, variables);
+        assert_eq!(status, Some(1), "{text}");
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let line = lines.last().expect("a line");
+        assert_eq!((&line["level"], &line["event"]), (&"ERROR".into(), &"failed".into()));
+        assert!(line["message"].as_str().is_some_and(|it| it.contains(words)), "{line}");
+    }
+}
+
 #[test]
 fn redis_clients_need_the_password_of_the_file() {
     let folder = Folder::new("password");
@@ -329,7 +355,8 @@ fn conditions_of_redis_are_logged_at_the_start() {
     let redis = redis.arg("maxmemory-policy", "allkeys-lru").start();
     let daemon = Daemon::start(&["--store", &redis.url()]);
     let line = daemon.until_it_says("maxmemory-policy is allkeys-lru");
-    assert!(line.contains("warn store_finding") && line.contains(&redis.address()), "{line}");
+    assert!(line.contains(" WARN ") && line.contains(&redis.address()), "{line}");
+    assert!(line.contains("event=\"store_finding\""), "{line}");
     daemon.until_it_says("persistence is off");
     redis.command(&["ACL", "SETUSER", "default", "-info"]);
     let daemon = Daemon::start(&["--store", &redis.url()]);
@@ -347,7 +374,7 @@ fn a_second_signal_ends_it_at_once() {
     let busy = "tidegate_connections{listener=\"HTTP\"} 1";
     until("be busy", || daemon.admin("GET /metrics").body.contains(busy));
     daemon.signal(Signal::TERM);
-    daemon.until_it_says("letting connections finish");
+    daemon.until_it_says("waiting for connections to finish");
     daemon.signal(Signal::TERM);
     daemon.until_it_says("stopped before all connections had ended");
     assert_eq!(daemon.end().0, Some(1));

@@ -1,31 +1,33 @@
-//! Conditions of the servers that weaken limits, as the log tells them: once when one is first seen,
-//! and once when it has ended. The store keeps the list; metrics and status read it there.
+//! Conditions of the servers that weaken limits. Each is logged when it is first seen and when it has
+//! ended. The store keeps the list; metrics and status read it there.
 
 use tidegate::store::redis::{Condition, Finding};
+use tracing::{info, warn};
 
-use crate::observability::log::{Event, Level, Log};
-
-/// The findings that the log has. A server has at most one of each condition, whatever its words.
+/// The findings that are logged. A server has at most one finding of each condition.
 #[derive(Debug, Default)]
 pub(crate) struct Reported(Vec<Finding>);
 
 impl Reported {
-    pub(crate) fn report(&mut self, findings: Vec<Finding>, log: &Log) {
+    pub(crate) fn report(&mut self, findings: Vec<Finding>) {
         let is_in = |all: &[Finding], it: &Finding| {
             all.iter().any(|other| (&other.server, other.condition) == (&it.server, it.condition))
         };
-        for begun in findings.iter().filter(|it| !is_in(&self.0, it)) {
-            log.say(Level::Warn, Event::StoreFinding, begun);
+        for Finding { server, condition, message } in
+            findings.iter().filter(|it| !is_in(&self.0, it))
+        {
+            let condition = condition.as_str();
+            warn!(event = "store_finding", server = &**server, condition, "{message}");
         }
-        for ended in self.0.iter().filter(|it| !is_in(&findings, it)) {
-            let text = format!("{}: no longer found: {}", ended.server, ended.condition.as_str());
-            log.say(Level::Info, Event::StoreFinding, text);
+        for Finding { server, condition, .. } in self.0.iter().filter(|it| !is_in(&findings, it)) {
+            let condition = condition.as_str();
+            info!(event = "store_finding_ended", server = &**server, condition, "no longer found");
         }
         self.0 = findings;
     }
 }
 
-/// How many servers have a condition.
+/// Number of servers with a condition.
 pub(crate) fn count(findings: &[Finding], condition: Condition) -> usize {
     findings.iter().filter(|finding| finding.condition == condition).count()
 }

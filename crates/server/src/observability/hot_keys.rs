@@ -1,8 +1,7 @@
-//! Which keys come most and which are denied most, in memory that never grows.
+//! The keys with most requests and those with most denied requests, in bounded memory.
 //!
-//! Each thread counts for itself, in sketches that are put together only when somebody asks. A thread
-//! notes every request until it has seen [`EACH`], and one in [`SAMPLE`] after that, so that under
-//! load next to nothing is paid for it.
+//! Each thread has sketches of its own, which are merged when they are read. A thread adds every request up
+//! to [`EACH`], and one in [`SAMPLE`] after that, which keeps the cost under load low.
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
@@ -15,16 +14,16 @@ use tidegate_core::sketch::HeavyHitters;
 
 use crate::settings::KeyValues;
 
-/// How many requests are noted one by one.
+/// So many requests are added one by one.
 const EACH: u64 = 1 << 12;
 
-/// Of how many one is noted after that.
+/// One of so many requests is added after that.
 const SAMPLE: u32 = 16;
 
-/// How many keys are told.
+/// The most keys in a list.
 pub(crate) const TOLD: usize = 20;
 
-/// What one thread has noted.
+/// The sketches of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct HotKeys {
     values: KeyValues,
@@ -38,7 +37,7 @@ struct Sampled {
     hitters: Mutex<Option<(HeavyHitters, RandomState)>>,
 }
 
-/// A key and about how many units of requests it brought.
+/// A key, and about how many requests it had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HotKey {
     pub(crate) key: String,
@@ -46,12 +45,12 @@ pub(crate) struct HotKey {
 }
 
 impl HotKeys {
-    /// Keeps values of keys in no other form than they are shown in.
+    /// Stores values of keys only in the form in which they are shown.
     pub(crate) fn showing(values: KeyValues) -> Self {
         Self { values, ..Self::default() }
     }
 
-    /// Notes a request for `key`, which is asked for only if it is one of those that are noted.
+    /// Adds a request; `key` is called only if this request is in the sample.
     pub(crate) fn note<'k>(&self, is_denied: bool, key: impl Fn() -> KeyText<'k>) {
         self.asked.note(self.values, &key);
         if is_denied {
@@ -62,7 +61,7 @@ impl HotKeys {
 
 impl Sampled {
     fn note<'k>(&self, values: KeyValues, key: &impl Fn() -> KeyText<'k>) {
-        // The thread's own: nobody else writes it, so nothing can come in between.
+        // Written by this thread only, so a load and a store suffice.
         let seen = self.seen.load(Ordering::Relaxed);
         self.seen.store(seen.wrapping_add(1), Ordering::Relaxed);
         let units = if seen < EACH { 1 } else { SAMPLE };
@@ -76,10 +75,10 @@ impl Sampled {
     }
 }
 
-/// What a key is made of, put together only if it is needed.
+/// The parts of a key, joined only if it is in the sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyText<'a> {
-    /// It came with its limit.
+    /// The key of a limit that came with the request.
     InlineLimit(&'a [u8]),
     /// The first descriptor of a request to a policy.
     Policy(&'a Request<'a>),
@@ -109,7 +108,7 @@ impl KeyText<'_> {
     }
 }
 
-/// The keys at the top of all threads together: those that came most, or were denied most.
+/// The keys of all threads with most requests, or with most denied requests.
 pub(crate) fn top<'a>(threads: impl Iterator<Item = &'a HotKeys>, denied: bool) -> Vec<HotKey> {
     let mut all: BTreeMap<Box<[u8]>, u64> = BTreeMap::new();
     for thread in threads {
@@ -122,11 +121,11 @@ pub(crate) fn top<'a>(threads: impl Iterator<Item = &'a HotKeys>, denied: bool) 
     let mut all: Vec<(Box<[u8]>, u64)> = all.into_iter().collect();
     all.sort_by(|(one, a), (other, b)| b.cmp(a).then(one.cmp(other)));
     all.truncate(TOLD);
-    let told = |(key, requests): (Box<[u8]>, u64)| HotKey {
+    let hot = |(key, requests): (Box<[u8]>, u64)| HotKey {
         key: String::from_utf8_lossy(&key).into_owned(),
         requests,
     };
-    all.into_iter().map(told).collect()
+    all.into_iter().map(hot).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_all_threads_are_told_together() {
+    fn keys_of_all_threads_are_merged() {
         let threads = [HotKeys::default(), HotKeys::default()];
         for (number, thread) in threads.iter().enumerate() {
             for request in 0..100 {
@@ -149,14 +148,14 @@ mod tests {
         assert_eq!((&*denied[0].key, denied[0].requests, denied.len()), ("hot", 100, 1));
     }
 
-    /// Beyond the first few thousand one of sixteen stands for all.
+    /// After the first few thousand requests, one of sixteen is added with sixteen times its weight.
     #[test]
     fn a_sample_stands_for_the_rest() {
         let keys = HotKeys::default();
         for _ in 0..100_000 {
             keys.note(false, || KeyText::InlineLimit(b"hot"));
         }
-        let told = top([&keys].into_iter(), false)[0].requests;
-        assert!((99_900..100_100).contains(&told), "{told}");
+        let counted = top([&keys].into_iter(), false)[0].requests;
+        assert!((99_900..100_100).contains(&counted), "{counted}");
     }
 }

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
+use tidegate::policy::Entry;
 
 use crate::settings::KeyValues;
 
 /// The most characters that [`KeyValues::Short`] shows of a value.
 const SHOWN: usize = 4;
 
-/// Bytes of a hash that are shown: in place of a value, and behind the first characters of one, where
-/// it only has to tell values apart.
+/// Bytes of a hash that are shown: instead of a value, and after the first characters of one, to distinguish
+/// values.
 const HASH: usize = 8;
 const SUFFIX: usize = 4;
 
@@ -35,6 +36,12 @@ impl KeyValues {
     /// The same for a value that is text.
     pub(crate) fn show_text(self, value: &str) -> String {
         String::from_utf8_lossy(&self.show(value.as_bytes())).into_owned()
+    }
+
+    /// A descriptor as `key=value,key=value`.
+    pub(crate) fn show_entries(self, entries: &[Entry<'_>]) -> String {
+        let show = |entry: &Entry<'_>| format!("{}={}", entry.key, self.show_text(entry.value));
+        entries.iter().map(show).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -67,7 +74,7 @@ mod tests {
         }
         let short = |value: &str| KeyValues::Short.show_text(value);
         assert_eq!(short("s3cret-key"), "s3cr…817b8239");
-        assert_ne!(short("s3cret-key"), short("s3cret-kez"), "told apart by their hashes");
+        assert_ne!(short("s3cret-key"), short("s3cret-kez"), "different hashes");
         assert_eq!(KeyValues::Plain.show(b"s3\xff"), &b"s3\xff"[..]);
     }
 }

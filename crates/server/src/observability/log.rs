@@ -1,158 +1,74 @@
-//! What the daemon says while it runs: one line per event, on standard error.
+//! The daemon's log: `tracing` events on standard error, one line each, as text or JSON.
 //!
 //! # Bounds
-//! Of each kind of event that traffic can cause at most one line is written in a second; the next
-//! line of its kind says how many were left out. Nothing is written per request. A message has at most [`MAX_MESSAGE`] bytes.
+//! No event is written per request. [`Throttle`] limits events that clients can cause. A line of text
+//! has at most [`MAX_LINE`] bytes.
 
-use std::fmt;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
+use std::panic::{self, PanicHookInfo};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
 
-use serde_json::json;
-use tidegate::{Clock, Timestamp};
+use tidegate::Clock;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layered, SubscriberExt};
+use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// The longest message; findings in policies can be long.
-const MAX_MESSAGE: usize = 64 << 10;
+use super::throttle::{Admitted, Frequent, Throttle};
 
-/// Writes lines. Clones are handles to the same log.
+/// The longest line of text.
+const MAX_LINE: usize = 64 << 10;
+
+/// Events of our crates; those of dependencies are not logged.
+const OURS: &str = "tidegate";
+
+/// Changes on the admin port: logged at every level.
+pub(crate) const AUDIT: &str = "audit";
+
+/// The handle to a daemon's log. Clones are handles to the same log.
 #[derive(Clone, Debug)]
 pub struct Log(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     level: AtomicU8,
-    format: Format,
+    /// `None` if another subscriber takes the events of this process.
+    filter: Option<reload::Handle<Targets, Registry>>,
+    throttle: Throttle,
     clock: Clock,
-    /// Of each kind of event.
-    kinds: [Kind; Event::ALL.len()],
 }
 
-/// When one kind of event was written last, and what was left out since.
-#[derive(Debug, Default)]
-struct Kind {
-    /// The second after it, so that 0 is never.
-    next: AtomicU64,
-    left_out: AtomicU64,
-}
-
-/// How much is written.
+/// The least severe events that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Somebody has to act.
+    /// An operator has to act.
     Error,
-    /// Somebody should look.
+    /// An operator should look.
     Warn,
-    /// What happened.
+    /// Events of normal operation.
     Info,
-    /// What may help to find out why.
+    /// Details for finding a cause.
     Debug,
 }
 
-/// How a line is written.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Time, level, event and message.
+    /// Time, level, message, and the fields as `name=value`.
     #[default]
     Text,
-    /// An object of the same.
+    /// One object with the same.
     Json,
 }
 
-/// What can happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Settings were read, or have no effect.
-    Settings,
-    /// A policy was put in force.
-    PolicyLoaded,
-    /// A policy could not be.
-    PolicyRefused,
-    /// The store is unavailable.
-    StoreUnavailable,
-    /// The store answers later than the deadline.
-    StoreSlow,
-    /// More requests wait for the store than may wait.
-    StoreOverloaded,
-    /// The store is asked again.
-    StoreBack,
-    /// The store refuses, and somebody has to change something.
-    StoreRefuses,
-    /// A server of the store has a condition that weakens limits, or no longer has it.
-    StoreFinding,
-    /// A listener is full.
-    Full,
-    /// A client was refused before it could ask: its TLS handshake failed.
-    ClientRefused,
-    /// The store held states that Tidegate cannot have written, and that were replaced.
-    StoreCorrupt,
-    /// Somebody has changed something on the admin port.
-    Changed,
-    /// The daemon ends.
-    Stopping,
-}
-
-impl Event {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 14] = [
-        Self::Settings,
-        Self::PolicyLoaded,
-        Self::PolicyRefused,
-        Self::StoreUnavailable,
-        Self::StoreSlow,
-        Self::StoreOverloaded,
-        Self::StoreBack,
-        Self::StoreRefuses,
-        Self::StoreFinding,
-        Self::Full,
-        Self::ClientRefused,
-        Self::StoreCorrupt,
-        Self::Changed,
-        Self::Stopping,
-    ];
-
-    /// As it is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Settings => "settings",
-            Self::PolicyLoaded => "policy_loaded",
-            Self::PolicyRefused => "policy_refused",
-            Self::StoreUnavailable => "store_unavailable",
-            Self::StoreSlow => "store_slow",
-            Self::StoreOverloaded => "store_overloaded",
-            Self::StoreBack => "store_back",
-            Self::StoreRefuses => "store_refuses",
-            Self::StoreFinding => "store_finding",
-            Self::Full => "full",
-            Self::ClientRefused => "client_refused",
-            Self::StoreCorrupt => "store_corrupt",
-            Self::Changed => "changed",
-            Self::Stopping => "stopping",
-        }
-    }
-
-    /// Whether all of them are written: they happen at the start, at the end, when files change or
-    /// servers come back, which is looked at no more than twice in a second, or by the hand of somebody
-    /// who may.
-    const fn is_rare(self) -> bool {
-        !matches!(
-            self,
-            Self::StoreUnavailable
-                | Self::StoreSlow
-                | Self::StoreOverloaded
-                | Self::StoreRefuses
-                | Self::Full
-                | Self::ClientRefused
-                | Self::StoreCorrupt
-        )
-    }
-}
-
 impl Level {
-    /// All of them, the gravest first.
+    /// All levels, the most severe first.
     pub const ALL: [Self; 4] = [Self::Error, Self::Warn, Self::Info, Self::Debug];
 
-    /// As settings spell it.
+    /// The name in settings.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -162,109 +78,128 @@ impl Level {
         }
     }
 
-    /// By its name.
+    /// The level of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    fn filter(self) -> Targets {
+        let level = match self {
+            Self::Error => LevelFilter::ERROR,
+            Self::Warn => LevelFilter::WARN,
+            Self::Info => LevelFilter::INFO,
+            Self::Debug => LevelFilter::DEBUG,
+        };
+        Targets::new().with_target(OURS, level).with_target(AUDIT, LevelFilter::INFO)
     }
 }
 
 impl Default for Log {
+    /// A log that leaves the events to the subscriber of the process, if there is one.
     fn default() -> Self {
-        Self::new(Level::Info, Format::Text, Clock::default())
+        Self::new(Level::Info, None)
     }
 }
 
 impl Log {
-    /// A log that writes what is at least as grave as `level`.
-    pub fn new(level: Level, format: Format, clock: Clock) -> Self {
-        let level = AtomicU8::new(level as u8);
-        Self(Arc::new(Shared { level, format, clock, kinds: Default::default() }))
+    /// Writes the events of this process to standard error, panics included. The first call in a process
+    /// counts.
+    pub fn install(level: Level, format: Format) -> Self {
+        let (filter, handle) = reload::Layer::new(level.filter());
+        let subscriber = Registry::default().with(filter).with(lines(format));
+        let is_first = tracing::subscriber::set_global_default(subscriber).is_ok();
+        if is_first {
+            panic::set_hook(Box::new(log_panic));
+        }
+        Self::new(level, Some(handle).filter(|_| is_first))
     }
 
-    /// What is written.
+    fn new(level: Level, filter: Option<reload::Handle<Targets, Registry>>) -> Self {
+        let level = AtomicU8::new(level as u8);
+        let (throttle, clock) = (Throttle::default(), Clock::default());
+        Self(Arc::new(Shared { level, filter, throttle, clock }))
+    }
+
+    /// The least severe level that is logged.
     pub fn level(&self) -> Level {
         let level = self.0.level.load(Ordering::Relaxed);
         Level::ALL.into_iter().find(|it| *it as u8 == level).unwrap_or(Level::Info)
     }
 
-    /// Writes more or less from now on.
+    /// Changes the level from now on.
     pub fn set_level(&self, level: Level) {
         self.0.level.store(level as u8, Ordering::Relaxed);
-    }
-
-    /// Says what happened, unless it is not grave enough or its kind was told this second.
-    pub fn say(&self, level: Level, event: Event, message: impl fmt::Display) {
-        let now = self.0.clock.now();
-        if let Some(left_out) = self.may_say(level, event, now) {
-            let now = self.0.clock.wall(now);
-            let line =
-                Line { now, level, event, left_out }.text(self.0.format, &message.to_string());
-            // Nobody is there to be told that nobody reads it.
-            let _ = io::stderr().lock().write_all(line.as_bytes());
+        if let Some(filter) = &self.0.filter {
+            // Fails only once the subscriber is gone, which stays as long as the process.
+            let _ = filter.reload(level.filter());
         }
     }
 
-    /// How many of its kind were left out before, if this one may be written.
-    fn may_say(&self, level: Level, event: Event, now: Timestamp) -> Option<u64> {
-        if level > self.level() {
-            return None;
-        }
-        let Some(kind) = self.0.kinds.get(event as usize) else { return Some(0) };
-        let (second, next) = (now.as_micros() / 1_000_000 + 1, kind.next.load(Ordering::Relaxed));
-        // Whoever of several comes first writes.
-        let is_first = event.is_rare()
-            || (second > next
-                && kind
-                    .next
-                    .compare_exchange(next, second, Ordering::Relaxed, Ordering::Relaxed)
-                    .is_ok());
-        if !is_first {
-            kind.left_out.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(kind.left_out.swap(0, Ordering::Relaxed))
+    /// Admits an event of a kind that clients can cause, or counts it as suppressed.
+    pub(crate) fn admit(&self, kind: Frequent) -> Option<Admitted> {
+        self.0.throttle.admit(kind, self.0.clock.now())
     }
 }
 
-/// A line to be written.
-struct Line {
-    now: Timestamp,
-    level: Level,
-    event: Event,
-    /// How many of its kind were not.
-    left_out: u64,
-}
+/// The layer that writes lines, over the filter.
+type Filtered = Layered<reload::Layer<Targets, Registry>, Registry>;
 
-impl Line {
-    fn text(&self, format: Format, message: &str) -> String {
-        let end = message.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_MESSAGE);
-        let message = message[..end.unwrap_or(message.len())].trim_end();
-        let (time, left_out) = (Utc(self.now), self.left_out);
-        let (level, event) = (self.level.name(), self.event.name());
-        match format {
-            Format::Text => {
-                let message = printable(message);
-                match left_out {
-                    0 => format!("{time} {level} {event}: {message}\n"),
-                    _ => format!(
-                        "{time} {level} {event}: {message} (and {left_out} more like this)\n"
-                    ),
-                }
-            }
-            Format::Json => {
-                let mut line = json!({
-                    "time": time.to_string(), "level": level, "event": event, "message": message,
-                });
-                if left_out > 0 {
-                    line["left_out"] = left_out.into();
-                }
-                format!("{line}\n")
-            }
+fn lines(format: Format) -> Box<dyn Layer<Filtered> + Send + Sync> {
+    match format {
+        Format::Text => {
+            fmt::layer().with_ansi(false).with_target(false).with_writer(|| OneLine).boxed()
         }
+        Format::Json => fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .with_target(false)
+            .with_writer(io::stderr)
+            .boxed(),
     }
 }
 
-/// The text with control characters escaped, and those that hide or reorder others: it stays on one
+/// Logs a panic of any thread; with its backtrace, if `RUST_BACKTRACE` asks for one.
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let backtrace = Backtrace::capture();
+    let backtrace =
+        (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let thread = thread::current();
+    let location = info.location().map(ToString::to_string);
+    let message = info.payload_as_str().unwrap_or("no message");
+    tracing::error!(
+        event = "panic",
+        thread = thread.name(),
+        location,
+        backtrace,
+        "panic: {message}"
+    );
+}
+
+/// Writes an event of text to standard error as one line.
+struct OneLine;
+
+impl Write for OneLine {
+    /// Takes a whole event, as `tracing_subscriber` hands it over.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        io::stderr().lock().write_all(one_line(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn one_line(event: &str) -> String {
+    let mut line = printable(event.trim_end());
+    let end = line.char_indices().map(|(at, _)| at).find(|at| *at >= MAX_LINE);
+    line.truncate(end.unwrap_or(line.len()));
+    line + "\n"
+}
+
+/// The text with control characters escaped, and characters that hide or reorder others: it stays on one
 /// line, and a terminal shows what is there.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -282,83 +217,52 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// A time as RFC 3339 writes it, to the millisecond.
-pub(crate) struct Utc(pub(crate) Timestamp);
-
-impl fmt::Display for Utc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let millis = self.0.as_micros() / 1_000;
-        let (days, rest) = (millis / 86_400_000, millis % 86_400_000);
-        // Counted from 1 March 0000, so that the leap day is the last of its year.
-        let days = days + 719_468;
-        let (era, day_of_era) = (days / 146_097, days % 146_097);
-        let leap_days = day_of_era / 1_460 - day_of_era / 36_524 + day_of_era / 146_096;
-        let year_of_era = (day_of_era - leap_days.min(day_of_era)) / 365;
-        let before = 365 * year_of_era + year_of_era / 4 - year_of_era / 100;
-        let day_of_year = day_of_era - before.min(day_of_era);
-        let month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * month + 2) / 5 + 1;
-        let month = if month < 10 { month + 3 } else { month - 9 };
-        let year = era * 400 + year_of_era + u64::from(month <= 2);
-        let (hour, minute) = (rest / 3_600_000, rest / 60_000 % 60);
-        let (second, milli) = (rest / 1_000 % 60, rest % 1_000);
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
-    use tidegate::ManualClock;
 
     #[test]
-    fn times_are_written_as_everybody_reads_them() {
-        for (secs, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
-            (1_709_251_200, "2024-03-01T00:00:00.000Z"),
-            (1_767_225_599, "2025-12-31T23:59:59.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(Utc(Timestamp::from_secs(secs)).to_string(), text);
-        }
+    fn an_event_of_text_is_one_bounded_line() {
+        let line = one_line("a\nb\r\x1b[31mc\u{9b}2Jd\u{2028}\u{202e}e\té\n");
+        assert_eq!(line, "a\\nb\\r\\u{1b}[31mc\\u{9b}2Jd\\u{2028}\\u{202e}e\\té\n");
+        assert!(one_line(&"é".repeat(MAX_LINE)).len() < MAX_LINE + 10);
+    }
+
+    /// Run by the next test in a process of its own, which has one log.
+    #[test]
+    #[ignore = "panics"]
+    fn panics_in_a_thread() {
+        Log::install(Level::Error, Format::Json);
+        let ended = thread::Builder::new().name("w\n1".into()).spawn(|| panic!("a\n\"b\""));
+        assert!(ended.unwrap().join().is_err());
     }
 
     #[test]
-    fn a_kind_of_event_is_written_once_a_second_with_what_was_left_out() {
-        let clock = ManualClock::new();
-        clock.set(Timestamp::from_secs(100));
-        let log = Log::new(Level::Warn, Format::Json, clock.clone().into());
-        let may = |level, event| log.may_say(level, event, Clock::from(clock.clone()).now());
-        assert_eq!(may(Level::Info, Event::StoreUnavailable), None);
-        assert_eq!(may(Level::Warn, Event::StoreUnavailable), Some(0));
-        for _ in 0..1_000 {
-            assert_eq!(may(Level::Warn, Event::StoreUnavailable), None);
-        }
-        // Others are not held back by it.
-        assert_eq!(may(Level::Error, Event::StoreRefuses), Some(0));
-        clock.set(Timestamp::from_secs(101));
-        assert_eq!(may(Level::Warn, Event::StoreUnavailable), Some(1_000));
-        log.set_level(Level::Error);
-        assert_eq!((log.level(), may(Level::Warn, Event::Full)), (Level::Error, None));
+    fn a_panic_is_one_line_of_the_log() {
+        let name = "observability::log::tests::panics_in_a_thread";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        let [line] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["event"], &line["level"]), (&"panic".into(), &"ERROR".into()));
+        assert_eq!(
+            (&line["message"], &line["thread"]),
+            (&"panic: a\n\"b\"".into(), &"w\n1".into())
+        );
+        assert!(line["location"].as_str().unwrap().contains("log.rs:"), "{line}");
     }
 
+    /// Without a subscriber of its own, a log still knows its level.
     #[test]
-    fn a_line_is_one_line_for_machines_and_is_bounded() {
-        let now = Timestamp::from_secs(1);
-        let line = |left_out| Line { now, level: Level::Warn, event: Event::Full, left_out };
-        let json = line(3).text(Format::Json, "a\n\"b\"\n");
-        let expected = "{\"event\":\"full\",\"left_out\":3,\"level\":\"warn\",\
-                        \"message\":\"a\\n\\\"b\\\"\",\"time\":\"1970-01-01T00:00:01.000Z\"}\n";
-        assert_eq!(json, expected);
-        let text = line(3).text(Format::Text, "a\n");
-        assert_eq!(text, "1970-01-01T00:00:01.000Z warn full: a (and 3 more like this)\n");
-        let text = line(0).text(Format::Text, "a\nb\r\x1b[31mc\u{9b}2Jd\u{2028}\u{202e}e\té");
-        let message = text.strip_prefix("1970-01-01T00:00:01.000Z warn full: ");
-        let escaped = "a\\nb\\r\\u{1b}[31mc\\u{9b}2Jd\\u{2028}\\u{202e}e\\té\n";
-        assert_eq!(message, Some(escaped));
-        let long = "é".repeat(MAX_MESSAGE);
-        assert!(line(0).text(Format::Text, &long).len() < MAX_MESSAGE + 100);
+    fn the_level_can_be_changed() {
+        let log = Log::default();
+        assert_eq!(log.level(), Level::Info);
+        log.set_level(Level::Debug);
+        assert_eq!((log.clone().level(), Level::named("trace")), (Level::Debug, None));
     }
 }

@@ -1,321 +1,167 @@
-//! What the daemon has counted, as Prometheus reads it and as envoyproxy/ratelimit tells it.
+//! `/metrics`: the daemon's counters, encoded by `prometheus-client` when a scraper reads them, and the
+//! names of envoyproxy/ratelimit.
+//!
+//! ```text
+//!   counters of threads, limiter, store ──▶ Metrics (Collector) ──page.rs──▶ encoder
+//! ```
 //!
 //! # Bounds
-//! Labels are those of [`table::METRICS`] and no others. Limits are told apart up to [`MAX_LIMITS`];
-//! what further ones have counted is told together, as that of the limit `_overflow`.
+//! Labels are those of [`table::METRICS`] and no others. At most [`MAX_LIMITS`] limits have labels of
+//! their own; the others are summed under the limit `_overflow`. Clients choose the names of unknown
+//! domains; there are at most 100, and `_overflow`.
 
 mod envoy;
+mod page;
+mod process;
+mod store;
 pub(crate) mod table;
 
-use std::fmt::Write as _;
-use std::time::Duration;
+use std::fmt;
 
-use tidegate::policy::{LimitStats, OVERFLOW};
-use tidegate::store::OnStoreFailure;
-use tidegate::store::breaker::{CircuitReport, CircuitState};
-use tidegate::store::fallback::FallbackStats;
-use tidegate::store::redis::{Condition, Timing};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::registry::Registry;
+use tidegate::policy::{LimitStats, OVERFLOW, PolicyLimit, Rule};
 
-use self::table::METRICS;
-use crate::observability::findings;
-use crate::observability::status::{BOUNDS, Times};
+use self::page::{Page, seconds};
 use crate::service::RateLimitService;
-use crate::store::SharedStore;
 use crate::transport::Protocol;
 
 pub(crate) use self::envoy::{rules, stats};
 
-/// The most limits that are told apart.
+/// The most limits with labels of their own.
 pub(crate) const MAX_LIMITS: usize = 1_000;
 
-/// What the content type of metrics is.
+/// The content type of `/metrics`.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// All metrics.
+/// The listeners that decide requests.
+const DECIDING: [Protocol; 3] = [Protocol::Resp, Protocol::Http, Protocol::Grpc];
+
+/// All metrics, as text.
 pub(crate) fn text(service: &RateLimitService, with_envoy_names: bool) -> String {
-    let mut page = Page::default();
-    process(service, &mut page);
-    listeners(service, &mut page);
-    policy(service, &mut page);
-    limits(service, &mut page);
-    store(service, &mut page);
-    if with_envoy_names {
-        envoy::metrics(service, &mut page);
-    }
-    page.text
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics { service: service.clone(), with_envoy_names }));
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = encode_registry(&mut text, &registry);
+    text
 }
 
-/// Metrics as they are written, one after the other.
-#[derive(Debug, Default)]
-struct Page {
-    text: String,
-    /// The metric whose head was written last.
-    head: &'static str,
+/// Reads the counters of a service.
+#[derive(Debug)]
+struct Metrics {
+    service: RateLimitService,
+    with_envoy_names: bool,
 }
 
-impl Page {
-    /// One line; with the head of its metric, if it is the first.
-    fn line(&mut self, name: &'static str, labels: &[(&str, &str)], value: impl std::fmt::Display) {
-        self.suffixed(name, "", labels, value);
-    }
-
-    fn suffixed(
-        &mut self,
-        name: &'static str,
-        suffix: &str,
-        labels: &[(&str, &str)],
-        value: impl std::fmt::Display,
-    ) {
-        if self.head != name {
-            self.head = name;
-            let metric = METRICS.iter().find(|metric| metric.name == name);
-            debug_assert!(metric.is_some(), "{name} is not in the table");
-            if let Some(metric) = metric {
-                let (about, kind) = (metric.about, metric.kind);
-                let _ = writeln!(self.text, "# HELP {name} {about}\n# TYPE {name} {kind}");
-            }
-        }
-        let _ = write!(self.text, "{name}{suffix}");
-        for (number, (label, value)) in labels.iter().enumerate() {
-            let start = if number == 0 { '{' } else { ',' };
-            let _ = write!(self.text, "{start}{label}=\"{}\"", escaped(value));
-        }
-        let end = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.text, "{end} {value}");
-    }
-
-    fn histogram(&mut self, name: &'static str, labels: &[(&str, &str)], times: &Times) {
-        for (bound, count) in BOUNDS.iter().zip(times.at_most) {
-            let bound = seconds(*bound);
-            let labels: Vec<_> = labels.iter().copied().chain([("le", &*bound)]).collect();
-            self.suffixed(name, "_bucket", &labels, count);
-        }
-        let all: Vec<_> = labels.iter().copied().chain([("le", "+Inf")]).collect();
-        self.suffixed(name, "_bucket", &all, times.count);
-        self.suffixed(name, "_sum", labels, seconds(times.micros));
-        self.suffixed(name, "_count", labels, times.count);
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (service, page) = (&self.service, &mut Page::new(&mut encoder));
+        daemon(service, page)?;
+        process::encode(page)?;
+        listeners(service, page)?;
+        policy(service, page)?;
+        limits(service, page)?;
+        store::encode(service, page)?;
+        if self.with_envoy_names { envoy::metrics(service, page) } else { Ok(()) }
     }
 }
 
-/// Microseconds as seconds, exactly.
-fn seconds(micros: u64) -> String {
-    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// As Prometheus wants the value of a label.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-fn process(service: &RateLimitService, page: &mut Page) {
+fn daemon(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
     let version = env!("CARGO_PKG_VERSION");
-    page.line("tidegate_build_info", &[("version", version)], 1);
+    page.family("tidegate_build_info", [([("version", version)], 1_u64)])?;
     let uptime = service.now().since(service.status().started());
-    page.line("tidegate_uptime_seconds", &[], seconds(uptime.as_micros()));
-    page.line("tidegate_draining", &[], u8::from(service.status().is_draining()));
+    page.value("tidegate_uptime_seconds", seconds(uptime.as_micros()))?;
+    page.value("tidegate_draining", service.status().is_draining())
 }
 
-fn listeners(service: &RateLimitService, page: &mut Page) {
-    let listeners =
-        Protocol::ALL.map(|listener| (listener.name(), service.status().listener(listener)));
-    for (listener, stats) in &listeners[..3] {
-        for (verdict, count) in
-            [("allowed", stats.allowed), ("denied", stats.denied), ("failed", stats.failed)]
-        {
-            let labels = [("listener", *listener), ("verdict", verdict)];
-            page.line("tidegate_requests_total", &labels, count);
-        }
-    }
-    for (listener, stats) in &listeners {
-        page.line("tidegate_connections_total", &[("listener", listener)], stats.connections);
-    }
-    for (listener, stats) in &listeners {
-        page.line("tidegate_connections", &[("listener", listener)], stats.open);
-    }
+fn listeners(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
+    let status = service.status();
+    let requests = DECIDING.iter().flat_map(|listener| {
+        let (name, totals) = (listener.name(), status.listener(*listener));
+        [("allowed", totals.allowed), ("denied", totals.denied), ("failed", totals.failed)]
+            .map(|(verdict, count)| ([("listener", name), ("verdict", verdict)], count))
+    });
+    page.family("tidegate_requests_total", requests)?;
+    let times = DECIDING.iter().map(|listener| {
+        ([("listener", listener.name())], status.times(|thread| thread.times(*listener)))
+    });
+    page.histograms("tidegate_request_seconds", times)?;
+    let totals = Protocol::ALL.map(|listener| (listener.name(), status.listener(listener)));
+    let opened = totals.iter().map(|(name, it)| ([("listener", *name)], it.connections));
+    page.family("tidegate_connections_total", opened)?;
+    let open = totals.iter().map(|(name, it)| ([("listener", *name)], it.open));
+    page.family("tidegate_connections", open)
 }
 
-fn policy(service: &RateLimitService, page: &mut Page) {
+fn policy(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
     let policy = service.status().policy();
     let revision = policy.revision.map(|revision| revision.to_string()).unwrap_or_default();
-    page.line("tidegate_policy_info", &[("revision", &revision)], 1);
+    page.family("tidegate_policy_info", [([("revision", &*revision)], 1_u64)])?;
     let loaded_at = policy.loaded_at.map_or(0, |at| at.as_micros());
-    page.line("tidegate_policy_loaded_timestamp_seconds", &[], seconds(loaded_at));
-    for (outcome, count) in [("loaded", policy.loaded), ("refused", policy.refused)] {
-        page.line("tidegate_policy_loads_total", &[("outcome", outcome)], count);
-    }
+    page.value("tidegate_policy_loaded_timestamp_seconds", seconds(loaded_at))?;
+    let loads = [("loaded", policy.loaded), ("refused", policy.refused)];
+    let loads = loads.map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.family("tidegate_policy_loads_total", loads)?;
     let controls = service.limiter().controls();
     let overrides = controls.overrides().filter(|(_, it)| service.now() < it.until).count();
-    page.line("tidegate_overrides", &[], overrides);
-    page.line("tidegate_kill_switches", &[], controls.switches().count());
+    page.value("tidegate_overrides", overrides)?;
+    page.value("tidegate_kill_switches", controls.switches().count())
 }
 
-fn limits(service: &RateLimitService, page: &mut Page) {
+fn limits(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
     let policy = service.policy();
-    let mut told: Vec<(&str, &str, LimitStats)> = Vec::new();
-    let mut beside = Vec::new();
-    let mut rest = LimitStats::default();
+    let mut limits: Vec<(&str, &PolicyLimit)> = Vec::new();
     for domain in policy.domains() {
-        for limit in domain.rules().iter().flat_map(tidegate::policy::Rule::limits) {
-            if told.len() == MAX_LIMITS {
-                rest += limit.stats();
-                continue;
-            }
-            told.push((domain.name(), limit.id(), limit.stats()));
-            beside.extend(limit.shadow().map(|it| (domain.name(), limit.id(), it.agreement())));
-        }
+        let own = domain.rules().iter().flat_map(Rule::limits);
+        limits.extend(own.map(|limit| (domain.name(), limit)));
     }
-    told.sort_unstable_by_key(|(domain, limit, _)| (*domain, *limit));
-    if rest != LimitStats::default() {
-        told.push((OVERFLOW, OVERFLOW, rest));
+    let others = limits.split_off(limits.len().min(MAX_LIMITS));
+    limits.sort_unstable_by_key(|(domain, limit)| (*domain, limit.id()));
+    let mut counted: Vec<(&str, &str, LimitStats)> =
+        limits.iter().map(|(domain, limit)| (*domain, limit.id(), limit.stats())).collect();
+    if !others.is_empty() {
+        let mut sum = LimitStats::default();
+        others.iter().for_each(|(_, limit)| sum += limit.stats());
+        counted.push((OVERFLOW, OVERFLOW, sum));
     }
-    for (domain, limit, stats) in told {
-        for (outcome, units) in [
-            ("within_limit", stats.within_limit),
-            ("over_limit", stats.over_limit),
-            ("near_limit", stats.near_limit),
-            ("shadow", stats.shadow_mode),
-            ("returned", stats.total_negative_hits),
-        ] {
-            let labels = [("domain", domain), ("limit", limit), ("outcome", outcome)];
-            page.line("tidegate_limit_units_total", &labels, units);
-        }
-    }
-    for (domain, limit, agreement) in beside {
-        for (outcome, count) in [
+    let units = counted.iter().flat_map(|(domain, limit, stats)| {
+        outcomes(stats).map(|(outcome, units)| {
+            ([("domain", *domain), ("limit", *limit), ("outcome", outcome)], units)
+        })
+    });
+    page.family("tidegate_limit_units_total", units)?;
+    let returned = counted.iter().map(|(domain, limit, stats)| {
+        ([("domain", *domain), ("limit", *limit)], stats.total_negative_hits)
+    });
+    page.family("tidegate_limit_returned_units_total", returned)?;
+    let shadows = limits.iter().filter_map(|(domain, limit)| {
+        let agreement = limit.shadow()?.agreement();
+        let counts = [
             ("agree", agreement.agree),
             ("would_deny", agreement.would_deny),
             ("would_allow", agreement.would_allow),
-        ] {
-            let labels = [("domain", domain), ("limit", limit), ("outcome", outcome)];
-            page.line("tidegate_shadow_requests_total", &labels, count);
-        }
-    }
-}
-
-fn store(service: &RateLimitService, page: &mut Page) {
-    if let Some(memory) = service.memory() {
-        page.line("tidegate_store_memory_bytes", &[], memory.bytes);
-        page.line("tidegate_store_keys", &[], memory.keys);
-        page.line("tidegate_store_evicted_total", &[], memory.evicted);
-        page.line("tidegate_store_forgotten_units_total", &[], memory.forgotten_units);
-        page.line("tidegate_store_overflowed_total", &[], memory.overflowed);
-    }
-    if let Some((hits, entries)) = service.deny_cache() {
-        page.line("tidegate_deny_cache_hits_total", &[], hits);
-        page.line("tidegate_deny_cache_entries", &[], entries);
-    }
-    if let Some(leases) = service.leases() {
-        let each = [
-            ("granted", leases.granted),
-            ("spent", leases.spent),
-            ("unspent", leases.unspent),
-            ("returned", leases.returned),
-            ("expired", leases.expired),
         ];
-        for (fate, units) in each {
-            page.line("tidegate_lease_units_total", &[("fate", fate)], units);
-        }
-        page.line("tidegate_lease_outstanding_units", &[], leases.outstanding);
-        page.line("tidegate_lease_answers_total", &[], leases.answered);
-    }
-    if let Some(local) = service.local() {
-        for (outcome, count) in [("allowed", local.allowed), ("denied", local.denied)] {
-            page.line("tidegate_local_charges_total", &[("outcome", outcome)], count);
-        }
-        let demoted = service.limiter().controls().demotions().count(service.time(service.now()));
-        page.line("tidegate_demoted_keys", &[], demoted);
-    }
-    if let Some(shards) = service.shards() {
-        let denied = shards.asked_again.saturating_sub(shards.let_in_again);
-        for (outcome, count) in [("allowed", shards.let_in_again), ("denied", denied)] {
-            page.line("tidegate_second_shards_total", &[("outcome", outcome)], count);
-        }
-    }
-    for (kind, count) in service.status().store_errors() {
-        page.line("tidegate_store_errors_total", &[("kind", kind.as_str())], count);
-    }
-    if let Some(watched) = service.shared_store() {
-        let corrupt = watched.store().corrupt_states();
-        page.line("tidegate_store_corrupt_states_total", &[], corrupt);
-        let reports = watched.circuits();
-        circuits(&reports, page);
-        timing(&reports, watched, page);
-        let findings = watched.store().findings();
-        for condition in Condition::ALL {
-            let labels = [("condition", condition.as_str())];
-            page.line("tidegate_store_findings", &labels, findings::count(&findings, condition));
-        }
-    }
-    if let Some(nodes) = service.nodes() {
-        page.line("tidegate_nodes", &[], nodes.count());
-    }
-    if let Some(store) = service.shared_store() {
-        fallback(&store.stats().fallback, page);
-    }
-    let times = service.status().times(|thread| &thread.store_times);
-    page.histogram("tidegate_store_seconds", &[], &times);
-}
-
-fn circuits(circuits: &[CircuitReport], page: &mut Page) {
-    for circuit in circuits {
-        let endpoint = circuit.endpoint.to_string();
-        for state in CircuitState::ALL {
-            let labels = [("endpoint", &*endpoint), ("state", state.as_str())];
-            page.line("tidegate_store_circuit", &labels, u8::from(circuit.state == state));
-        }
-    }
-    for circuit in circuits {
-        let endpoint = circuit.endpoint.to_string();
-        let labels = [("endpoint", &*endpoint)];
-        page.line("tidegate_store_circuit_trips_total", &labels, circuit.trips);
-    }
-}
-
-fn timing(circuits: &[CircuitReport], watched: &SharedStore, page: &mut Page) {
-    let timed = circuits.iter().filter_map(|circuit| {
-        Some((circuit.endpoint.to_string(), watched.store().timing(circuit.endpoint)?))
+        Some(counts.map(|(outcome, count)| {
+            ([("domain", *domain), ("limit", limit.id()), ("outcome", outcome)], count)
+        }))
     });
-    let timed: Vec<_> = timed.collect();
-    let micros = |time: Duration| seconds(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
-    for (endpoint, Timing { round_trip, .. }) in &timed {
-        if let Some(round_trip) = round_trip {
-            let labels = [("endpoint", &**endpoint)];
-            page.line("tidegate_store_round_trip_seconds", &labels, micros(*round_trip));
-        }
-    }
-    for (endpoint, Timing { deadline, .. }) in &timed {
-        let labels = [("endpoint", &**endpoint)];
-        page.line("tidegate_store_deadline_seconds", &labels, micros(*deadline));
-    }
+    page.family("tidegate_shadow_requests_total", shadows.flatten())?;
+    let unknown = service.limiter().unknown_domains();
+    let unknown = unknown.iter().map(|(domain, count)| ([("domain", &**domain)], *count));
+    page.family("tidegate_unknown_domain_requests_total", unknown)?;
+    let unmatched = service.status().unmatched_descriptors();
+    page.value("tidegate_unmatched_descriptors_total", unmatched)
 }
 
-fn fallback(stats: &FallbackStats, page: &mut Page) {
-    for (mode, count) in OnStoreFailure::ALL.iter().zip(stats.answered) {
-        page.line("tidegate_fallback_charges_total", &[("mode", mode.as_str())], count);
-    }
-    page.line("tidegate_fallback_owing_keys", &[], stats.owing_keys);
-    page.line("tidegate_fallback_booked_keys_total", &[], stats.booked_keys);
-    page.line("tidegate_fallback_booked_units_total", &[], stats.booked_units);
-    page.line("tidegate_fallback_forgotten_units_total", &[], stats.forgotten_units);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_told_exactly() {
-        for (micros, text) in [(0, "0"), (1, "0.000001"), (1_500_000, "1.5"), (10_000_000, "10")] {
-            assert_eq!(seconds(micros), text);
-        }
-    }
-
-    #[test]
-    fn labels_cannot_break_out() {
-        let mut page = Page::default();
-        page.line("tidegate_policy_info", &[("revision", "a\"\\\nb")], 1);
-        let line = page.text.lines().last().unwrap();
-        assert_eq!(line, "tidegate_policy_info{revision=\"a\\\"\\\\\\nb\"} 1");
-    }
+/// Units by outcome. A unit has one outcome, so the outcomes add up to all units.
+fn outcomes(stats: &LimitStats) -> [(&'static str, u64); 4] {
+    [
+        ("within_limit", stats.within_limit.saturating_sub(stats.near_limit)),
+        ("near_limit", stats.near_limit),
+        ("over_limit", stats.over_limit.saturating_sub(stats.shadow_mode)),
+        ("shadow", stats.shadow_mode),
+    ]
 }

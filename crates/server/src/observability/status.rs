@@ -1,4 +1,4 @@
-//! What the daemon knows about itself: what it counted, which policy is in force, whether it is ready.
+//! The state of the daemon: counters, the policy in force, readiness.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,11 +8,11 @@ use tidegate::store::StoreError;
 use tidegate::{Span, Timestamp};
 
 use crate::observability::hot_keys::{self, HotKey, HotKeys};
-use crate::observability::log::{Event, Level, Log};
+use crate::observability::log::Log;
 use crate::settings::KeyValues;
 use crate::transport::Protocol;
 
-/// What the daemon knows about itself. Shared by all threads, and by whoever runs it.
+/// The state of the daemon, shared by all threads.
 #[derive(Debug)]
 pub struct Status {
     started: Timestamp,
@@ -24,33 +24,32 @@ pub struct Status {
     log: Log,
 }
 
-/// Which policy is in force, and how it came to be.
+/// The policy in force, and the outcomes of loads.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyStatus {
-    /// Names its texts; `None` while there is no policy.
+    /// Identifies the texts of the policy; `None` while there is no policy.
     pub revision: Option<Revision>,
     /// Its files.
     pub files: Vec<String>,
     /// When it was put in force.
     pub loaded_at: Option<Timestamp>,
-    /// How often one was.
+    /// Number of policies that were put in force.
     pub loaded: u64,
-    /// How often one could not be.
+    /// Number of policies that were refused.
     pub refused: u64,
-    /// Why the last one could not be; `None` if it could.
+    /// Why the last policy was refused; `None` if it was put in force.
     pub refusal: Option<String>,
 }
 
-/// What one thread has counted. Nobody else writes to it.
+/// The counters of one thread. No other thread writes to them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
     listeners: [ListenerCounts; Protocol::ALL.len()],
     store_errors: [AtomicU64; StoreFailure::ALL.len()],
-    /// How long Redis took.
+    /// Time that requests waited for Redis.
     pub(crate) store_times: Histogram,
-    /// How long gRPC calls took.
-    pub(crate) grpc_times: Histogram,
+    unmatched_descriptors: AtomicU64,
     pub(crate) hot_keys: HotKeys,
 }
 
@@ -76,13 +75,23 @@ impl StoreFailure {
         }
     }
 
-    /// As metrics spell it.
+    /// The name in metrics.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Unavailable => "unavailable",
             Self::Slow => "slow",
             Self::Overloaded => "overloaded",
             Self::Refused => "refused",
+        }
+    }
+
+    /// The name in the log.
+    pub(crate) const fn event(self) -> &'static str {
+        match self {
+            Self::Unavailable => "store_unavailable",
+            Self::Slow => "store_slow",
+            Self::Overloaded => "store_overloaded",
+            Self::Refused => "store_refused",
         }
     }
 }
@@ -92,29 +101,31 @@ struct ListenerCounts {
     allowed: AtomicU64,
     denied: AtomicU64,
     failed: AtomicU64,
-    /// Those of them that the store gave no decision for.
+    /// Failed requests that the store gave no decision for.
     undecided: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
+    /// Time from reading a request to its decision.
+    times: Histogram,
 }
 
-/// What came through one listener, in all threads.
+/// The counters of one listener, summed over all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListenerTotals {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
     pub(crate) failed: u64,
-    /// Those of them that the store gave no decision for.
+    /// Failed requests that the store gave no decision for.
     pub(crate) undecided: u64,
     pub(crate) connections: u64,
     pub(crate) open: u64,
 }
 
-/// Upper bounds of times that are counted together, in microseconds.
+/// Upper bounds of the buckets, in microseconds.
 pub(crate) const BOUNDS: [u64; 11] =
     [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 1_000_000];
 
-/// Times, counted by how long they were.
+/// A histogram of times.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
@@ -123,23 +134,29 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn add(&self, time: Span) {
+        self.add_many(time, 1);
+    }
+
+    /// Adds the same time for several requests, which were answered together.
+    pub(crate) fn add_many(&self, time: Span, requests: u64) {
         let micros = time.as_micros();
-        let place = BOUNDS.partition_point(|bound| *bound < micros);
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
-        self.micros.fetch_add(micros, Ordering::Relaxed);
+        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
+        self.counts[bucket].fetch_add(requests, Ordering::Relaxed);
+        self.micros.fetch_add(micros.saturating_mul(requests), Ordering::Relaxed);
     }
 }
 
-/// Times of all threads: how many were at most each bound, how many in all, and their sum.
+/// A histogram summed over all threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
-    pub(crate) at_most: [u64; BOUNDS.len()],
-    pub(crate) count: u64,
+    /// By bucket; the last one has no bound.
+    pub(crate) counts: [u64; BOUNDS.len() + 1],
+    /// The sum of all times.
     pub(crate) micros: u64,
 }
 
 impl Counters {
-    /// Counts an answer of the policy, or that there was none.
+    /// Counts a decision, or a request that has none.
     pub(crate) fn count(&self, listener: Protocol, verdict: Result<bool, ()>) {
         let counts = &self.listeners[listener as usize];
         let counter = match verdict {
@@ -148,6 +165,30 @@ impl Counters {
             Err(()) => &counts.failed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Decisions and failures of a listener so far, on this thread.
+    pub(crate) fn requests(&self, listener: Protocol) -> u64 {
+        let counts = &self.listeners[listener as usize];
+        [&counts.allowed, &counts.denied, &counts.failed]
+            .into_iter()
+            .map(|counter| counter.load(Ordering::Relaxed))
+            .fold(0, u64::wrapping_add)
+    }
+
+    /// The latency of a listener.
+    pub(crate) const fn times(&self, listener: Protocol) -> &Histogram {
+        &self.listeners[listener as usize].times
+    }
+
+    pub(crate) fn count_unmatched(&self, descriptors: u64) {
+        self.unmatched_descriptors.fetch_add(descriptors, Ordering::Relaxed);
+    }
+
+    /// Counts a request that the store gave no decision for.
+    pub(crate) fn count_store_error(&self, error: &StoreError) {
+        let failure = StoreFailure::of(error);
+        self.store_errors[failure as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn count_undecided(&self, listener: Protocol) {
@@ -176,12 +217,12 @@ impl Status {
         }
     }
 
-    /// Where the daemon says what happens.
+    /// The log, for its level.
     pub const fn log(&self) -> &Log {
         &self.log
     }
 
-    /// A policy was put in force.
+    /// Records that a policy was put in force.
     pub fn policy_loaded(&self, revision: Revision, files: Vec<String>, now: Timestamp) {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         policy.revision = Some(revision);
@@ -191,14 +232,14 @@ impl Status {
         policy.refusal = None;
     }
 
-    /// A policy could not be put in force; the last one stays.
+    /// Records that a policy was refused; the last one stays in force.
     pub fn policy_refused(&self, why: &str) {
         let mut policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         policy.refused += 1;
         policy.refusal = Some(why.to_owned());
     }
 
-    /// Without a policy the daemon is not ready.
+    /// Declares the daemon not ready while it has no policy.
     pub fn needs_policy(&self) {
         self.needs_policy.store(true, Ordering::Relaxed);
     }
@@ -208,17 +249,17 @@ impl Status {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on the daemon is not ready, so that nobody sends more to it.
+    /// Declares the daemon not ready, so that load balancers send no more requests.
     pub fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the daemon is about to end.
+    /// Whether the daemon is shutting down.
     pub fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Why the daemon is not ready, whatever its store says; `None` if it is.
+    /// Why the daemon is not ready, apart from its store; `None` if it is ready.
     pub(crate) fn reason(&self) -> Option<&'static str> {
         let needs_policy = self.needs_policy.load(Ordering::Relaxed);
         if self.is_draining() {
@@ -235,7 +276,7 @@ impl Status {
         self.started
     }
 
-    /// Sets how values of keys are shown. Counts for threads that start afterwards; the first call counts.
+    /// Sets how values of keys are shown, for threads that start afterwards. The first call counts.
     pub(crate) fn show_keys(&self, values: KeyValues) {
         let _ = self.key_values.set(values);
     }
@@ -257,25 +298,7 @@ impl Status {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of a store that gave no decision.
-    pub(crate) fn store_failed(&self, counters: &Counters, error: &StoreError) {
-        let failure = StoreFailure::of(error);
-        counters.store_errors[failure as usize].fetch_add(1, Ordering::Relaxed);
-        self.log_store_failure(error);
-    }
-
-    /// Logs why the store gives no decision.
-    pub(crate) fn log_store_failure(&self, error: &StoreError) {
-        let (level, event) = match StoreFailure::of(error) {
-            StoreFailure::Unavailable => (Level::Warn, Event::StoreUnavailable),
-            StoreFailure::Slow => (Level::Warn, Event::StoreSlow),
-            StoreFailure::Overloaded => (Level::Warn, Event::StoreOverloaded),
-            StoreFailure::Refused => (Level::Error, Event::StoreRefuses),
-        };
-        self.log.say(level, event, error);
-    }
-
-    /// What came through a listener.
+    /// The counters of a listener.
     pub(crate) fn listener(&self, listener: Protocol) -> ListenerTotals {
         let mut tally = ListenerTotals::default();
         for thread in &*self.lock_threads() {
@@ -284,7 +307,7 @@ impl Status {
             let (opened, closed) = (read(&counts.opened), read(&counts.closed));
             tally.allowed += read(&counts.allowed);
             tally.denied += read(&counts.denied);
-            // In this order, lest there be more of these than of those.
+            // Counted after `failed`, so it must be read first: it is never the larger one.
             tally.undecided += read(&counts.undecided);
             tally.failed += read(&counts.failed);
             tally.connections += opened;
@@ -293,7 +316,7 @@ impl Status {
         tally
     }
 
-    /// How many requests the store gave no decision for, by reason.
+    /// Number of requests that the store gave no decision for, by reason.
     pub(crate) fn store_errors(&self) -> [(StoreFailure, u64); StoreFailure::ALL.len()] {
         let threads = self.lock_threads();
         StoreFailure::ALL.map(|failure| {
@@ -304,24 +327,26 @@ impl Status {
         })
     }
 
-    /// Times of all threads.
-    pub(crate) fn times(&self, which: fn(&Counters) -> &Histogram) -> Times {
+    /// Number of descriptors that no limit applied to.
+    pub(crate) fn unmatched_descriptors(&self) -> u64 {
+        let count = |thread: &Arc<Counters>| thread.unmatched_descriptors.load(Ordering::Relaxed);
+        self.lock_threads().iter().map(count).sum()
+    }
+
+    /// A histogram, summed over all threads.
+    pub(crate) fn times(&self, which: impl Fn(&Counters) -> &Histogram) -> Times {
         let mut times = Times::default();
         for thread in &*self.lock_threads() {
             let histogram = which(thread);
-            for (place, counter) in histogram.counts.iter().enumerate() {
-                let count = counter.load(Ordering::Relaxed);
-                times.count += count;
-                for at_most in times.at_most.iter_mut().skip(place) {
-                    *at_most += count;
-                }
+            for (count, counter) in times.counts.iter_mut().zip(&histogram.counts) {
+                *count += counter.load(Ordering::Relaxed);
             }
             times.micros += histogram.micros.load(Ordering::Relaxed);
         }
         times
     }
 
-    /// The keys that came most, or were denied most.
+    /// The keys with most requests, or with most denied requests.
     pub(crate) fn hot_keys(&self, denied: bool) -> Vec<HotKey> {
         let threads = self.lock_threads();
         hot_keys::top(threads.iter().map(|thread| &thread.hot_keys), denied)
@@ -333,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_told_together() {
+    fn counters_of_threads_are_summed() {
         let status = Status::new(Timestamp::from_secs(0), Log::default());
         for micros in [50, 100, 101, 2_000_000] {
             let thread = status.for_thread();
@@ -341,6 +366,7 @@ mod tests {
             thread.count(Protocol::Grpc, Err(()));
             thread.count_opened(Protocol::Resp);
             thread.store_times.add(Span::from_micros(micros));
+            thread.times(Protocol::Resp).add_many(Span::from_micros(micros), 3);
         }
         let listener = status.listener(Protocol::Resp);
         let expected = ListenerTotals {
@@ -352,12 +378,15 @@ mod tests {
         };
         assert_eq!((listener, status.listener(Protocol::Grpc).failed), (expected, 4));
         let times = status.times(|thread| &thread.store_times);
-        assert_eq!((times.at_most[0], times.at_most[1], times.at_most[10]), (2, 3, 3));
-        assert_eq!((times.count, times.micros), (4, 2_000_251));
+        let sum = |times: &Times| times.counts.iter().sum::<u64>();
+        assert_eq!((times.counts[0], times.counts[1], times.counts[11]), (2, 1, 1));
+        assert_eq!((sum(&times), times.micros), (4, 2_000_251));
+        let times = status.times(|thread| thread.times(Protocol::Resp));
+        assert_eq!((times.counts[0], sum(&times), times.micros), (6, 12, 3 * 2_000_251));
     }
 
     #[test]
-    fn what_hinders_is_told() {
+    fn the_reason_for_not_being_ready_is_known() {
         let status = Status::new(Timestamp::from_secs(0), Log::default());
         assert_eq!(status.reason(), None);
         status.needs_policy();

@@ -1,13 +1,12 @@
-//! File descriptors: as many as the system lets us have, some that connections never get, and some for each
-//! listener that connections of the others never get.
+//! The limit of file descriptors: raised as far as the system allows, with a reserve for the daemon itself and
+//! one for each listener.
 
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Kept back for policies, certificates, the store and whatever else has to be opened while clients
-/// hold all they can.
+/// Reserved for policies, certificates and the store while clients hold all other descriptors.
 const KEPT: u64 = 128;
 
 /// Reserved for the connections of each listener, so that the admin API and health checks answer while clients
@@ -18,7 +17,7 @@ const RESERVED: u64 = 16;
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     reserved: Arc<Semaphore>,
-    /// Those that all listeners share.
+    /// Descriptors that all listeners share.
     shared: Arc<Semaphore>,
 }
 
@@ -30,7 +29,7 @@ impl Descriptors {
             // Without the right to do so, the old limit stays.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
         }
-        // No limit at all is told by `None`; connections are bounded by the settings then.
+        // `None` is no limit; the settings bound the number of connections then.
         let open = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
         let (reserved, shared) = parts(open, listeners as u64);
         let semaphore = |permits: u64| {
@@ -44,7 +43,7 @@ impl Descriptors {
 
     /// One for a connection, if there is one left.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
-        // The shared ones first: those that are reserved are for when these are gone.
+        // The reserve is for when the shared descriptors are used up.
         let shared = Arc::clone(&self.shared).try_acquire_owned();
         shared.or_else(|_| Arc::clone(&self.reserved).try_acquire_owned()).ok()
     }

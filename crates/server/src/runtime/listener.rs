@@ -1,4 +1,4 @@
-//! Places where connections come in.
+//! Listeners on TCP ports and Unix sockets.
 
 use std::fs;
 use std::io;
@@ -44,7 +44,7 @@ pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Whoever starts next replaces what is left.
+        // If this fails, the next start replaces the file.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -70,7 +70,7 @@ impl Bound {
         }
     }
 
-    /// Where it is: the port is known now.
+    /// The address, with the port that the system chose.
     pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -139,7 +139,7 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// Neither is removed, and the reason is told; what a process has left behind is replaced.
+    /// A file and a directory are refused with the reason; the socket of an ended process is replaced.
     #[test]
     fn a_path_that_is_no_socket_is_refused_with_the_reason() {
         let folder = std::env::temp_dir().join(format!("tidegate-listener-{}", std::process::id()));

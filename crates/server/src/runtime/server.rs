@@ -13,13 +13,15 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::{error, info, warn};
 
-use crate::observability::log::{Event, Level, Log};
-use crate::observability::recovery_log;
+use crate::observability::log::{Level, Log};
+use crate::observability::outages;
+use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::fd_limit::Descriptors;
 use crate::runtime::listener::{Bound, Listener};
 use crate::runtime::tls::{Tls, TlsError};
-use crate::runtime::worker::{self, ConnectionSlot, Visitor};
+use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
 use crate::service::RateLimitService;
 use crate::settings::{Address, Listen, Settings};
 use crate::transport::grpc::Budget;
@@ -32,7 +34,7 @@ const MAX_WAITING: usize = 1_024;
 /// descriptors: until one is closed, asking again at once would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often nobody may be found at a listener before it is closed for good.
+/// After so many attempts without a new connection a stopping listener is closed.
 const LAST_LOOKS: usize = 3;
 
 /// How often the files of certificates are looked at.
@@ -67,7 +69,7 @@ impl Server {
         self.address(Protocol::Grpc)
     }
 
-    /// Where it answers those who run it.
+    /// Where the admin API listens.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.address(Protocol::Admin)
     }
@@ -90,7 +92,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
-            // If it panicked, it has said so already.
+            // A panic is logged already.
             let _ = thread.join();
         }
     }
@@ -101,7 +103,10 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     settings.check()?;
     service.status().show_keys(settings.key_values);
     for (level, text) in settings.exposures() {
-        service.status().log().say(level, Event::Settings, text);
+        match level {
+            Level::Warn => warn!(event = "exposure", "{text}"),
+            _ => info!(event = "exposure", "{text}"),
+        }
     }
     let wanted = [
         (Protocol::Resp, &settings.resp),
@@ -131,10 +136,10 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     let mut workers = Vec::new();
     let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
     for number in 0..settings.threads.get() {
-        let (sender, visitors) = mpsc::channel(MAX_WAITING);
+        let (sender, incoming) = mpsc::channel(MAX_WAITING);
         let (service, settings, budget) = (service.clone(), Arc::clone(&settings), budget.clone());
         let runtime = runtime().map_err(ServeError::Start)?;
-        let work = move || runtime.block_on(worker::work(visitors, service, settings, budget));
+        let work = move || runtime.block_on(worker::work(incoming, service, settings, budget));
         server.threads.push(start(format!("tidegate-{number}"), work)?);
         workers.push(sender);
     }
@@ -142,31 +147,31 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
     let descriptors = Descriptors::divide(listening.len());
     let (service, log) = (service.clone(), service.status().log().clone());
-    let welcome = move || {
+    let accept = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
-            accepting.spawn(recovery_log::keep(service, stopped.clone()));
+            accepting.spawn(outages::watch(service, stopped.clone()));
             for (Listening { bound, listener, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
-                let places = Arc::new(Semaphore::new(max_connections));
+                let slots = Arc::new(Semaphore::new(max_connections));
                 if listener.tls.is_some() {
-                    accepting.spawn(renew(Arc::clone(&listener), log.clone(), stopped.clone()));
+                    accepting.spawn(renew(Arc::clone(&listener), stopped.clone()));
                 }
                 let (workers, log) = (workers.clone(), log.clone());
-                let reception = Reception { listener, places, descriptors, workers, log };
-                accepting.spawn(reception.accept(bound, stopped.clone()));
+                let acceptor = Acceptor { listener, slots, descriptors, workers, log };
+                accepting.spawn(acceptor.accept(bound, stopped.clone()));
             }
-            // The workers end once nobody can send them anybody.
+            // The workers end once the last sender is gone.
             drop(workers);
             while accepting.join_next().await.is_some() {}
         });
     };
-    server.threads.push(start("tidegate-accept".into(), welcome)?);
+    server.threads.push(start("tidegate-accept".into(), accept)?);
     Ok(server)
 }
 
-/// An open listener that nobody is accepted from yet.
+/// An open listener that does not accept yet.
 struct Listening {
     bound: Bound,
     address: Address,
@@ -196,36 +201,35 @@ fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Takes over certificates that have been renewed.
-async fn renew(listener: Arc<Transport>, log: Log, mut stopped: watch::Receiver<bool>) {
+async fn renew(listener: Arc<Transport>, mut stopped: watch::Receiver<bool>) {
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let mut stopping = pin!(stopping);
     while tokio::time::timeout(CERTIFICATES, stopping.as_mut()).await.is_err() {
         let name = listener.protocol.name();
         match listener.tls.as_ref().map(Tls::reload) {
             Some(Ok(true)) => {
-                let told = format!("the certificate of {name} was renewed");
-                log.say(Level::Info, Event::Settings, told);
+                info!(event = "certificate_renewed", listener = name, "certificate renewed");
             }
-            // It may be half written: the old one stays, and it is tried again.
+            // The file may be half written: the old certificate stays, and the next look tries again.
             Some(Err(error)) => {
-                let told = format!("the certificate of {name} stays as it is: {error}");
-                log.say(Level::Warn, Event::Settings, told);
+                let event = "certificate_refused";
+                warn!(event, listener = name, "certificate not renewed: {error}");
             }
             Some(Ok(false)) | None => {}
         }
     }
 }
 
-/// Who stands at a listener and shows people in.
-struct Reception {
+/// Accepts the connections of one listener and hands them to workers.
+struct Acceptor {
     listener: Arc<Transport>,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     descriptors: Descriptors,
-    workers: Vec<mpsc::Sender<Visitor>>,
+    workers: Vec<mpsc::Sender<NewConnection>>,
     log: Log,
 }
 
-impl Reception {
+impl Acceptor {
     async fn accept(self, bound: Bound, mut stopped: watch::Receiver<bool>) {
         // It is registered here, for it has to be in the runtime that waits for it.
         let Ok(listener) = bound.register() else { return };
@@ -238,66 +242,77 @@ impl Reception {
             };
             match accepted {
                 Ok(socket) => {
-                    let Some(place) = self.place() else {
-                        let name = self.listener.protocol.name();
-                        let why = format!("no room for another connection to {name}");
-                        self.log.say(Level::Warn, Event::Full, why);
+                    let Some(slot) = self.slot() else {
+                        self.log_refused();
                         continue;
                     };
                     turn += 1;
                     let listener = Arc::clone(&self.listener);
-                    self.show_in(turn, Visitor { socket, place, listener }).await;
+                    self.hand_over(turn, NewConnection { socket, slot, listener }).await;
                 }
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(error) => {
-                    let why = format!("cannot take connections: {error}");
-                    self.log.say(Level::Error, Event::Full, why);
+                    self.log_failed(&error);
                     tokio::time::sleep(PAUSE).await;
                 }
             }
         }
-        self.last_call(&listener, turn).await;
+        self.accept_pending(&listener, turn).await;
     }
 
-    /// Shows in those who have come already: they may have asked, and count on an answer.
-    async fn last_call(&self, listener: &Listener, mut turn: usize) {
+    /// Accepts connections that were opened before the daemon stopped: their requests may be under way.
+    async fn accept_pending(&self, listener: &Listener, mut turn: usize) {
         let mut quiet = 0;
         while quiet < LAST_LOOKS {
-            // Lets the runtime look at what the system has for it.
+            // Lets the runtime poll for new connections.
             tokio::task::yield_now().await;
             let mut next = pin!(listener.accept());
             let next = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
-            match (next, self.place()) {
-                (Poll::Ready(Ok(socket)), Some(place)) => {
+            match (next, self.slot()) {
+                (Poll::Ready(Ok(socket)), Some(slot)) => {
                     turn += 1;
                     let listener = Arc::clone(&self.listener);
-                    self.show_in(turn, Visitor { socket, place, listener }).await;
+                    self.hand_over(turn, NewConnection { socket, slot, listener }).await;
                 }
                 _ => quiet += 1,
             }
         }
     }
 
-    /// Room for one more, if there is.
-    fn place(&self) -> Option<ConnectionSlot> {
-        let on_listener = Arc::clone(&self.places).try_acquire_owned().ok()?;
+    fn log_refused(&self) {
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::ConnectionRefused) {
+            let (event, listener) = ("connection_refused", self.listener.protocol.name());
+            warn!(event, listener, suppressed, "connection refused: too many connections");
+        }
+    }
+
+    fn log_failed(&self, error: &io::Error) {
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::AcceptFailed) {
+            let (event, listener) = ("accept_failed", self.listener.protocol.name());
+            error!(event, listener, suppressed, "cannot accept connections: {error}");
+        }
+    }
+
+    /// A slot for one more connection, if one is free.
+    fn slot(&self) -> Option<ConnectionSlot> {
+        let on_listener = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         let in_process = self.descriptors.take()?;
         Some(ConnectionSlot { _on_listener: on_listener, _in_process: in_process })
     }
 
-    /// To the worker whose turn it is; to the next if that one has ended, as by a panic.
-    async fn show_in(&self, turn: usize, mut visitor: Visitor) {
+    /// Hands a connection to the worker whose turn it is, or to the next one if that has ended by a panic.
+    async fn hand_over(&self, turn: usize, mut connection: NewConnection) {
         for next in 0..self.workers.len() {
             let Some(worker) = self.workers.get((turn + next) % self.workers.len()) else { return };
-            match worker.send(visitor).await {
+            match worker.send(connection).await {
                 Ok(()) => return,
-                Err(mpsc::error::SendError(back)) => visitor = back,
+                Err(mpsc::error::SendError(back)) => connection = back,
             }
         }
     }
 }
 
-/// Whether accepting failed because of the one who came: the next may be welcome at once.
+/// Whether accepting failed because of this client: the next connection can be accepted at once.
 fn is_about_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)

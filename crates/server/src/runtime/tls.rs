@@ -70,7 +70,7 @@ impl Tls {
         Ok(true)
     }
 
-    /// Agrees on keys with a client, or says why not.
+    /// Completes the handshake with a client, or returns the reason for its failure.
     pub(crate) async fn accept(&self, stream: Stream) -> Result<Stream, String> {
         let tls = match timeout(HANDSHAKE_TIME, self.agree(stream)).await {
             Ok(agreed) => agreed.map_err(|error| format!("TLS handshake failed: {error}"))?,

@@ -1,13 +1,14 @@
-//! A thread that answers, on a runtime of its own.
+//! A worker: a thread with a runtime of its own that serves connections.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::warn;
 
-use crate::observability::log::{Event, Level};
 use crate::observability::status::Counters;
+use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::listener::Socket;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
@@ -20,9 +21,9 @@ const LAST_LOOKS: usize = 4;
 
 /// A connection on its way from the listener to the worker.
 #[derive(Debug)]
-pub(crate) struct Visitor {
+pub(crate) struct NewConnection {
     pub(crate) socket: Socket,
-    pub(crate) place: ConnectionSlot,
+    pub(crate) slot: ConnectionSlot,
     pub(crate) listener: Arc<Transport>,
 }
 
@@ -33,9 +34,9 @@ pub(crate) struct ConnectionSlot {
     pub(crate) _in_process: OwnedSemaphorePermit,
 }
 
-/// Serves whoever is sent, until nobody can be; then lets them finish.
+/// Serves connections until the acceptors end; then lets the open ones finish.
 pub(crate) async fn work(
-    mut visitors: mpsc::Receiver<Visitor>,
+    mut incoming: mpsc::Receiver<NewConnection>,
     service: RateLimitService,
     settings: Arc<Settings>,
     budget: Budget,
@@ -46,31 +47,31 @@ pub(crate) async fn work(
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            visitor = visitors.recv() => {
-                let Some(visitor) = visitor else { break };
+            connection = incoming.recv() => {
+                let Some(connection) = connection else { break };
                 let context = ConnContext {
-                    service: service.behind(visitor.listener.protocol),
+                    service: service.behind(connection.listener.protocol),
                     settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
                     budget: budget.clone(),
                 };
-                connections.spawn(receive(visitor, context));
+                connections.spawn(receive(connection, context));
             }
-            // Without this the set would keep what has ended. A panic ends its connection only.
+            // Removes ended connections from the set. A panic ends its connection only.
             Some(_) = connections.join_next() => {}
         }
     }
-    // Whoever has just come has not been read from: the runtime looks what there is, and then they are.
+    // New connections have not been read from yet: the runtime reads what has arrived.
     for _ in 0..LAST_LOOKS {
         tokio::task::yield_now().await;
     }
     stop.send_replace(true);
     let finished = async { while connections.join_next().await.is_some() {} };
-    // Whoever has not finished by then is cut off when the set is dropped.
+    // Connections that have not finished by then are closed when the set is dropped.
     let _ = timeout(settings.drain, finished).await;
 }
 
-/// What a connection may use.
+/// The context of a connection.
 #[derive(Debug)]
 pub(crate) struct ConnContext {
     pub(crate) service: RateLimitService,
@@ -79,23 +80,22 @@ pub(crate) struct ConnContext {
     pub(crate) budget: Budget,
 }
 
-async fn receive(visitor: Visitor, context: ConnContext) {
-    let Visitor { socket, place, listener } = visitor;
-    // What fails here is a peer that has gone already.
+async fn receive(connection: NewConnection, context: ConnContext) {
+    let NewConnection { socket, slot, listener } = connection;
+    // Fails if the client has closed the connection already.
     let Ok(mut stream) = socket.register() else { return };
     if let Some(tls) = &listener.tls {
         let peer = stream.peer();
         match tls.accept(stream).await {
             Ok(encrypted) => stream = encrypted,
             Err(why) => {
-                let peer = peer.map_or_else(|| "a Unix socket".into(), |peer| peer.to_string());
-                let name = listener.protocol.name();
                 let log = context.service.status().log();
-                return log.say(
-                    Level::Warn,
-                    Event::ClientRefused,
-                    format!("{name}, {peer}: {why}"),
-                );
+                if let Some(Admitted { suppressed }) = log.admit(Frequent::ClientRefused) {
+                    let client = peer.map(|peer| peer.to_string());
+                    let (event, listener) = ("client_refused", listener.protocol.name());
+                    warn!(event, listener, client, suppressed, "TLS handshake failed: {why}");
+                }
+                return;
             }
         }
     }
@@ -107,10 +107,10 @@ async fn receive(visitor: Visitor, context: ConnContext) {
         Protocol::Admin => admin::converse(stream, context, Access::WholeNumber).await,
         Protocol::Metrics => admin::converse(stream, context, Access::Metrics).await,
     }
-    drop(place);
+    drop(slot);
 }
 
-/// A connection that is counted, until it ends in whatever way.
+/// Counts a connection as open until it ends, also by a panic.
 struct Open {
     counters: Arc<Counters>,
     protocol: Protocol,

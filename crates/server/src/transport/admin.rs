@@ -7,6 +7,7 @@
 //! # Bounds
 //! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`]; both have to come in time.
 
+mod audit;
 mod change;
 mod status;
 
@@ -61,12 +62,15 @@ struct Office {
     service: RateLimitService,
     settings: Arc<Settings>,
     access: Access,
+    /// The address of the client, for the audit log.
+    client: String,
 }
 
 /// Answers until the peer has had enough or the server stops.
 pub(crate) async fn converse(stream: Stream, context: ConnContext, access: Access) {
     let ConnContext { service, settings, mut stopped, .. } = context;
-    let office = Office { service, settings, access };
+    let client = stream.peer().map_or_else(|| "unix socket".into(), |peer| peer.to_string());
+    let office = Office { service, settings, access, client };
     let service = service_fn(|request| {
         let office = &office;
         async move { Ok::<_, Infallible>(office.answer(request).await) }
@@ -190,7 +194,7 @@ impl Office {
             let why = format!("a body has at most {MAX_BODY} bytes and comes within 30 s");
             return refusal(StatusCode::BAD_REQUEST, &why);
         };
-        match change::carry_out(&self.service, head, &body.to_bytes()).await {
+        match change::carry_out(&self.service, &self.client, head, &body.to_bytes()).await {
             Ok(told) => document(&told),
             Err(change::Refused::Wrong(why)) => refusal(StatusCode::BAD_REQUEST, &why),
             Err(change::Refused::Store(error)) => {
@@ -258,7 +262,7 @@ pub(crate) async fn try_change(
         assert!(shown.is_some_and(|shown| shown.ends_with(b"s3cret")), "{shown:?}");
     }
     // Refused or not: what it says is read.
-    match change::carry_out(service, head, body).await {
+    match change::carry_out(service, "fuzzer", head, body).await {
         Ok(told) => assert!(told.is_object(), "{told}"),
         Err(change::Refused::Wrong(why)) => assert!(!why.is_empty(), "a refusal says why"),
         Err(change::Refused::Store(error)) => panic!("memory refuses nothing: {error}"),

@@ -39,6 +39,7 @@ use hyper::body::Bytes;
 use hyper::{Request, Response};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tracing::warn;
 
 use self::body::Body;
 use self::budget::{Account, Charge};
@@ -46,7 +47,7 @@ use self::call::Begun;
 use self::frames::{Counted, Frames};
 use super::Stream;
 use super::http::Patient;
-use crate::observability::log::{Event, Level};
+use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
@@ -240,13 +241,20 @@ impl Line {
             self.blocked = self.grpc.account.blocked();
             if self.blocked.is_none() && !self.is_short_of_memory {
                 self.is_short_of_memory = true;
-                let why = "closes a gRPC connection: its client does not read its answers, and connections hold \
+                let why = "closed a gRPC connection: its client does not read its answers, and connections hold \
                            too many others; find clients with unfinished calls or unread answers";
-                self.grpc.service.status().log().say(Level::Warn, Event::Full, why);
+                self.log_closed(why);
                 return false;
             }
         }
         true
+    }
+
+    fn log_closed(&self, why: &str) {
+        let log = self.grpc.service.status().log();
+        if let Some(Admitted { suppressed }) = log.admit(Frequent::ConnectionClosed) {
+            warn!(event = "connection_closed", listener = "gRPC", suppressed, "{why}");
+        }
     }
 
     /// Tells a peer that floods why its connection ends.
@@ -255,7 +263,7 @@ impl Line {
             return;
         }
         let why = "closed a gRPC connection: its client resets streams or sends control frames faster than calls";
-        self.grpc.service.status().log().say(Level::Warn, Event::Full, why);
+        self.log_closed(why);
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let closed = poll_fn(|context| self.connection.poll_closed(context));
         let _ = timeout(FAREWELL, closed).await;

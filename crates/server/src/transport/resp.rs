@@ -128,7 +128,11 @@ pub(crate) async fn converse(socket: Stream, context: ConnContext) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut conversation = Conversation {
         socket,
-        session: Session::new(service, Arc::clone(&settings), NEXT.fetch_add(1, Ordering::Relaxed)),
+        session: Session::new(
+            service.untimed(),
+            Arc::clone(&settings),
+            NEXT.fetch_add(1, Ordering::Relaxed),
+        ),
         asked: FuturesOrdered::new(),
         pending: Vec::new(),
         unsent: Vec::new(),
@@ -297,7 +301,7 @@ impl Conversation {
 
     /// Carries out whole requests, and tells how many bytes they were.
     fn carry_out(&mut self, input: &[u8], answers: &mut Vec<u8>, places: &mut Places) -> usize {
-        let now = self.session.service.now();
+        let (now, decided) = (self.session.service.now(), self.session.service.decided());
         let mut done = 0;
         self.is_held_back = false;
         while self.after == After::Stay {
@@ -324,6 +328,7 @@ impl Conversation {
                 }
             }
         }
+        self.session.service.time_together(now, decided);
         if self.after == After::Leave { input.len() } else { done }
     }
 
@@ -352,7 +357,7 @@ impl Conversation {
     }
 
     fn errand(&self, now: Timestamp, asking: Asking, request: &[u8]) -> Errand {
-        let (service, protocol) = (self.session.service.clone(), self.session.protocol);
+        let (service, protocol) = (self.session.service.timing_each(), self.session.protocol);
         Errand { service, now, asking, protocol, frame: request.into() }
     }
 

@@ -1,41 +1,41 @@
-//! What a world came to.
+//! The report of a world.
 
 use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::AlgorithmName;
 
-use super::evidence::{Broken, Verdict};
-use super::fault::Fault;
-use super::network::Event;
+use super::faults::Fault;
+use super::machine::network::Event;
+use super::request::{Broken, Outcome};
 use super::setup::WorldSetup;
 
 /// Figures of a world.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorldReport {
-    /// Requests that came in.
+    /// Requests that arrived.
     pub requests: u64,
-    /// Of these, requests for units of two keys.
+    /// Of these, requests for two keys.
     pub pairs: u64,
     /// Units that they asked for.
     pub offered: u64,
-    /// Units let in.
+    /// Units admitted.
     pub admitted: u64,
     /// Requests denied by the limit.
     pub denied: u64,
-    /// Requests that nobody gave an answer to.
+    /// Requests that got an error.
     pub failed: u64,
-    /// Requests that were answered without the store, as the policy says.
+    /// Requests answered without the store, as `on_store_failure` says.
     pub fallback: u64,
-    /// Requests that were gone with their node, or whose callers gave up.
+    /// Requests lost with their node, or abandoned by their callers.
     pub dropped: u64,
     /// Commands sent to the store.
     pub store_calls: u64,
-    /// The most units that the limit allows in this time, over all keys and without faults.
+    /// The most units that the limit alone allows in this time, over all keys.
     pub envelope: u64,
-    /// What went wrong, each kind once.
+    /// The kinds of faults that struck.
     pub faults: Vec<Fault>,
-    /// The first promise that was not kept.
+    /// The first promise that was broken.
     pub broken: Option<Broken>,
-    /// Tells courses of events apart.
+    /// A hash of all events.
     pub trace: Trace,
 }
 
@@ -45,9 +45,9 @@ impl WorldReport {
         self.offered += cost;
     }
 
-    pub(crate) fn answered(&mut self, verdict: &Verdict, admitted: u64) {
-        let is_allowed = verdict.is_allowed.contains(&true);
-        let outcome = match (&verdict.decision_source, is_allowed) {
+    pub(crate) fn answered(&mut self, outcome: &Outcome, admitted: u64) {
+        let is_allowed = outcome.is_allowed.contains(&true);
+        let outcome = match (&outcome.source, is_allowed) {
             (Ok(DecisionSource::Store), true) => 0,
             (Ok(_), true) => 1,
             (Ok(DecisionSource::Store), false) => 2,
@@ -70,19 +70,19 @@ impl WorldReport {
         }
     }
 
-    /// Commands to the store for a thousand requests.
+    /// Commands to the store per thousand requests.
     pub fn calls_per_thousand(&self) -> u64 {
         self.store_calls.saturating_mul(1_000) / self.requests.max(1)
     }
 
-    /// Of what could have been let in, so many hundredths were.
+    /// Percentage of the possible units that were admitted.
     pub fn utilisation(&self) -> u64 {
         let possible = self.offered.min(self.envelope).max(1);
         self.admitted.saturating_mul(100) / possible
     }
 }
 
-/// The most that a limit allows in a world without faults.
+/// The most units that the limit allows in a world without faults.
 pub(crate) fn envelope(setup: &WorldSetup) -> u64 {
     let (count, per) = (u128::from(setup.rate.count), u128::from(setup.rate.per.as_micros()));
     if setup.in_flight {
@@ -92,7 +92,7 @@ pub(crate) fn envelope(setup: &WorldSetup) -> u64 {
     let each = match setup.algorithm {
         AlgorithmName::TokenBucket | AlgorithmName::Gcra => refilled + u128::from(setup.burst),
         AlgorithmName::LeakyBucket => refilled + u128::from(setup.burst) + 1,
-        // A period at either end is cut short.
+        // The world may begin and end within a window.
         _ => refilled + 2 * count,
     };
     u64::try_from(each * setup.keys as u128).unwrap_or(u64::MAX)

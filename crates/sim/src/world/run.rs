@@ -1,83 +1,80 @@
-//! The event loop: one thing happens after the other, and every promise is looked at each time.
+//! The event loop: events happen one after the other, and the judge sees each of them.
 
+mod incidents;
 mod requests;
-mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex};
 
 use tidegate::Scope;
+use tidegate::store::StoreError;
 use tidegate::store::deny_cache::DRIFT_PPM;
-use tidegate::store::lease::LeaseStats;
-use tidegate::store::{DecisionSource, StoreError};
 use tidegate_core::{LeaseId, Limit};
 
-use super::chance::Chance;
-use super::checker::Checker;
-use super::evidence::{Question, Verdict, When};
-use super::executor::{Executor, lock};
-use super::fault::{Fault, Incident, plan};
-use super::network::{Call, DEADLINE, Event, Network};
-use super::node::{Ground, Node};
-use super::numbers::{Revision, Tables};
+use super::faults::{Fault, Incident, plan};
+use super::judge::Judge;
+use super::machine::chance::Chance;
+use super::machine::clock::DriftingClock;
+use super::machine::executor::{Executor, lock};
+use super::machine::network::{DEADLINE, Event, Network};
+use super::machine::node::{Ground, Node};
+use super::machine::server::Server;
+use super::machine::stack::{NodeParts, NodeStack, production};
 use super::report::WorldReport;
-use super::server::{DriftingClock, Server};
-use super::setup::{InvalidWorld, Stack, WorldSetup, stream};
-use super::stack::{NodeParts, NodeStack, guarded, leased};
+use super::request::{Outcome, Request};
+use super::setup::{InvalidWorld, Revision, Stack, WorldSetup, stream};
 
-/// Whoever has been asked has answered after so many microseconds.
+/// How long a node that shuts down waits for its open requests, in microseconds.
 const DRAINS: u64 = 8 * DEADLINE;
-/// Clocks run this many parts of a million fast or slow, at most: no two differ by more than nodes reckon
-/// with.
+/// How many parts per million a clock runs fast or slow at most; no two clocks differ by more than nodes allow for.
 const MAX_DRIFT: u64 = DRIFT_PPM / 2;
-/// All nodes learn of new numbers within so many microseconds.
+/// How long it takes until all nodes have a new policy, in microseconds.
 const LEARNS_WITHIN: u64 = 500_000;
-/// A place in flight is kept for at most so many microseconds, if all goes well.
+/// How long a place in flight is held at most, in microseconds.
 const LONGEST_STAY: u64 = 200_000;
-/// So many requests a node remembers that it may give back.
+/// How many admitted requests of a node may be refunded later.
 const MOST_SERVED: usize = 16;
 
-/// Runs a world with the production layers that its setup names.
+/// Runs a world with the stack that its setup names.
 pub fn simulate_as_set_up(setup: &WorldSetup) -> Result<WorldReport, InvalidWorld> {
     match setup.stack {
         Stack::Bare => simulate(setup, |parts| Ok(parts.store)),
-        Stack::Guarded => simulate(setup, |parts| guarded(setup, parts)),
-        Stack::Leased => simulate(setup, |parts| leased(setup, parts)),
+        Stack::Exact | Stack::Leased => simulate(setup, |parts| production(setup, parts)),
     }
 }
 
-/// Runs a world. `stack` makes what a node asks out of its parts, again after each crash.
+/// Runs a world. `stack` builds the store of a node, again after each crash.
 pub fn simulate<S: NodeStack>(
     setup: &WorldSetup,
     stack: impl Fn(NodeParts) -> io::Result<S>,
 ) -> Result<WorldReport, InvalidWorld> {
     let mut world = World::new(setup, stack)?;
-    while world.checker.broken().is_none() && world.step() {}
-    match world.is_starved {
+    while world.judge.broken().is_none() && world.step() {}
+    match world.is_out_of_memory {
         true => Err(InvalidWorld::Memory),
         false => Ok(world.close()),
     }
 }
 
-/// What a task came to.
+/// The result of a task.
 enum Done {
-    Answered(Result<DecisionSource, StoreError>, Vec<bool>, Option<LeaseId>),
-    /// A node has stopped in good order.
+    Answered(Outcome, Option<LeaseId>),
+    /// A node has shut down.
     Closed,
-    /// Nobody waited for it.
+    /// Background work has ended.
     Worked,
 }
 
-/// Whose a task is.
+/// The owner of a task.
 #[derive(Clone, Copy, Debug)]
 struct Owner {
     node: usize,
-    /// The request that it is done for.
+    /// The request that the task is for, if any.
     request: Option<usize>,
 }
 
-/// A place in flight, and whose it is.
+/// A place in flight, and its holder.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     node: usize,
@@ -87,44 +84,31 @@ struct Held {
     lease: LeaseId,
 }
 
-/// Which numbers these are.
-fn revision(limits: &[Limit], limit: &Limit) -> Option<usize> {
-    limits.iter().rposition(|it| it == limit)
-}
-
-/// By which numbers the charges of a command are decided; those that nobody has published are judged as if
-/// they were those of the request.
-fn revisions(limits: &[Limit], questions: &[Question], call: &Call) -> Vec<usize> {
-    let own = call.request.and_then(|it| questions.get(it)).map_or(0, |it| it.revision);
-    let known = |limit| revision(limits, limit).unwrap_or(own);
-    call.charges.iter().map(|charge| known(&charge.limit)).collect()
-}
-
 struct World<'a, S, F> {
     setup: &'a WorldSetup,
     limits: Vec<Limit>,
-    /// Which of them are such that units of theirs may be taken ahead.
+    /// Which of them can be leased.
     is_leased: Vec<bool>,
-    /// The newest numbers that anybody knows.
+    /// The newest revision of the policy.
     published: usize,
     scope: Scope,
+    pre_limit: Option<(Scope, Limit)>,
     stack: F,
     ground: Ground,
     server: Server,
     nodes: Vec<Node<S>>,
     executor: Executor<Done>,
     owners: Vec<Owner>,
-    questions: Vec<Question>,
+    requests: Vec<Request>,
     held: Vec<Held>,
-    /// Tasks of requests whose callers will give up, and requests whose callers have.
+    /// Tasks of requests whose callers will give up, and requests whose callers have given up.
     impatient: BTreeMap<usize, usize>,
     given_up: BTreeSet<usize>,
     plan: Vec<Incident>,
     traffic: Chance,
-    checker: Checker,
+    judge: Judge,
     report: WorldReport,
-    is_calm: bool,
-    is_starved: bool,
+    is_out_of_memory: bool,
 }
 
 impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
@@ -155,10 +139,12 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             spawned: Arc::default(),
             chance: Arc::new(Mutex::new(Chance::new(setup.seed, stream::BACKGROUND))),
         };
+        let judge = Judge::new(setup, limits[0], &revisions);
         let mut world = Self {
             setup,
             published: 0,
             scope: Scope::new("simulated", &limits[0]),
+            pre_limit: setup.pre_limit.and_then(requests::pre_limit),
             limits,
             is_leased,
             stack,
@@ -167,16 +153,15 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             nodes: (0..setup.nodes).map(|_| Node::new(clock())).collect(),
             executor: Executor::default(),
             owners: Vec::new(),
-            questions: Vec::new(),
+            requests: Vec::new(),
             held: Vec::new(),
             impatient: BTreeMap::new(),
             given_up: BTreeSet::new(),
             plan,
             traffic,
-            checker: Checker::new(setup, Tables::new(setup, &revisions)),
+            judge,
             report: WorldReport::default(),
-            is_calm: false,
-            is_starved: false,
+            is_out_of_memory: false,
         };
         (0..setup.nodes).for_each(|node| world.start(0, node));
         Ok(world)
@@ -185,19 +170,14 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
     fn start(&mut self, now: u64, number: usize) {
         let node = &mut self.nodes[number];
         node.revision = self.published;
-        self.is_starved |= node.start((number, now), &self.ground, &self.stack).is_err();
+        self.is_out_of_memory |= node.start((number, now), &self.ground, &self.stack).is_err();
     }
 
-    /// The present, at a node whose clock is set to it.
-    fn when(&self, now: u64, node: usize) -> When {
-        self.nodes[node].when(now, self.server.clock.at(now))
-    }
-
-    /// Lets the next thing happen, and all that follows from it at once; false at the end.
+    /// Handles the next event, and everything that follows from it at once; false at the end.
     fn step(&mut self) -> bool {
         let (now, event) = {
             let mut network = lock(&self.ground.network);
-            // Timers alone would go on for ever.
+            // Timers alone would go on forever.
             let Some(event) = network.next().filter(|_| network.now <= self.setup.end() + DEADLINE)
             else {
                 return false;
@@ -205,6 +185,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             (network.now, event)
         };
         self.report.trace.note(now, event);
+        self.judge.tick(now, self.server.clock.at(now));
         match event {
             Event::Ask { node, life } => self.ask(now, node, life),
             Event::AtStore(call) => self.at_store(now, call),
@@ -218,17 +199,10 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             Event::GiveUp(request) => self.give_up(now, request),
         }
         self.work(now);
-        if !self.is_calm && now >= self.setup.calm_from() {
-            self.is_calm = true;
-            for node in 0..self.nodes.len() {
-                let (when, revision) = (self.when(now, node), self.nodes[node].revision);
-                self.checker.calm(when, node, revision);
-            }
-        }
-        !self.is_starved
+        !self.is_out_of_memory
     }
 
-    /// Lets everybody go on who has been woken.
+    /// Polls every task that has been woken.
     fn work(&mut self, now: u64) {
         loop {
             let spawned = lock(&self.ground.spawned).take();
@@ -241,20 +215,17 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             }
             let Some(task) = self.executor.woken() else { return };
             let Some(Owner { node, request }) = self.owners.get(task).copied() else { continue };
-            let when = self.when(now, node);
+            self.nodes[node].tick(now);
             lock(&self.ground.network).asking = request;
             let done = self.executor.poll(task);
-            self.see_off(when, node);
-            self.checker.polled(when, (node, request), &self.leases(node));
+            self.note_sent();
             if let Some(done) = done {
                 self.nodes[node].tasks.remove(&task);
                 match (done, request) {
-                    (Done::Answered(decision_source, is_allowed, lease), Some(request)) => {
-                        let leases = self.leases(node);
-                        let verdict = Verdict { decision_source, is_allowed, leases };
-                        self.answered(now, request, &verdict, lease);
+                    (Done::Answered(outcome, lease), Some(request)) => {
+                        self.answered(now, request, &outcome, lease);
                     }
-                    (Done::Closed, _) => self.crash(now, node),
+                    (Done::Closed, _) => self.crash(node),
                     _ => {}
                 }
             }
@@ -272,41 +243,27 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         task
     }
 
-    /// Shows the checker what was sent.
-    fn see_off(&mut self, when: When, node: usize) {
+    /// Shows the judge the commands that were sent.
+    fn note_sent(&mut self) {
         let mut network = lock(&self.ground.network);
-        let fresh = network.fresh();
-        if fresh.is_empty() {
-            return;
-        }
-        let leases = self.leases(node);
-        for number in fresh {
+        for number in network.fresh() {
             if let Some(call) = network.call(number) {
-                self.checker.sent(when, call, &leases);
+                self.judge.sent(call);
             }
         }
     }
 
-    /// What a node says of its leases.
-    fn leases(&self, node: usize) -> LeaseStats {
-        let body = self.nodes[node].body.as_ref().filter(|_| self.setup.stack == Stack::Leased);
-        body.map_or_else(LeaseStats::default, |body| body.store.leases())
-    }
-
     fn close(mut self) -> WorldReport {
-        let network = lock(&self.ground.network);
-        self.report.store_calls = network.calls() as u64;
-        let now = network.now;
-        drop(network);
-        if self.checker.broken().is_none() {
-            self.checker.end(now);
+        self.report.store_calls = lock(&self.ground.network).calls() as u64;
+        if self.judge.broken().is_none() {
+            self.judge.end();
         }
-        self.report.broken = self.checker.broken().cloned();
+        self.report.broken = self.judge.broken().cloned();
         self.report.envelope = super::report::envelope(self.setup);
         self.report
     }
 
-    /// A timer runs off; on a node that stands still, later.
+    /// A timer ends; on a paused node, when the pause ends.
     fn wake(&mut self, now: u64, timer: usize) {
         let mut network = lock(&self.ground.network);
         let Some((node, life)) = network.sleeper(timer) else { return };
@@ -320,7 +277,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
     }
 
-    /// A node learns of new numbers.
+    /// A node gets a new policy.
     fn learn(&mut self, now: u64, number: usize, revision: usize) {
         let node = &mut self.nodes[number];
         let Some(body) = node.body.as_ref().filter(|_| node.revision < revision) else { return };
@@ -330,7 +287,9 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
         body.store.limits_changed();
         node.revision = revision;
-        self.checker.learned(number, revision);
+        if revision == self.published {
+            self.judge.learned(number);
+        }
     }
 
     /// A command arrives at the store.
@@ -353,15 +312,12 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             return network.send(Event::AtNode(number));
         }
         let answer = self.server.carry_out(now, &call.charges, call.is_each);
-        let at_store = answer.at;
-        let when = When { now, at_store, at_node: at_store, supposed: at_store };
-        let by = revisions(&self.limits, &self.questions, call);
-        self.checker.carried_out(when, call, &answer, &by);
+        self.judge.carried_out(call, &answer);
         call.reply = Some(Ok(answer));
         network.send(Event::AtNode(number));
     }
 
-    /// An answer arrives at a node, or the node's patience ends.
+    /// An answer arrives at a node, or its deadline passes.
     fn at_node(&mut self, now: u64, number: usize, event: Event) {
         let mut network = lock(&self.ground.network);
         let Some(call) = network.call(number) else { return };
@@ -384,12 +340,11 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
             return;
         }
         let reply = reply.unwrap_or(Err(StoreError::Timeout));
-        let is_silent = reply.is_err();
-        let (true, Some(call)) = (network.tell(number, reply), network.call(number)) else {
-            return;
-        };
-        let when = node.when(now, self.server.clock.at(now));
-        let by = revisions(&self.limits, &self.questions, call);
-        self.checker.heard(when, call, is_silent, &by);
+        let answer = reply.as_ref().ok().cloned();
+        if let (true, Some(answer)) = (network.tell(number, reply), answer)
+            && let Some(call) = network.call(number)
+        {
+            self.judge.heard(call, &answer);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What a world is made of.
+//! The setup of a world.
 
 use std::error::Error;
 use std::fmt;
@@ -8,13 +8,12 @@ use tidegate::store::OnStoreFailure;
 use tidegate::store::lease::{LEASE, TURN, leased};
 use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span};
 
-use super::chance::Chance;
-use super::fault::{Fault, Incident};
-use super::numbers::Revision;
+use super::faults::{Fault, Incident};
+use super::machine::chance::Chance;
 use crate::seed::Seed;
 use crate::setup::{InvalidSetup, Setup};
 
-/// Names the courses of chance of a world apart.
+/// The streams of random numbers of a world.
 pub(crate) mod stream {
     pub(crate) const SETUP: usize = 0;
     pub(crate) const PLAN: usize = 1;
@@ -24,26 +23,26 @@ pub(crate) mod stream {
     pub(crate) const BACKGROUND: usize = 5;
 }
 
-/// What stands between a node's requests and the store.
+/// The layers between a node's requests and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stack {
-    /// Nothing.
+    /// None.
     Bare,
-    /// What repeats denials, does not ask a store that is away, and answers in its place.
-    Guarded,
-    /// The same, with units taken ahead.
+    /// The production stack, with limits of the exact tier.
+    Exact,
+    /// The production stack, with limits of the leased tier.
     Leased,
 }
 
 impl Stack {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Bare, Self::Guarded, Self::Leased];
+    pub const ALL: [Self; 3] = [Self::Bare, Self::Exact, Self::Leased];
 
-    /// As commands spell it: the tier, or that there is none.
+    /// As commands spell it: the tier, or `bare`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bare => "bare",
-            Self::Guarded => "exact",
+            Self::Exact => "exact",
             Self::Leased => "leased",
         }
     }
@@ -76,58 +75,69 @@ impl fmt::Display for UnknownStack {
 
 impl Error for UnknownStack {}
 
-/// How many nodes share which limit, for how long, and what goes wrong meanwhile.
+/// Count and burst of the limit in one revision of the policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Revision {
+    pub(crate) count: u64,
+    pub(crate) burst: u64,
+}
+
+/// The nodes, limit, traffic and faults of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorldSetup {
-    /// Where everything that is left to chance comes from.
+    /// Determines everything that is random.
     pub seed: Seed,
-    /// Nodes that requests come in at.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Keys that they ask for.
+    /// Number of keys.
     pub keys: usize,
-    /// Simulated seconds. Nothing goes wrong in the last four of them.
+    /// Simulated seconds. The last four are without faults.
     pub seconds: u64,
-    /// How the limit decides.
+    /// The algorithm of the limit.
     pub algorithm: AlgorithmName,
     /// The limit of each key.
     pub rate: Rate,
-    /// What buckets hold.
+    /// The burst of a bucket.
     pub burst: u64,
-    /// Requests that come in for each key, in hundredths of the rate.
+    /// Requests for each key, in percent of the rate.
     pub load: u64,
-    /// What goes wrong.
+    /// The faults that strike.
     pub faults: Vec<Fault>,
-    /// What nodes put before the store.
+    /// The layers of each node.
     pub stack: Stack,
-    /// What they answer when the store does not.
+    /// What nodes answer while the store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// Of a thousand requests so many give back what another has taken.
+    /// Requests in a thousand that return what an earlier one took.
     pub refunds: u64,
-    /// So many requests in a thousand ask for units of two keys: together, or each for itself.
+    /// Requests in a thousand that ask for two keys: all or nothing, or each alone.
     pub pairs: u64,
-    /// Limits what is under way at once, to `burst` places, and not how often.
+    /// Limits concurrent requests to `burst` places, instead of a rate.
     pub in_flight: bool,
+    /// Parts that each key is divided into.
+    pub shards: u16,
+    /// A bucket on each node in front of the limit (`local:` in a policy): units per second, and burst.
+    pub pre_limit: Option<(u64, u64)>,
 }
 
 impl WorldSetup {
-    /// The most nodes.
+    /// The largest number of nodes.
     pub const MAX_NODES: usize = 1_024;
-    /// The most keys.
+    /// The largest number of keys.
     pub const MAX_KEYS: usize = 1_024;
-    /// The most seconds.
+    /// The largest number of seconds.
     pub const MAX_SECONDS: u64 = 600;
-    /// The most requests in one world; each is kept until its end.
+    /// The largest number of requests in one world; each is kept until its end.
     pub const MAX_REQUESTS: u64 = 5_000_000;
-    /// The fewest seconds: half of them for faults, and the calm after them.
+    /// The smallest number of seconds: one for faults, and four without.
     pub const MIN_SECONDS: u64 = 5;
-    /// For so long at the end nothing goes wrong any more.
+    /// Seconds without faults at the end.
     const CALM_SECONDS: u64 = 4;
-    /// So long after the last fault everything is exact again.
+    /// How long nodes take to recover after the last fault, in microseconds.
     pub(crate) const RECOVERY: u64 = 2_000_000;
-    /// Places in flight are given up after so long.
+    /// The time to live of a place in flight.
     const TTL: Span = Span::from_millis(700);
 
-    /// A small world, drawn from its seed: a random half of all faults strikes it.
+    /// A small world, drawn from its seed, with a random half of all faults.
     pub fn drawn(seed: Seed) -> Self {
         let mut chance = Chance::new(seed, stream::SETUP);
         let algorithm = match chance.below(8) {
@@ -148,11 +158,13 @@ impl WorldSetup {
             burst: chance.between(1, 60),
             load: chance.between(50, 400),
             faults: Fault::ALL.into_iter().filter(|_| chance.permille(500)).collect(),
-            stack: Stack::Guarded,
+            stack: Stack::Exact,
             on_store_failure: OnStoreFailure::ALL[chance.index(OnStoreFailure::ALL.len())],
             refunds: if chance.permille(300) { 50 } else { 0 },
             pairs: 0,
             in_flight: false,
+            shards: 1,
+            pre_limit: None,
         };
         match chance.below(10) {
             0 => setup.stack = Stack::Bare,
@@ -164,11 +176,18 @@ impl WorldSetup {
         if is_in_flight {
             setup.make_in_flight();
         }
+        if setup.stack != Stack::Bare && chance.permille(200) {
+            setup.shards = 2 + chance.index(3) as u16;
+        }
+        if setup.stack != Stack::Bare && chance.permille(150) {
+            // Up to twice what each node would get of the limit.
+            let most = 1 + 2 * setup.rate.count / setup.nodes as u64;
+            setup.pre_limit = Some((chance.between(1, most), chance.between(1, most)));
+        }
         setup
     }
 
-    /// Turns it into a world where units are taken ahead, if it is none: where it is worth while, for a few
-    /// seconds.
+    /// Makes the limit leased, if it is not, and large enough for leases.
     pub fn make_leased(&mut self) {
         if std::mem::replace(&mut self.stack, Stack::Leased) == Stack::Leased {
             return;
@@ -184,14 +203,17 @@ impl WorldSetup {
         };
     }
 
-    /// Turns it into a world of places in flight. Nothing is let in there without the store.
+    /// Makes the limit one of concurrent requests. Without the store, nodes deny everything.
     pub fn make_in_flight(&mut self) {
         (self.in_flight, self.refunds, self.pairs) = (true, 0, 0);
         self.burst = 1 + self.burst / 10;
         self.on_store_failure = OnStoreFailure::Deny;
     }
 
-    /// The limit, and whether the numbers are such that a world can be made of them.
+    /// The limit.
+    ///
+    /// # Errors
+    /// If a number is out of bounds.
     pub fn limit(&self) -> Result<Limit, InvalidWorld> {
         let within = |number: u64, least: u64, most: u64, what| match number {
             number if number < least || number > most => {
@@ -226,7 +248,7 @@ impl WorldSetup {
             let count = part(self.rate.count, incident.size % 1_000);
             let least = match self.stack {
                 Stack::Leased => Self::least_burst(count, self.rate),
-                Stack::Bare | Stack::Guarded => 1,
+                Stack::Bare | Stack::Exact => 1,
             };
             Revision { count, burst: part(self.burst, incident.size / 1_000).max(least) }
         });
@@ -240,20 +262,20 @@ impl WorldSetup {
         std::iter::once(first).chain(pushed).map(limit).collect()
     }
 
-    /// The smallest burst of a bucket that is leased at so many per period.
+    /// The smallest burst of a bucket of this rate that can be leased.
     fn least_burst(count: u64, rate: Rate) -> u64 {
         let given = 4 * u128::from(count) * u128::from(LEASE.as_micros());
         let least = given.div_ceil(u128::from(rate.per.as_micros()).max(1));
         u64::try_from(least).unwrap_or(u64::MAX).saturating_add(1)
     }
 
-    /// How long a place is kept for somebody who does not come back, in microseconds.
+    /// The time to live of a place in flight, in microseconds.
     pub(crate) const fn ttl(&self) -> u64 {
         Self::TTL.as_micros()
     }
 
-    /// By how much the capacity at the store is smaller than the limit's: by what the rate gives in a
-    /// lease time, if the burst is at least four times that.
+    /// By how much a leased bucket is smaller at the store than its limit: what the rate refills in a lease time,
+    /// if the burst is at least four times that.
     pub(crate) fn held_back(&self, revision: &Revision) -> u64 {
         let is_bucket = matches!(self.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
         if self.stack != Stack::Leased || !is_bucket || self.in_flight {
@@ -267,8 +289,7 @@ impl WorldSetup {
         if is_leased { u64::try_from(held).unwrap_or(0) } else { 0 }
     }
 
-    /// The most units that a node takes ahead at once: of a window a small part, else what the rate gives in
-    /// a turn.
+    /// The most units that a node leases at once.
     pub(crate) fn taken_ahead(&self, revision: &Revision) -> u64 {
         let (count, per) = (u128::from(revision.count), u128::from(self.rate.per.as_micros()));
         let given = match self.algorithm {
@@ -278,12 +299,12 @@ impl WorldSetup {
         u64::try_from(given).unwrap_or(u64::MAX).max(1)
     }
 
-    /// From when on everything is exact again, in microseconds.
+    /// When all nodes have recovered, in microseconds.
     pub(crate) const fn calm_from(&self) -> u64 {
         self.faults_end() + Self::RECOVERY
     }
 
-    /// About how many requests there will be.
+    /// The expected number of requests.
     fn requests(&self) -> u64 {
         let gap = u128::from(self.gap()).max(1);
         let all = u128::from(self.seconds) * 1_000_000 * self.nodes as u128 / gap;
@@ -302,30 +323,30 @@ impl WorldSetup {
         self.seconds * 1_000_000
     }
 
-    /// From when on nothing goes wrong, in microseconds.
+    /// The end of the last fault, in microseconds.
     pub(crate) const fn faults_end(&self) -> u64 {
         self.seconds.saturating_sub(Self::CALM_SECONDS) * 1_000_000
     }
 }
 
-/// Why there can be no such world.
+/// Why a world cannot be simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidWorld {
-    /// A number is too small or too large.
+    /// A number is out of bounds.
     OutOfBounds {
-        /// Of what.
+        /// Which number.
         what: &'static str,
-        /// The smallest it may be.
+        /// The smallest allowed value.
         least: u64,
-        /// The largest it may be.
+        /// The largest allowed value.
         most: u64,
     },
-    /// The rate or the burst is none that can be simulated.
+    /// The rate or burst cannot be simulated.
     Limit(InvalidSetup),
-    /// The algorithm refuses the numbers.
+    /// The algorithm rejects the numbers.
     Refused(InvalidLimit),
-    /// The system gives no memory for it.
+    /// The system refuses to reserve memory.
     Memory,
 }
 
@@ -337,7 +358,7 @@ impl fmt::Display for InvalidWorld {
             }
             Self::Limit(why) => why.fmt(f),
             Self::Refused(why) => why.fmt(f),
-            Self::Memory => f.write_str("the system gives no memory for its nodes"),
+            Self::Memory => f.write_str("the system refuses to reserve memory for the nodes"),
         }
     }
 }

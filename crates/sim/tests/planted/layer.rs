@@ -1,4 +1,4 @@
-//! A layer that does something wrong, and passes on the rest.
+//! A layer with a bug, which passes on everything else.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -6,112 +6,93 @@ use std::pin::pin;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::Poll;
 
-use tidegate::store::lease::{LEASE, LeaseStats};
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
-use tidegate::{Explanation, ManualClock};
+use tidegate::Explanation;
+use tidegate::store::lease::LEASE;
+use tidegate::store::{Charge, DecisionSource, Store, StoreError, Tier};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
-use tidegate_sim::world::{NodeStack, SimStore};
+use tidegate_sim::world::NodeStack;
 
-/// What it does wrong.
+/// The bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// Gives back what timed out, although nobody knows whether it was taken.
-    Refunds,
-    /// Asks again for what timed out, and is charged again.
-    AsksAgain,
-    /// Lets in what timed out, without a word of any policy.
-    LetsIn,
-    /// Keeps what timed out waiting, and asks whether the store is back meanwhile.
-    Probes,
-    /// Asks a store that is away, on behalf of whoever happens to come.
-    AsksWhileAway,
+pub(crate) enum Bug {
+    /// Returns the units of a command that timed out, although it may not have been carried out.
+    RefundsTimeouts,
+    /// Sends a command again that timed out, although it may have been carried out.
+    Retries,
+    /// Admits a request whose command timed out.
+    AdmitsTimeouts,
+    /// Sends a probe after a timeout, while the request waits.
+    WaitsForProbe,
     /// Repeats a denial for so long, whatever the limit says.
-    Denies(Span),
-    /// Books twice.
-    Books,
-    /// Says that it has booked.
-    Forgets,
-    /// Lets a second pass for each request, so that every ramp is over.
-    Hurries,
-    /// Takes it for earlier than it is, so that what has ended has not.
-    Dawdles,
-    /// Decides by this limit instead of the one it is told.
-    Enlarges(Limit),
-    /// Goes on with the first numbers that it was told.
-    Keeps,
-    /// Decides by all that a bucket may hold, once that has become less.
-    Unreduces,
-    /// Gives back a place as soon as it has it.
-    Vacates,
-    /// Gives back twice.
-    Returns,
-    /// Takes what timed out for granted.
-    Presumes,
+    RepeatsDenials(Span),
+    /// Debits twice.
+    DebitsTwice,
+    /// Drops debits, and reports them as made.
+    DropsDebits,
+    /// Decides by an earlier time, so that leases last longer.
+    IsLate,
+    /// Says that windows end later than they do.
+    StretchesWindows,
+    /// Decides by this limit instead of the charge's.
+    Uses(Limit),
+    /// Decides by the first limit that it sees.
+    KeepsFirstLimit,
+    /// Adds to a leased bucket what it should take off, once the bucket has become smaller.
+    EnlargesForLeases,
+    /// Releases a place as soon as it is taken.
+    ReleasesAtOnce,
+    /// Returns leased units twice.
+    ReturnsTwice,
+    /// Takes a command that timed out for granted.
+    PresumesGrants,
     /// Decides each charge of a request alone, where it is all or nothing.
-    Splits,
+    DecidesEach,
+    /// Ignores pre-limits.
+    IgnoresPreLimits,
 }
 
 #[derive(Debug)]
 pub(crate) struct Layer<S> {
-    pub(crate) store: S,
-    pub(crate) wire: SimStore,
-    pub(crate) wrong: Wrong,
-    pub(crate) denied: Mutex<HashMap<Vec<u8>, (Timestamp, Decision)>>,
+    store: S,
+    bug: Bug,
+    denied: Mutex<HashMap<Vec<u8>, (Timestamp, Decision)>>,
     first: OnceLock<Limit>,
-    hand: ManualClock,
 }
 
 impl<S> Layer<S> {
-    pub(crate) fn new(store: S, wire: SimStore, wrong: Wrong) -> Self {
-        let (denied, first, hand) = (Mutex::default(), OnceLock::new(), ManualClock::new());
-        Self { store, wire, wrong, denied, first, hand }
+    pub(crate) fn new(store: S, bug: Bug) -> Self {
+        Self { store, bug, denied: Mutex::default(), first: OnceLock::new() }
     }
 
-    /// One that moves this clock.
-    pub(crate) fn hurried(store: S, wire: SimStore, hand: ManualClock) -> Self {
-        Self { hand, ..Self::new(store, wire, Wrong::Hurries) }
-    }
-
-    /// What it decides by instead of this limit.
+    /// The limit that it decides by instead of this one.
     fn other_limit(&self, limit: &Limit) -> Option<Limit> {
         let first = self.first.get_or_init(|| *limit);
         let capacity =
             |limit: &Limit| if let Limit::Bucket(it) = limit { it.capacity() } else { 0 };
-        match self.wrong {
-            Wrong::Enlarges(other) => Some(other),
-            Wrong::Keeps => Some(*first),
-            Wrong::Unreduces if capacity(limit) < capacity(first) => unreduced(limit),
+        match self.bug {
+            Bug::Uses(other) => Some(other),
+            Bug::KeepsFirstLimit => Some(*first),
+            Bug::EnlargesForLeases if capacity(limit) < capacity(first) => enlarged(limit),
             _ => None,
         }
     }
 
     fn time(&self, now: Timestamp) -> Timestamp {
-        match self.wrong {
-            Wrong::Hurries => {
-                self.hand.advance(Span::from_secs(1));
-                now
-            }
-            Wrong::Dawdles => now - Span::from_millis(50),
-            _ => now,
-        }
+        if self.bug == Bug::IsLate { now - Span::from_millis(50) } else { now }
     }
 }
 
-/// A bucket with what leases take off it.
-fn unreduced(limit: &Limit) -> Option<Limit> {
+/// A leased bucket with its whole burst, and what nodes may hold on top of it.
+fn enlarged(limit: &Limit) -> Option<Limit> {
     let Limit::Bucket(bucket) = limit else { return None };
     let (one, parts) = (bucket.time_of(1)?, bucket.denominator());
     let time = one.ticks * parts + one.part;
     let held = (LEASE.as_micros() * parts).div_ceil(time);
     let rate = Rate::new(parts, Span::from_micros(time));
-    Limit::token_bucket(rate).burst(bucket.capacity() + held).build().ok()
+    Limit::token_bucket(rate).burst(bucket.capacity() + 2 * held).build().ok()
 }
 
 impl<S: NodeStack> NodeStack for Layer<S> {
-    fn leases(&self) -> LeaseStats {
-        self.store.leases()
-    }
-
     async fn close(&self) {
         self.store.close().await;
     }
@@ -129,15 +110,15 @@ impl<S: Store> Layer<S> {
             let asked = [Charge { op, ..charges[0] }];
             self.store.decide(now, &asked, &mut Vec::new()).await
         };
-        match self.wrong {
-            Wrong::Refunds => {
+        match self.bug {
+            Bug::RefundsTimeouts => {
                 // Sent, and not waited for.
                 let mut back = pin!(ask(Op::Return(cost)));
                 poll_fn(|context| Poll::Ready(back.as_mut().poll(context).is_ready())).await;
             }
-            Wrong::AsksAgain => return self.store.decide(now, charges, decisions).await,
-            Wrong::LetsIn => return Ok(DecisionSource::Store),
-            Wrong::Probes => {
+            Bug::Retries => return self.store.decide(now, charges, decisions).await,
+            Bug::AdmitsTimeouts => return Ok(DecisionSource::Store),
+            Bug::WaitsForProbe => {
                 let _ = ask(Op::Read(0)).await;
             }
             _ => {}
@@ -145,7 +126,7 @@ impl<S: Store> Layer<S> {
         Err(StoreError::Timeout)
     }
 
-    async fn decide_denied(
+    async fn repeat_denial(
         &self,
         now: Timestamp,
         charges: &[Charge<'_>],
@@ -158,12 +139,12 @@ impl<S: Store> Layer<S> {
             decisions.push(denial);
             return Ok(DecisionSource::Store);
         }
-        let decision_source = self.store.decide(now, charges, decisions).await?;
+        let source = self.store.decide(now, charges, decisions).await?;
         if let Some(denial) = decisions.last().filter(|decision| !decision.is_allowed()) {
             let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
             denied.insert(text, (now, *denial));
         }
-        Ok(decision_source)
+        Ok(source)
     }
 }
 
@@ -174,29 +155,31 @@ impl<S: Store> Store for Layer<S> {
         charges: &[Charge<'_>],
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        if let (Wrong::Denies(longest), Op::Take(_)) = (self.wrong, charges[0].op) {
-            return self.decide_denied(now, charges, decisions, longest).await;
+        if let (Bug::RepeatsDenials(longest), Op::Take(_)) = (self.bug, charges[0].op) {
+            return self.repeat_denial(now, charges, decisions, longest).await;
         }
-        if self.wrong == Wrong::Splits {
+        if self.bug == Bug::DecidesEach {
             return self.store.decide_each(now, charges, decisions).await;
+        }
+        if self.bug == Bug::IgnoresPreLimits {
+            let others = charges.iter().filter(|it| it.options.tier != Tier::Local);
+            let others: Vec<_> = others.copied().collect();
+            return self.store.decide(now, &others, decisions).await;
         }
         if let Some(limit) = &self.other_limit(charges[0].limit) {
             let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();
             return self.store.decide(now, &charges, decisions).await;
         }
-        match (self.wrong, self.store.decide(self.time(now), charges, decisions).await) {
-            (Wrong::AsksWhileAway, Err(StoreError::Away { .. })) => {
-                self.wire.decide(now, charges, decisions).await
-            }
-            (Wrong::Vacates, Ok(decision_source)) => {
+        match self.store.decide(self.time(now), charges, decisions).await {
+            Ok(source) if self.bug == Bug::ReleasesAtOnce => {
                 if let Some(lease) = decisions.last().and_then(|it| it.lease) {
                     let left = [Charge { op: Op::Release(lease), ..charges[0] }];
                     let _ = self.store.decide(now, &left, &mut Vec::new()).await;
                 }
-                Ok(decision_source)
+                Ok(source)
             }
-            (_, Err(StoreError::Timeout)) => self.after_timeout(now, charges, decisions).await,
-            (_, answer) => answer,
+            Err(StoreError::Timeout) => self.after_timeout(now, charges, decisions).await,
+            answer => answer,
         }
     }
 
@@ -207,28 +190,42 @@ impl<S: Store> Store for Layer<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         let now = self.time(now);
-        let gives_back = matches!(charges[0].op, Op::Return(_));
-        let is_granted = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
-        match self.wrong {
-            Wrong::Books => {
+        let takes = |it: &Charge<'_>| matches!(it.op, Op::Take(_));
+        let debits = |it: &Charge<'_>| matches!(it.op, Op::Force(_));
+        let returns = |it: &Charge<'_>| matches!(it.op, Op::Return(_));
+        let granted = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
+        match self.bug {
+            Bug::DebitsTwice if charges.iter().all(debits) => {
                 self.store.decide_each(now, charges, &mut Vec::new()).await?;
             }
-            Wrong::Returns if gives_back => {
+            Bug::ReturnsTwice if charges.iter().all(returns) => {
                 self.store.decide_each(now, charges, &mut Vec::new()).await?;
             }
-            Wrong::Presumes => {
+            Bug::PresumesGrants if charges.iter().all(takes) => {
                 let answer = self.store.decide_each(now, charges, decisions).await;
                 if answer == Err(StoreError::Timeout) {
-                    decisions.extend(charges.iter().map(is_granted));
+                    decisions.extend(charges.iter().map(granted));
                     return Ok(DecisionSource::Store);
                 }
                 return answer;
             }
-            Wrong::Forgets => {
-                decisions.extend(charges.iter().map(is_granted));
+            Bug::DropsDebits if charges.iter().all(debits) => {
+                decisions.extend(charges.iter().map(granted));
                 return Ok(DecisionSource::Store);
             }
             _ => {}
+        }
+        if self.bug == Bug::StretchesWindows {
+            let before = decisions.len();
+            let source = self.store.decide_each(now, charges, decisions).await?;
+            for decision in &mut decisions[before..] {
+                decision.reset_after = decision.reset_after + Span::from_millis(50);
+            }
+            return Ok(source);
+        }
+        if let Some(limit) = &self.other_limit(charges[0].limit) {
+            let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();
+            return self.store.decide_each(now, &charges, decisions).await;
         }
         self.store.decide_each(now, charges, decisions).await
     }
@@ -239,17 +236,6 @@ impl<S: Store> Store for Layer<S> {
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         self.store.explain(now, charge).await
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        self.store.endpoint(charge)
-    }
-
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        match self.wrong {
-            Wrong::AsksWhileAway => Ok(()),
-            _ => self.store.ready(self.time(now), charge),
-        }
     }
 
     fn limits_changed(&self) {

@@ -85,7 +85,7 @@ fn every_door_answers_while_redis_is_gone() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 1, OnStoreFailure::Deny);
     assert_eq!(daemon.admin("/readyz").body, "ready\n");
-    assert_eq!(daemon.status()["state"], "whole");
+    assert_eq!(daemon.status()["state"], "healthy");
     // From the first answer of Redis on, the share is the whole one.
     assert_eq!(daemon.check("local").status, 200);
     redis.kill();
@@ -120,9 +120,10 @@ fn every_door_answers_while_redis_is_gone() {
     assert_eq!((&cell[0], &cell[3]), (&redis::Value::Int(1), &redis::Value::Int(1)));
 
     let metrics = daemon.admin("/metrics").body;
+    let server = redis.address();
     for line in [
-        "tidegate_store_circuit{endpoint=\"0\",state=\"open\"} 1",
-        "tidegate_store_circuit_trips_total{endpoint=\"0\"} 1",
+        &*format!("tidegate_store_circuit{{server=\"{server}\",state=\"open\"}} 1"),
+        &format!("tidegate_store_circuit_trips_total{{server=\"{server}\"}} 1"),
         "tidegate_fallback_charges_total{mode=\"deny\"}",
         "tidegate_store_errors_total{kind=\"unavailable\"}",
     ] {
@@ -138,7 +139,7 @@ fn every_door_answers_while_redis_is_gone() {
     }
     assert_eq!(reset("{}").status, 400);
     redis.restart();
-    wait_until("it is whole again", PATIENCE, || daemon.status()["state"] == "whole");
+    wait_until("it is healthy again", PATIENCE, || daemon.status()["state"] == "healthy");
     wait_until("nobody owes anything", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
     assert_eq!(daemon.check("deny").status, 200);
     assert_eq!(daemon.check("local").status, 429, "what was let in has been booked");

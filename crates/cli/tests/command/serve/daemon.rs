@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
@@ -46,7 +47,24 @@ impl Daemon {
 
     /// One with these arguments and variables and no others, once it listens on so many doors.
     pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], doors: usize) -> Self {
+        let (mut daemon, out) = Self::spawn(Path::new("."), arguments, variables);
+        while daemon.listeners.len() < doors {
+            let line = out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{}", daemon.rest()));
+            let listener = line.strip_prefix("listening for ").expect(&line);
+            let (door, address) = listener.split_once(" on ").expect(&line);
+            daemon.listeners.insert(door.to_owned(), address.to_owned());
+        }
+        daemon
+    }
+
+    /// One that runs in a folder, and the lines of its standard output. It may not listen yet.
+    pub(crate) fn spawn(
+        folder: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Self, Receiver<String>) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+            .current_dir(folder)
             .arg("serve")
             .args(arguments)
             // Whatever the environment of the tests says is not about this daemon.
@@ -58,14 +76,18 @@ impl Daemon {
             .expect("the program is built");
         let out = lines(child.stdout.take().expect("piped"));
         let notes = lines(child.stderr.take().expect("piped"));
-        let mut daemon = Self { child, listeners: HashMap::new(), notes };
-        while daemon.listeners.len() < doors {
-            let line = out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{}", daemon.rest()));
-            let listener = line.strip_prefix("listening for ").expect(&line);
-            let (door, address) = listener.split_once(" on ").expect(&line);
-            daemon.listeners.insert(door.to_owned(), address.to_owned());
-        }
-        daemon
+        (Self { child, listeners: HashMap::new(), notes }, out)
+    }
+
+    /// Takes the addresses of the listeners from a list such as `RESP 127.0.0.1:6380, HTTP …`.
+    pub(crate) fn listens_on(&mut self, listeners: &str) {
+        let pairs = listeners.split(", ").filter_map(|listener| listener.split_once(' '));
+        self.listeners = pairs.map(|(door, at)| (door.to_owned(), at.to_owned())).collect();
+    }
+
+    /// The next line of its log.
+    pub(crate) fn next_line(&self) -> String {
+        self.notes.recv_timeout(PATIENCE).expect("one more line")
     }
 
     /// Where it listens for what people call this.

@@ -1,11 +1,11 @@
-//! What envoyproxy/ratelimit tells on its debug port, told alike.
+//! The metrics of envoyproxy/ratelimit, and the pages of its debug port.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use tidegate::policy::{Allowance, Domain, Form, LimitStats, Mode};
 
-use super::Page;
+use super::page::Page;
 use crate::service::RateLimitService;
 use crate::transport::Protocol;
 
@@ -51,7 +51,7 @@ const fn counters(stats: &LimitStats) -> [(&'static str, u64); 5] {
     ]
 }
 
-/// `/rlconfig`: one line per limit; one of ours is told in words.
+/// `/rlconfig`: one line per limit; a limit in our own form is written in words.
 pub(crate) fn rules(service: &RateLimitService) -> String {
     let mut text = String::new();
     let policy = service.policy();
@@ -82,15 +82,15 @@ pub(crate) fn rules(service: &RateLimitService) -> String {
     text
 }
 
-/// The names of their default mapper: the third key and those after it are dropped.
-pub(super) fn metrics(service: &RateLimitService, page: &mut Page) {
-    let mut told: BTreeMap<[String; 3], LimitStats> = BTreeMap::new();
+/// The names of their default statsd mapper, which drops the third key and later ones.
+pub(super) fn metrics(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
+    let mut counted: BTreeMap<[String; 3], LimitStats> = BTreeMap::new();
     for (name, stats) in service.limiter().limit_stats() {
         let mut parts = name.splitn(4, '.').map(ToOwned::to_owned);
         let mut part = || parts.next().unwrap_or_default();
         let labels = [part(), part(), part()];
-        if told.len() < super::MAX_LIMITS || told.contains_key(&labels) {
-            *told.entry(labels).or_default() += stats;
+        if counted.len() < super::MAX_LIMITS || counted.contains_key(&labels) {
+            *counted.entry(labels).or_default() += stats;
         }
     }
     let names = [
@@ -101,25 +101,26 @@ pub(super) fn metrics(service: &RateLimitService, page: &mut Page) {
         "ratelimit_service_rate_limit_shadow_mode",
     ];
     for (number, name) in names.into_iter().enumerate() {
-        for ([domain, key1, key2], stats) in &told {
-            let labels = [("domain", &**domain), ("key1", key1), ("key2", key2)];
-            let labels = if key2.is_empty() { &labels[..2] } else { &labels };
-            page.line(name, labels, counters(stats)[number].1);
-        }
+        let samples = counted.iter().map(|([domain, key1, key2], stats)| {
+            let mut labels = vec![("domain", &**domain), ("key1", &**key1), ("key2", &**key2)];
+            labels.retain(|(name, value)| *name != "key2" || !value.is_empty());
+            (labels, counters(stats)[number].1)
+        });
+        page.family(name, samples)?;
     }
     let status = service.status();
     let grpc = status.listener(Protocol::Grpc);
-    for (kind, count) in [
+    let errors = [
         ("redis_error", grpc.undecided),
         ("service_error", grpc.failed.saturating_sub(grpc.undecided)),
-    ] {
-        page.line("ratelimit_service_should_rate_limit_error", &[("err_type", kind)], count);
-    }
+    ];
+    let errors = errors.map(|(kind, count)| ([("err_type", kind)], count));
+    page.family("ratelimit_service_should_rate_limit_error", errors)?;
     let calls = grpc.allowed + grpc.denied + grpc.failed;
-    page.line("ratelimit_service_total_requests", &METHOD, calls);
-    let times = status.times(|thread| &thread.grpc_times);
-    page.histogram("ratelimit_service_response_time_seconds", &METHOD, &times);
+    page.family("ratelimit_service_total_requests", [(METHOD, calls)])?;
+    let times = status.times(|thread| thread.times(Protocol::Grpc));
+    page.histograms("ratelimit_service_response_time_seconds", [(METHOD, times)])?;
     let policy = status.policy();
-    page.line("ratelimit_service_config_load_success", &[], policy.loaded);
-    page.line("ratelimit_service_config_load_error", &[], policy.refused);
+    page.value("ratelimit_service_config_load_success", policy.loaded)?;
+    page.value("ratelimit_service_config_load_error", policy.refused)
 }

@@ -1,142 +1,167 @@
-//! Every metric there is. `docs/reference/metrics.md` is written from here.
+//! Every metric. `docs/reference/metrics.md` is written from this table.
+
+use prometheus_client::metrics::MetricType;
 
 /// One metric.
 #[derive(Debug)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
-    pub(crate) kind: &'static str,
-    /// The names of its labels, as they are written.
+    pub(crate) kind: MetricType,
+    /// The names of its labels, separated by commas.
     #[cfg_attr(not(test), expect(dead_code, reason = "the reference page is made by a test"))]
     pub(crate) labels: &'static str,
     pub(crate) about: &'static str,
 }
 
 const fn counter(name: &'static str, labels: &'static str, about: &'static str) -> Metric {
-    Metric { name, kind: "counter", labels, about }
+    Metric { name, kind: MetricType::Counter, labels, about }
 }
 
 const fn gauge(name: &'static str, labels: &'static str, about: &'static str) -> Metric {
-    Metric { name, kind: "gauge", labels, about }
+    Metric { name, kind: MetricType::Gauge, labels, about }
 }
 
 const fn histogram(name: &'static str, labels: &'static str, about: &'static str) -> Metric {
-    Metric { name, kind: "histogram", labels, about }
+    Metric { name, kind: MetricType::Histogram, labels, about }
 }
 
-/// All of them; those of envoyproxy/ratelimit last.
+/// All metrics; those of envoyproxy/ratelimit last.
 pub(crate) static METRICS: &[Metric] = &[
-    gauge("tidegate_build_info", "version", "1; the label tells the release."),
-    gauge("tidegate_uptime_seconds", "", "How long the daemon has run."),
-    gauge("tidegate_draining", "", "1 once the daemon has been told to end."),
+    gauge("tidegate_build_info", "version", "Always 1; the label has the version."),
+    gauge("tidegate_uptime_seconds", "", "Time since the daemon started."),
+    gauge("tidegate_draining", "", "1 while the daemon shuts down, otherwise 0."),
+    counter("process_cpu_seconds_total", "", "CPU time of the process, user and system."),
+    gauge("process_threads", "", "Threads of the process."),
+    gauge("process_virtual_memory_bytes", "", "Virtual memory of the process."),
+    gauge("process_resident_memory_bytes", "", "Resident memory of the process."),
+    gauge("process_start_time_seconds", "", "Start of the process, in seconds since 1970."),
+    gauge("process_open_fds", "", "Open file descriptors."),
+    gauge("process_max_fds", "", "Limit of open file descriptors."),
     counter(
         "tidegate_requests_total",
         "listener, verdict",
-        "Requests that were decided (allowed, denied) or could not be (failed).",
+        "Requests by verdict: allowed, denied, or failed (no decision).",
     ),
-    counter("tidegate_connections_total", "listener", "Connections that were opened."),
-    gauge("tidegate_connections", "listener", "Connections that are open."),
+    histogram(
+        "tidegate_request_seconds",
+        "listener",
+        "Time from reading a request to its decision, waiting for Redis included. RESP commands that arrive together have the time of the last one.",
+    ),
+    counter("tidegate_connections_total", "listener", "Connections opened."),
+    gauge("tidegate_connections", "listener", "Open connections."),
     gauge(
         "tidegate_policy_info",
         "revision",
-        "1; the label names the texts of the policy in force, the same on every node.",
+        "Always 1; the label identifies the policy in force, which is the same on every node with the same files.",
     ),
     gauge(
         "tidegate_policy_loaded_timestamp_seconds",
         "",
-        "When the policy was put in force; 0 if there is none.",
+        "Time when the policy was put in force, in seconds since 1970; 0 without a policy.",
     ),
     counter(
         "tidegate_policy_loads_total",
         "outcome",
-        "Policies that were put in force (loaded), and those that could not be (refused).",
+        "Policy loads by outcome: loaded or refused.",
     ),
-    gauge("tidegate_overrides", "", "Overrides in force that were made on the admin port."),
-    gauge("tidegate_kill_switches", "", "Kill switches that are on."),
+    gauge("tidegate_overrides", "", "Overrides in force."),
+    gauge("tidegate_kill_switches", "", "Kill switches in force."),
     counter(
         "tidegate_limit_units_total",
         "domain, limit, outcome",
-        "Units by what a limit of the policy said: within_limit, over_limit, of the former near_limit, of the latter shadow, and what was returned.",
+        "Units decided, by limit and outcome: within_limit, near_limit (admitted above policy.near_limit_percent), over_limit (denied), shadow (over a limit that is not enforced). Each unit has one outcome.",
+    ),
+    counter(
+        "tidegate_limit_returned_units_total",
+        "domain, limit",
+        "Units returned by refunds and negative costs.",
     ),
     counter(
         "tidegate_shadow_requests_total",
         "domain, limit, outcome",
-        "Requests of which a limit tried beside another said the same (agree) or not (would_deny, would_allow).",
+        "Requests by the decision of a shadow limit compared with the enforced one: agree, would_deny, would_allow.",
     ),
-    gauge("tidegate_store_memory_bytes", "", "Bytes that state takes in this process."),
+    counter(
+        "tidegate_unknown_domain_requests_total",
+        "domain",
+        "Requests for domains that the policy does not have. At most 100 domains have a label of their own.",
+    ),
+    counter(
+        "tidegate_unmatched_descriptors_total",
+        "",
+        "Descriptors that no limit of their domain applied to.",
+    ),
+    gauge("tidegate_store_memory_bytes", "", "Memory that the state takes in this process."),
     gauge("tidegate_store_keys", "", "Keys with state in this process, idle ones included."),
-    counter("tidegate_store_evicted_total", "", "Keys that were forgotten for want of memory."),
+    counter("tidegate_store_evicted_total", "", "Keys evicted because memory was full."),
     counter(
         "tidegate_store_forgotten_units_total",
         "",
-        "At most so many units were forgotten with them.",
+        "Upper bound of the units that evicted keys had consumed.",
     ),
     counter(
         "tidegate_store_overflowed_total",
         "",
-        "Decisions on a state that keys without room share.",
+        "Decisions on the state that keys share when memory is full.",
     ),
     counter(
         "tidegate_deny_cache_hits_total",
         "",
-        "Charges that were denied without asking Redis, because Redis had and nothing could have changed.",
+        "Charges denied from the deny cache, without asking Redis.",
     ),
-    gauge("tidegate_deny_cache_entries", "", "Denials that are remembered, at most 65536."),
+    gauge("tidegate_deny_cache_entries", "", "Entries of the deny cache, at most 65,536."),
     counter(
         "tidegate_lease_units_total",
         "fate",
-        "Units taken ahead of requests (granted), and what became of them: spent (of which unspent, because another limit denied), expired, or returned at the end.",
+        "Leased units: granted by Redis, spent, unspent (returned to the lease because another limit denied), expired, returned to Redis at shutdown. granted + unspent = spent + expired + returned + outstanding.",
     ),
-    gauge("tidegate_lease_outstanding_units", "", "Units taken ahead that can still be spent."),
+    gauge("tidegate_lease_outstanding_units", "", "Leased units that can still be spent."),
     counter(
         "tidegate_lease_answers_total",
         "",
-        "Charges that were decided from units taken ahead, without asking Redis.",
+        "Charges decided from a lease, without asking Redis.",
     ),
     counter(
         "tidegate_local_charges_total",
         "outcome",
-        "Charges that this node decided by itself: of `local` in policies, and of demoted keys.",
+        "Charges decided by this node alone, by `local` limits and demoted keys: allowed or denied.",
     ),
-    gauge("tidegate_demoted_keys", "", "Keys that this node decides by itself, at most 1000."),
+    gauge("tidegate_demoted_keys", "", "Demoted keys, at most 1,000."),
     counter(
         "tidegate_second_shards_total",
         "outcome",
-        "Charges that one shard of a hot key denied, by what a second one said: allowed or denied.",
+        "Charges that one shard of a hot key denied, by the decision of a second shard: allowed or denied.",
     ),
     counter(
         "tidegate_store_errors_total",
         "kind",
-        "Requests that Redis gave no decision for: Redis was unavailable, answered after the deadline (slow), refused because of its setup (refused), or too many requests waited for it (overloaded).",
+        "Requests without a decision from Redis: unavailable, slow (later than the deadline), overloaded (too many requests in flight), refused (Redis rejects the commands).",
     ),
     counter(
         "tidegate_store_corrupt_states_total",
         "",
-        "States read from Redis that Tidegate cannot have written: another type, or no numbers. Such a key counts as absent, and the next charge replaces it.",
+        "States in Redis that Tidegate cannot have written. Such a key counts as absent, and the next charge replaces it.",
     ),
     gauge(
         "tidegate_store_circuit",
-        "endpoint, state",
-        "1 for how a Redis server is asked: by all (closed), by nobody but a probe (open), by more and more (ramping). Servers are numbered, 64 are told apart; `/v1/status` tells their addresses.",
+        "server, state",
+        "1 for the state of a server's circuit: closed (all requests), open (probes only), ramping (a growing share). The first server and every server that was unavailable once are listed, at most 64.",
     ),
     counter(
         "tidegate_store_circuit_trips_total",
-        "endpoint",
-        "How often a Redis server was found to be gone.",
+        "server",
+        "Times that a server's circuit was opened.",
     ),
-    gauge(
-        "tidegate_store_round_trip_seconds",
-        "endpoint",
-        "Mean round trip to a Redis server, as measured.",
-    ),
+    gauge("tidegate_store_round_trip_seconds", "server", "Mean round trip to a server."),
     gauge(
         "tidegate_store_deadline_seconds",
-        "endpoint",
-        "How long a Redis server may be silent before requests are decided without it.",
+        "server",
+        "Time after which requests are decided without the server.",
     ),
     gauge(
         "tidegate_store_findings",
         "condition",
-        "Redis servers with a condition that weakens limits: eviction (keys are evicted, and with them their debt), replica, persistence (nothing is written to disk), unchecked (the user lacks the right to check), registry (nodes cannot be counted). `/v1/status` has the servers and the fix.",
+        "Redis servers with a condition that weakens limits: eviction (keys are evicted, and their consumption with them), replica, persistence (nothing is written to disk), unchecked (the user lacks the right to check), registry (nodes cannot be counted). `/v1/status` has the servers and the fix.",
     ),
     gauge(
         "tidegate_nodes",
@@ -146,25 +171,21 @@ pub(crate) static METRICS: &[Metric] = &[
     counter(
         "tidegate_fallback_charges_total",
         "mode",
-        "Charges that were decided without Redis: by this node's share of the limit (local), let in (allow), kept out (deny).",
+        "Charges decided without Redis: by this node's share of the limit (local), admitted (allow), denied (deny).",
     ),
     gauge(
         "tidegate_fallback_owing_keys",
         "",
-        "Keys that were let in without Redis, to be booked there; at most 65,536.",
+        "Keys with pending debits, which Redis is charged when it recovers; at most 65,536.",
     ),
-    counter(
-        "tidegate_fallback_booked_keys_total",
-        "",
-        "Keys that were booked when Redis was back, each as often as it was.",
-    ),
-    counter("tidegate_fallback_booked_units_total", "", "Units that were booked with them."),
+    counter("tidegate_fallback_booked_keys_total", "", "Pending debits that Redis was charged."),
+    counter("tidegate_fallback_booked_units_total", "", "Units of these debits."),
     counter(
         "tidegate_fallback_forgotten_units_total",
         "",
-        "Units let in without Redis that will not be booked, for want of room.",
+        "Units admitted without Redis that it is never charged, for lack of room.",
     ),
-    histogram("tidegate_store_seconds", "", "How long requests waited for Redis."),
+    histogram("tidegate_store_seconds", "", "Time that requests waited for Redis."),
     counter(
         "ratelimit_service_rate_limit_total_hits",
         "domain, key1, key2",
@@ -217,12 +238,13 @@ mod tests {
 
 <!-- Written by the test `the_page_is_up_to_date` of tidegate-server from the table of metrics. -->
 
-`GET /metrics` on the admin port (6070), in the text format of Prometheus. Labels are those of the table and no
-others; of limits, 1,000 are told apart, and what further ones count is told as that of the limit `_overflow`.
-`listener` is `RESP`, `HTTP`, `gRPC`, `admin` or `metrics`.
+`GET /metrics` on the admin port (6070), in the text format of Prometheus. `process_*` are there on Linux.
+`listener` is `RESP`, `HTTP`, `gRPC`, `admin` or `metrics`; `server` is the `host:port` of a Redis server.
 
-Keys are no labels, for there is no end of them: `GET /v1/hot-keys` tells those that come most and those that are
-denied most. The metrics whose names begin with `ratelimit_` are there with `--compat envoy`.
+Labels are those of the table and no others. At most 1,000 limits have labels of their own; the others are summed
+under the limit `_overflow`, and further unknown domains under the domain `_overflow`. Keys are no labels, because
+their number has no bound: `GET /v1/hot-keys` lists those with most requests and those with most denied requests. The
+metrics whose names begin with `ratelimit_` are there with `--compat envoy`.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -232,6 +254,7 @@ denied most. The metrics whose names begin with `ratelimit_` are there with `--c
     fn the_page_is_up_to_date() {
         let mut page = HEAD.to_owned();
         for Metric { name, kind, labels, about } in METRICS {
+            let kind = kind.as_str();
             page += &format!("| `{name}` | {kind} | {labels} | {about} |\n");
         }
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");

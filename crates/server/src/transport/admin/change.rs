@@ -1,4 +1,4 @@
-//! Changes in a hurry. Each is written to the log.
+//! Changes at run time. Each is written to the audit log.
 
 use hyper::Method;
 use hyper::http::request::Parts;
@@ -13,8 +13,9 @@ use tidegate::store::StoreError;
 use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
 use tidegate_core::Builder;
 
+use super::audit::Change;
 use super::status;
-use crate::observability::log::{Event, Level};
+use crate::observability::log::Level;
 use crate::service::RateLimitService;
 use crate::transport::http::unreadable_json;
 
@@ -57,56 +58,75 @@ impl From<CheckError> for Refused {
     }
 }
 
-/// Carries out what a call asks for, and tells what has become of it.
+/// Carries out a call of `caller`, logs the change, and returns the answer.
 pub(super) async fn carry_out(
     service: &RateLimitService,
+    caller: &str,
     head: &Parts,
     body: &[u8],
 ) -> Result<Value, Refused> {
     let is_put = head.method == Method::PUT;
-    let done = match head.uri.path() {
-        "/v1/reset" => reset(service, &read(body)?).await?,
+    let (answer, change) = match head.uri.path() {
+        "/v1/reset" => reset(service, read(body)?).await?,
         "/v1/overrides" if is_put => overrule(service, read(body)?)?,
         "/v1/overrides" => {
-            let Named { limit } = read(body)?;
-            json!({ "ended": service.limiter().end_overruling(&limit) })
+            let Named { limit, reason } = read(body)?;
+            let reason = checked(reason)?;
+            let ended = service.limiter().end_overruling(&limit);
+            ended_or_absent(ended, Change { limit: Some(limit), reason, ..Change::default() })
         }
-        "/v1/kill-switch" => {
-            let switch = read::<Target>(body)?.switch()?;
-            if is_put {
-                let name = match &switch {
-                    Switch::All => "",
-                    Switch::Domain(name) | Switch::Limit(name) => name,
-                };
-                let switched = service.limiter().switch_off(&switch);
-                switched.map_err(|error| refused(service, &error, name))?;
-                status::switches(service)
-            } else {
-                json!({ "ended": service.limiter().switch_on(&switch) })
-            }
-        }
+        "/v1/kill-switch" => switch(service, read(body)?, is_put)?,
         "/v1/demotions" if is_put => demote(service, read(body)?)?,
         "/v1/demotions" => {
             let key: DemotedKey = read(body)?;
-            json!({ "ended": service.limiter().promote(&key.domain, &key.entries()) })
+            let (entries, reason) = (key.entries(), checked(key.reason.clone())?);
+            let ended = service.limiter().promote(&key.domain, &entries);
+            let value = shown(service, &key.domain, &entries);
+            ended_or_absent(ended, Change { value, reason, ..Change::default() })
         }
         _ => {
-            let LevelName { level } = read(body)?;
+            let LevelName { level, reason } = read(body)?;
             let level = Level::named(&level).ok_or("level is one of error, warn, info, debug")?;
-            // By the old level, lest the last word be that nothing more is said.
-            tell(service, head);
+            let (value, reason) = (level.name().to_owned(), checked(reason)?);
             service.status().log().set_level(level);
-            return Ok(json!({ "level": level.name() }));
+            (json!({ "level": level.name() }), Change { limit: None, value, reason })
         }
     };
-    tell(service, head);
-    Ok(done)
+    change.log(caller, &format!("{} {}", head.method, head.uri.path()));
+    Ok(answer)
 }
 
-/// What was asked may hold a personal key; that it was asked may not go unnoticed.
-fn tell(service: &RateLimitService, head: &Parts) {
-    let (method, path) = (&head.method, head.uri.path());
-    service.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
+/// The answer to a call that ends something, and the change.
+fn ended_or_absent(ended: bool, change: Change) -> (Value, Change) {
+    let state = if ended { "ended" } else { "was not in force" };
+    let value = [&*change.value, state].join(" ").trim_start().to_owned();
+    (json!({ "ended": ended }), Change { value, ..change })
+}
+
+/// A descriptor of a domain with its values as operators may see them.
+fn shown(service: &RateLimitService, domain: &str, entries: &[Entry<'_>]) -> String {
+    format!("{domain}/{}", service.status().key_values().show_entries(entries))
+}
+
+fn switch(
+    service: &RateLimitService,
+    target: Target,
+    is_put: bool,
+) -> Result<(Value, Change), Refused> {
+    let reason = checked(target.reason.clone())?;
+    let switch = target.switch()?;
+    let change = Change::of_switch(&switch, is_put, reason);
+    if !is_put {
+        let ended = service.limiter().switch_on(&switch);
+        return Ok((json!({ "ended": ended }), change));
+    }
+    let name = match &switch {
+        Switch::All => "",
+        Switch::Domain(name) | Switch::Limit(name) => name,
+    };
+    let switched = service.limiter().switch_off(&switch);
+    switched.map_err(|error| refused(service, &error, name))?;
+    Ok((status::switches(service), change))
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
@@ -138,12 +158,14 @@ fn refused(service: &RateLimitService, error: &ControlError, name: &str) -> Stri
 #[serde(deny_unknown_fields)]
 struct Named {
     limit: String,
+    reason: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LevelName {
     level: String,
+    reason: Option<String>,
 }
 
 /// Whose state is forgotten: a key whose limit comes with requests, or whoever descriptors are about.
@@ -154,12 +176,16 @@ struct Whose {
     domain: Option<String>,
     #[serde(default)]
     descriptors: Vec<Vec<(String, String)>>,
+    reason: Option<String>,
 }
 
-async fn reset(service: &RateLimitService, whose: &Whose) -> Result<Value, Refused> {
-    match (&whose.key, &whose.domain) {
+async fn reset(service: &RateLimitService, whose: Whose) -> Result<(Value, Change), Refused> {
+    let reason = checked(whose.reason)?;
+    let (answer, value) = match (&whose.key, &whose.domain) {
         (Some(key), None) if whose.descriptors.is_empty() => {
-            Ok(json!({ "had_state": service.forget(service.now(), key.as_bytes()).await? }))
+            let had_state = service.forget(service.now(), key.as_bytes()).await?;
+            let value = service.status().key_values().show_text(key);
+            (json!({ "had_state": had_state }), value)
         }
         (None, Some(domain)) => {
             let entries: Vec<Vec<Entry<'_>>> = whose
@@ -172,10 +198,12 @@ async fn reset(service: &RateLimitService, whose: &Whose) -> Result<Value, Refus
             let request = Request { domain, descriptors: &descriptors, hits: None };
             let answer = service.reset(&request).await?;
             let met = answer.parts().filter(|part| part.decision.is_some()).count();
-            Ok(json!({ "limits_reset": met }))
+            let value = entries.iter().map(|entries| shown(service, domain, entries));
+            (json!({ "limits_reset": met }), value.collect::<Vec<_>>().join(" "))
         }
-        _ => Err("say key, or domain and descriptors as lists of [key, value] pairs".into()),
-    }
+        _ => return Err("say key, or domain and descriptors as lists of [key, value] pairs".into()),
+    };
+    Ok((answer, Change { limit: None, value, reason }))
 }
 
 /// Other numbers for a limit, and for how long.
@@ -190,20 +218,29 @@ struct Wish {
     reason: Option<String>,
 }
 
-fn overrule(service: &RateLimitService, wish: Wish) -> Result<Value, String> {
+fn overrule(service: &RateLimitService, wish: Wish) -> Result<(Value, Change), String> {
     let numbers = match (wish.percent, &wish.rate) {
         (Some(percent), None) if wish.burst.is_none() => OtherNumbers::Percent(percent),
         (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &wish, rate)?),
         _ => return Err("say percent, or rate and perhaps burst".into()),
     };
-    let (reason, until) = (reason(wish.reason)?, until(service, wish.seconds));
-    let overruling = Overruling { numbers, until, reason };
+    let (reason, until) = (checked(wish.reason)?, until(service, wish.seconds));
+    let mut value = match (wish.percent, wish.rate) {
+        (Some(percent), _) => format!("{percent}%"),
+        (None, rate) => rate.unwrap_or_default(),
+    };
+    if let Some(burst) = wish.burst {
+        value += &format!(" burst {burst}");
+    }
+    value += &format!(" for {} s", wish.seconds);
+    let overruling = Overruling { numbers, until, reason: reason.clone() };
     let overruled = service.limiter().overrule(&wish.limit, &overruling);
     overruled.map_err(|error| refused(service, &error, &wish.limit))?;
-    Ok(status::overrides(service))
+    Ok((status::overrides(service), Change { limit: Some(wish.limit), value, reason }))
 }
 
-fn reason(reason: Option<String>) -> Result<Option<String>, String> {
+/// A reason of bounded length; an empty one is none.
+fn checked(reason: Option<String>) -> Result<Option<String>, String> {
     let reason = reason.filter(|reason| !reason.is_empty());
     if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
         return Err(format!("a reason has at most {MAX_REASON} bytes"));
@@ -223,6 +260,7 @@ fn until(service: &RateLimitService, seconds: u64) -> Timestamp {
 struct DemotedKey {
     domain: String,
     descriptor: Vec<(String, String)>,
+    reason: Option<String>,
 }
 
 impl DemotedKey {
@@ -241,17 +279,20 @@ struct DemotionWish {
     reason: Option<String>,
 }
 
-fn demote(service: &RateLimitService, wish: DemotionWish) -> Result<Value, String> {
+fn demote(service: &RateLimitService, wish: DemotionWish) -> Result<(Value, Change), String> {
     let nodes = service
         .nodes()
         .cloned()
         .ok_or("all state is in this process: there is nothing to spare")?;
     let until = wish.seconds.map(|seconds| until(service, seconds));
-    let demotion = LocalOverride { nodes, until, reason: reason(wish.reason)? };
-    let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor };
+    let reason = checked(wish.reason)?;
+    let demotion = LocalOverride { nodes, until, reason: reason.clone() };
+    let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor, reason: None };
     let demoted = service.limiter().demote(&key.domain, &key.entries(), &demotion);
     demoted.map_err(|error| refused(service, &error, &key.domain))?;
-    Ok(status::demotions(service))
+    let lasts = wish.seconds.map_or_else(|| "until ended".into(), |secs| format!("for {secs} s"));
+    let value = format!("{} {lasts}", shown(service, &key.domain, &key.entries()));
+    Ok((status::demotions(service), Change { limit: None, value, reason }))
 }
 
 /// The limit that a rate makes by the algorithm of the one that it is for.
@@ -273,6 +314,7 @@ struct Target {
     all: bool,
     domain: Option<String>,
     limit: Option<String>,
+    reason: Option<String>,
 }
 
 impl Target {

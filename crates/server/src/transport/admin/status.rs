@@ -10,7 +10,7 @@ use tidegate::store::breaker::CircuitReport;
 use tidegate::store::redis::{Finding, Node, RegistryReport};
 
 use crate::observability::hot_keys::{HotKey, TOLD};
-use crate::observability::log::Utc;
+use crate::observability::utc::Utc;
 use crate::service::RateLimitService;
 
 /// Why the daemon is not ready; `None` if it is. Asks the store. One that is away is no reason, for the
@@ -28,7 +28,7 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
     let mut told = json!({
         "ready": reason.is_none(),
         "reason": reason,
-        "state": if service.is_degraded() { "degraded" } else { "whole" },
+        "state": if service.is_degraded() { "degraded" } else { "healthy" },
         "store": { "kind": if service.is_local() { "memory" } else { "redis" } },
     });
     if let Some(store) = service.shared_store() {

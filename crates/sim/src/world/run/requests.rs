@@ -1,21 +1,22 @@
-//! What nodes are asked, and what becomes of it.
+//! Requests: arrival, decision, answer, release.
 
 use std::io;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use tidegate::Key;
 use tidegate::store::{Charge, LimitOptions, Tier};
-use tidegate_core::{Decision, LeaseId, Op};
+use tidegate::{Key, Scope};
+use tidegate_core::{Decision, LeaseId, Limit, Op, Rate};
 
 use super::{Done, Held, LONGEST_STAY, MOST_SERVED, Owner, World};
-use crate::world::evidence::{Question, Verdict};
-use crate::world::executor::lock;
-use crate::world::network::{DEADLINE, Event};
+use crate::world::machine::executor::lock;
+use crate::world::machine::network::{DEADLINE, Event};
+use crate::world::machine::stack::{NodeParts, NodeStack};
+use crate::world::request::{Outcome, Request};
 use crate::world::setup::Stack;
-use crate::world::stack::{NodeParts, NodeStack};
 
 impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
-    /// A request comes in.
+    /// A request arrives.
     pub(super) fn ask(&mut self, now: u64, number: usize, life: u32) {
         let node = &mut self.nodes[number];
         if node.body.is_none() || node.life != life || node.is_closing {
@@ -42,18 +43,20 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         let also = refund.is_none().then(|| self.also(key, cost)).flatten();
         let is_each = also.is_some() && self.traffic.permille(300);
         let revision = self.nodes[number].revision;
-        let question = Question { node: number, key, revision, op, also, is_each };
-        let request = self.questions.len();
-        self.questions.push(question);
-        self.checker.asked(self.when(now, number), question);
+        let is_pre_limited = self.setup.pre_limit.is_some()
+            && self.setup.stack != Stack::Bare
+            && refund.is_none()
+            && !is_each;
+        let request = Request { node: number, key, revision, op, also, is_each, is_pre_limited };
+        self.requests.push(request);
+        self.judge.asked(request);
         let also = also.map_or(0, |(_, units)| units);
         self.report.asked(if refund.is_some() { 0 } else { cost + also });
         self.report.pairs += u64::from(also > 0);
-        self.put(now, question, request);
+        self.put(now, request, self.requests.len() - 1);
     }
 
-    /// Another key that the same request asks for, sometimes. It asks for another number of units, so that
-    /// one can tell which of the two they were spent on.
+    /// A second key that the same request asks for, sometimes.
     fn also(&mut self, key: usize, cost: u64) -> Option<(usize, u64)> {
         let is_pair = self.setup.keys > 1 && self.traffic.permille(self.setup.pairs);
         is_pair.then(|| {
@@ -62,77 +65,81 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         })
     }
 
-    /// Lets a node decide on something.
-    fn put(&mut self, now: u64, question: Question, request: usize) {
-        let Question { node, revision, is_each, .. } = question;
-        let local = self.when(now, node).at_node;
+    /// Has a node decide a request.
+    fn put(&mut self, now: u64, request: Request, number: usize) {
+        let Request { node, revision, is_each, .. } = request;
+        let Some(local) = self.nodes[node].tick(now) else { return };
         let Some(body) = &self.nodes[node].body else { return };
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[revision], self.scope);
         let is_leased = self.setup.stack == Stack::Leased && self.is_leased[revision];
         let tier = if is_leased { Tier::Leased } else { Tier::Exact };
-        let options =
+        let mut options =
             LimitOptions::default().on_store_failure(self.setup.on_store_failure).tier(tier);
+        options.shards = NonZeroU16::new(self.setup.shards).filter(|it| it.get() > 1);
+        let pre_limit = self.pre_limit.filter(|_| request.is_pre_limited);
         let work = Box::pin(async move {
-            let texts: Vec<String> = question.charges().map(|(key, _)| key.to_string()).collect();
+            let texts: Vec<String> = request.charges().map(|(key, _)| key.to_string()).collect();
             let keys = texts.iter().map(|text| Key::new(scope, text.as_bytes()));
-            let charges = keys.zip(question.charges());
-            let charges: Vec<_> =
+            let charges = keys.zip(request.charges());
+            let mut charges: Vec<_> =
                 charges.map(|(key, (_, op))| Charge::new(key, &limit, op).on(options)).collect();
+            let asked = charges.len();
+            if let Some((scope, limit)) = &pre_limit {
+                let key = Key::new(*scope, texts[0].as_bytes());
+                let local = Charge::new(key, limit, request.op);
+                charges.push(local.on(LimitOptions::default().tier(Tier::Local)));
+            }
             let mut decisions = Vec::with_capacity(charges.len());
-            let decision_source = match is_each {
+            let source = match is_each {
                 true => store.decide_each(local, &charges, &mut decisions).await,
                 false => store.decide(local, &charges, &mut decisions).await,
             };
             let are_all = decisions.iter().all(Decision::is_allowed);
             let is_one = |it: usize| decisions.get(it).is_some_and(Decision::is_allowed);
-            let is_allowed = |it| decision_source.is_ok() && (are_all || is_each && is_one(it));
-            let is_allowed: Vec<bool> = (0..charges.len()).map(is_allowed).collect();
+            let is_allowed = |it| source.is_ok() && (are_all || is_each && is_one(it));
+            let is_allowed: Vec<bool> = (0..asked).map(is_allowed).collect();
             let lease = decisions.first().and_then(|decision| decision.lease);
-            Done::Answered(decision_source, is_allowed, lease)
+            Done::Answered(Outcome { source, is_allowed }, lease)
         });
-        let task = self.adopt(Owner { node, request: Some(request) }, work);
+        let task = self.adopt(Owner { node, request: Some(number) }, work);
         let mut network = lock(&self.ground.network);
         if let Some(patience) = network.patience() {
-            network.add(now + patience, Event::GiveUp(request));
-            self.impatient.insert(request, task);
+            network.add(now + patience, Event::GiveUp(number));
+            self.impatient.insert(number, task);
         }
     }
 
+    /// A request is answered.
     pub(super) fn answered(
         &mut self,
         now: u64,
-        request: usize,
-        verdict: &Verdict,
+        number: usize,
+        outcome: &Outcome,
         lease: Option<LeaseId>,
     ) {
-        let question = self.questions[request];
-        let when = self.when(now, question.node);
-        let node = &mut self.nodes[question.node];
+        let request = self.requests[number];
+        let node = &mut self.nodes[request.node];
         let may_be_late = now <= node.still_until + DEADLINE;
-        self.checker.answered(when, request, verdict, may_be_late);
-        let charges = question.charges().zip(&verdict.is_allowed);
+        self.judge.answered(number, outcome, lease, may_be_late);
+        let charges = request.charges().zip(&outcome.is_allowed);
         let admitted: Vec<(usize, u64)> = charges
             .filter_map(|((key, op), is_allowed)| match op {
                 Op::Take(units) if *is_allowed => Some((key, units)),
                 _ => None,
             })
             .collect();
-        self.report.answered(verdict, admitted.iter().map(|(_, units)| units).sum());
-        let owing = node.body.as_ref().map_or(0, |body| body.store.owing_keys());
-        if owing > self.setup.keys {
-            self.checker.blame(now, || format!("{owing} keys owe, and there are not so many"));
-        }
+        self.report.answered(outcome, admitted.iter().map(|(_, units)| units).sum());
         let room = MOST_SERVED.saturating_sub(node.served.len());
         node.served.extend(admitted.into_iter().take(room));
         if let Some(lease) = lease {
-            let (life, key, number) = (node.life, question.key, question.node);
+            let (life, key, node) = (node.life, request.key, request.node);
             let stay = self.traffic.below(LONGEST_STAY);
             lock(&self.ground.network).add(now + stay, Event::Release(self.held.len()));
-            self.held.push(Held { node: number, life, request, key, lease });
+            self.held.push(Held { node, life, request: number, key, lease });
         }
     }
 
-    /// Somebody has been served, and gives a place back.
+    /// A request has been served, and its place is released.
     pub(super) fn release(&mut self, now: u64, place: usize) {
         let Held { node, life, request, key, lease } = self.held[place];
         let it = &self.nodes[node];
@@ -142,9 +149,9 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         if it.still_until > now {
             return lock(&self.ground.network).add(it.still_until, Event::Release(place));
         }
-        let (local, Some(body)) = (self.when(now, node).at_node, &it.body) else { return };
+        let (Some(local), Some(body)) = (it.tick(now), &it.body) else { return };
         let (store, limit, scope) = (Arc::clone(&body.store), self.limits[it.revision], self.scope);
-        self.checker.leaves(key, lease);
+        self.judge.leaves(key, lease);
         let work = Box::pin(async move {
             let text = key.to_string();
             let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, Op::Release(lease));
@@ -153,4 +160,10 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         });
         self.adopt(Owner { node, request: Some(request) }, work);
     }
+}
+
+/// The pre-limit of each node, and its scope.
+pub(super) fn pre_limit((count, burst): (u64, u64)) -> Option<(Scope, Limit)> {
+    let limit = Limit::token_bucket(Rate::per_second(count)).burst(burst).build().ok()?;
+    Some((Scope::new("pre-limit", &limit), limit))
 }

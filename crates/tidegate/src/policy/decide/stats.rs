@@ -70,15 +70,21 @@ pub(in crate::policy) struct Counter(OnceLock<Box<[Line; LINES]>>);
 /// What one thread counts, on a line of the cache that no other thread writes to.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line([AtomicU64; 6]);
+struct Line([AtomicU64; 5]);
 
 impl Counter {
+    /// Adds each unit to one counter only, so that sums and differences read while others count never
+    /// go down.
     fn add(&self, stats: LimitStats) {
         let line = &self.0.get_or_init(Box::default)[line_of_this_thread()];
-        let LimitStats { total_hits, over_limit, near_limit, within_limit, .. } = stats;
-        let counts = [total_hits, over_limit, near_limit, within_limit];
-        let rest = [stats.shadow_mode, stats.total_negative_hits];
-        for (counter, units) in line.0.iter().zip(counts.into_iter().chain(rest)) {
+        let counts = [
+            stats.within_limit - stats.near_limit,
+            stats.near_limit,
+            stats.over_limit - stats.shadow_mode,
+            stats.shadow_mode,
+            stats.total_negative_hits,
+        ];
+        for (counter, units) in line.0.iter().zip(counts) {
             if units > 0 {
                 counter.fetch_add(units, Ordering::Relaxed);
             }
@@ -92,13 +98,16 @@ impl Counter {
             let counts = lines.iter().map(|line| line.0[which].load(Ordering::Relaxed));
             counts.fold(0, u64::wrapping_add)
         };
+        let [below, near_limit, denied, shadow_mode] = [0, 1, 2, 3].map(sum);
+        let (within_limit, over_limit) =
+            (below.wrapping_add(near_limit), denied.wrapping_add(shadow_mode));
         LimitStats {
-            total_hits: sum(0),
-            over_limit: sum(1),
-            near_limit: sum(2),
-            within_limit: sum(3),
-            shadow_mode: sum(4),
-            total_negative_hits: sum(5),
+            total_hits: within_limit.wrapping_add(over_limit),
+            over_limit,
+            near_limit,
+            within_limit,
+            shadow_mode,
+            total_negative_hits: sum(4),
         }
     }
 }
