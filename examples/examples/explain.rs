@@ -30,9 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // In words, and in numbers for a dashboard.
     println!();
-    for (name, explanation) in limiter.explain("alice") {
-        println!("{name}: {explanation}");
-        match explanation.detail {
+    for part in limiter.explain("alice").parts() {
+        let state = part.state.ok_or("every limit has a state")?;
+        println!("{}: {state}", part.name);
+        match state.detail {
             Detail::Bucket { debt_units, debt_time, .. } => {
                 assert_eq!((debt_units, debt_time), (5, Span::from_secs(1)));
             }
@@ -43,12 +44,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
 
+    let first = |key| limiter.explain(key).parts().find_map(|part| part.state.cloned());
     // `explain` changes nothing, and works for new keys too.
     assert_eq!(
-        limiter.explain("alice")[0].1.next_allowed_at,
+        first("alice").and_then(|state| state.next_allowed_at),
         Some(clock.now() + Span::from_millis(200))
     );
-    assert_eq!(limiter.explain("new key")[0].1.remaining, 5);
+    assert_eq!(first("new key").map(|state| state.remaining), Some(5));
     assert_eq!(limiter.stats().keys, 2, "alice, under two limits");
     Ok(())
 }

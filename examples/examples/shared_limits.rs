@@ -39,8 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let verdict = there.check("user:17").await?;
     let wait = verdict.retry_after().ok_or("a denial says when to come back")?;
     println!("the next one is free in {wait:?}");
-    for (name, explanation) in here.explain("user:17").await? {
-        println!("{name}: {explanation}");
+    for part in here.explain("user:17").await?.parts() {
+        println!("{}: {}", part.name, part.state.ok_or("every limit has a state")?);
     }
     Ok(())
 }

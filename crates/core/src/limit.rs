@@ -64,8 +64,8 @@ impl Limit {
     }
 
     /// At most `places` at once; a lease ends after `ttl` if nobody releases it.
-    pub fn in_flight(places: u64, ttl: Span) -> Result<Self, InvalidLimit> {
-        InFlight::new(places, ttl).map(Self::InFlight)
+    pub fn in_flight(places: u64, ttl: impl Into<Span>) -> Result<Self, InvalidLimit> {
+        InFlight::new(places, ttl.into()).map(Self::InFlight)
     }
 
     /// The name of the state family, as keys and scripts spell it.

@@ -17,28 +17,28 @@ pub struct Rate {
 
 impl Rate {
     /// `count` units per `per`.
-    pub const fn new(count: u64, per: Span) -> Self {
-        Self { count, per }
+    pub fn new(count: u64, per: impl Into<Span>) -> Self {
+        Self { count, per: per.into() }
     }
 
     /// `count` units per second.
     pub const fn per_second(count: u64) -> Self {
-        Self::new(count, Span::from_secs(1))
+        Self { count, per: Span::from_secs(1) }
     }
 
     /// `count` units per minute.
     pub const fn per_minute(count: u64) -> Self {
-        Self::new(count, Span::from_secs(60))
+        Self { count, per: Span::from_secs(60) }
     }
 
     /// `count` units per hour.
     pub const fn per_hour(count: u64) -> Self {
-        Self::new(count, Span::from_secs(3_600))
+        Self { count, per: Span::from_secs(3_600) }
     }
 
     /// `count` units per day of 24 hours.
     pub const fn per_day(count: u64) -> Self {
-        Self::new(count, Span::from_secs(86_400))
+        Self { count, per: Span::from_secs(86_400) }
     }
 }
 

@@ -251,8 +251,8 @@ impl ManualClock {
     }
 
     /// Moves the clock forwards, and wakes whoever waits for the new time.
-    pub fn advance(&self, span: Span) {
-        self.set(self.now() + span);
+    pub fn advance(&self, time: impl Into<Span>) {
+        self.set(self.now() + time.into());
     }
 
     /// Sets what [`Clock::wall`] shows at the present instant, and leaves the clock itself as it is: what

@@ -1,11 +1,15 @@
 //! What a state is kept under.
 
+mod to_key;
+
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use tidegate_core::Limit;
+
+pub use self::to_key::{KeyBytes, ToKey};
 
 /// A limit's own part of its keys: which limit it is, and what kind of state it keeps.
 ///

@@ -31,7 +31,7 @@
 //! | to test without waiting | [`ManualClock`] |
 //!
 //! # Memory
-//! A limiter takes at most [`Builder::max_bytes`], about 22 bytes per key of a token bucket, and
+//! A limiter takes at most [`LimiterBuilder::max_bytes`], about 22 bytes per key of a token bucket, and
 //! only as keys come. State that has expired is free space, so nothing is swept and no thread runs
 //! in the background. Under an attack with more keys than fit, keys that owe least are forgotten
 //! first, keys that are being denied never, and [`Limiter::stats`] counts it.
@@ -39,36 +39,23 @@
 //! Keys are kept as 59 bits of a hash with a secret drawn at start: among 10 million live keys the
 //! odds that any two share a budget are 1 in 10,000.
 
-mod builder;
 mod clock;
 mod key;
 mod limiter;
-mod limits;
-mod permit;
 #[cfg(feature = "policy")]
 pub mod policy;
-mod quick;
 mod scaling;
-#[cfg(feature = "redis")]
-mod shared;
-#[cfg(feature = "redis")]
-mod shared_permit;
 pub mod store;
 mod sync;
 pub mod verdict;
-#[cfg(feature = "tokio")]
-mod wait;
 
-pub use builder::{BuildError, Builder};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use key::{Hashing, Key, Scope};
-pub use limiter::Limiter;
-pub use limits::UnknownLimit;
-pub use permit::{Admission, Permit};
+pub use key::{Hashing, Key, KeyBytes, Scope, ToKey};
+#[cfg(feature = "tokio")]
+pub use limiter::MAX_WAITING;
+pub use limiter::{Admission, BuildError, Limiter, LimiterBuilder, Permit};
 #[cfg(feature = "redis")]
-pub use shared::SharedLimiter;
-#[cfg(feature = "redis")]
-pub use shared_permit::{SharedAdmission, SharedPermit};
+pub use limiter::{Shared, SharedLimiter};
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
 pub use tidegate_core::{
@@ -76,8 +63,6 @@ pub use tidegate_core::{
     Outcome, Rate, Span, State, Timestamp,
 };
 pub use verdict::Verdict;
-#[cfg(feature = "tokio")]
-pub use wait::MAX_WAITING;
 
 /// The guide's examples are compiled and run with the documentation's.
 #[cfg(all(doctest, feature = "tokio"))]

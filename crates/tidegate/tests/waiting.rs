@@ -470,7 +470,7 @@ fn a_permit_beside_a_leaky_bucket_is_handed_out_after_its_delay() {
     assert!(crowd.join(limiter.acquire_ready("k")).is_none());
     crowd.cancel(2);
     drop((first, second));
-    assert_eq!(limiter.explain("k")[1].1.remaining, 2);
+    assert_eq!(limiter.explain("k").parts().nth(1).unwrap().state.unwrap().remaining, 2);
 }
 
 /// A third of a second apart, to the microsecond; and only the first is ever woken. In a bucket of

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::Commands;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::{Limiter, SharedLimiter, SharedPermit};
+use tidegate::{Limiter, Permit, SharedLimiter};
 use tidegate_tests::clients;
 use tidegate_tests::history::Event;
 use tokio::sync::mpsc;
@@ -214,7 +214,7 @@ impl Client {
     async fn hold(&self, input: &mut Input) {
         let limiter = self.limiter(self.text("limit")).await;
         println!("ready");
-        let mut permits: Vec<SharedPermit<RedisStore>> = Vec::new();
+        let mut permits: Vec<Permit> = Vec::new();
         while let Some(line) = input.recv().await {
             match &*line {
                 "take" => {

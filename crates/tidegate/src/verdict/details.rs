@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_core::{AlgorithmName, Decision, Explanation, Limit};
 
 use super::part::Standing;
-use crate::limits::NamedLimit;
+use crate::limiter::NamedLimit;
 #[cfg(feature = "policy")]
 use crate::policy::{Domain, PolicyLimit, RequestLimit, Rule, RuleId};
 use crate::store::DecisionSource;
@@ -18,7 +18,7 @@ pub(crate) struct Details {
     /// The worst source of the decisions.
     pub(crate) source: DecisionSource,
     /// For each record why it applies, and its state; empty unless asked to explain.
-    pub(crate) explained: Vec<(String, Option<Explanation>)>,
+    pub(crate) explained: Vec<(Option<String>, Option<Explanation>)>,
 }
 
 /// Where the limits of a request are described.

@@ -90,7 +90,7 @@ impl Details {
             standing: record.standing,
             numbers: record.numbers.as_ref(),
             decision: record.decision.as_ref(),
-            reason: explained.map(|(reason, _)| &**reason),
+            reason: explained.and_then(|(reason, _)| reason.as_deref()),
             state: explained.and_then(|(_, state)| state.as_ref()),
             #[cfg(feature = "policy")]
             rule: self.rule(record),

@@ -53,7 +53,7 @@ fn limits_of_one_tenant_share_a_slot_and_cost_one_command() {
             let keys =
                 [text.clone(), format!("{text}:user:{round}"), format!("{text}:address:{round}")];
             let alike = runtime.block_on(limiter.check(&text)).expect("a decision");
-            let tagged = runtime.block_on(limiter.check_together(&text, &keys));
+            let tagged = runtime.block_on(limiter.check_together_in(&text, &keys));
             assert!(alike.is_allowed() && tagged.expect("a decision").is_allowed());
         }
     };

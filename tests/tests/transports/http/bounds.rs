@@ -7,7 +7,8 @@ use tidegate_tests::servers::wait_until;
 
 use super::*;
 
-const ASKING: [&str; 5] = ["/v1/check", "/v1/peek", "/v1/refund", "/v1/explain", "/v1/batch"];
+const ASKING: [&str; 6] =
+    ["/v1/check", "/v1/peek", "/v1/refund", "/v1/reset", "/v1/explain", "/v1/batch"];
 
 #[test]
 fn every_path_says_by_which_methods_it_is_asked() {

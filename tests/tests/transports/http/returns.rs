@@ -7,7 +7,7 @@ use tidegate_tests::http;
 use super::*;
 
 /// Every call that returns units.
-fn returning() -> [(&'static str, Value); 4] {
+fn returning() -> [(&'static str, Value); 5] {
     let taken = json!({ "entries": [["api_key", "k1"]], "cost": 1 });
     let given_back = json!({ "entries": [["api_key", "k1"]], "cost": -1 });
     let question = |side: &Value| json!({ "domain": "api", "descriptors": [side] });
@@ -15,6 +15,7 @@ fn returning() -> [(&'static str, Value); 4] {
     let negative = json!({ "entries": entries, "isNegativeHits": true });
     [
         ("/v1/refund", question(&taken)),
+        ("/v1/reset", question(&taken)),
         ("/v1/check", question(&given_back)),
         ("/v1/batch", json!({ "questions": [question(&taken), question(&given_back)] })),
         ("/json", json!({ "domain": "api", "descriptors": [negative] })),

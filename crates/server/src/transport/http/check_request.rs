@@ -26,6 +26,8 @@ pub(crate) enum Action {
     Peek,
     /// Give back what was charged.
     Refund,
+    /// Reset the keys.
+    Reset,
     /// Tell which limits there are, and how they stand.
     Explain,
 }
@@ -69,7 +71,7 @@ pub(crate) async fn answer(
     let answers = &caller.settings.answers;
     let read = read(body).and_then(|question| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
-        if action == Action::Refund || (!is_reading && question.returns_units()) {
+        if matches!(action, Action::Refund | Action::Reset) || (!is_reading && question.returns_units()) {
             caller.may_return_units()?;
         }
         Ok(question)
@@ -209,6 +211,7 @@ impl CheckRequest<'_> {
             Action::Check => Op::Take(cost),
             Action::Peek | Action::Explain => Op::Read(cost),
             Action::Refund => Op::Return(cost),
+            Action::Reset => Op::Reset,
         };
         Ok(Wanted { key, algorithm, limit, op })
     }
@@ -238,6 +241,7 @@ impl CheckRequest<'_> {
             Action::Check => service.check(&request).await?,
             Action::Peek => service.peek(&request).await?,
             Action::Refund => service.refund(&request).await?,
+            Action::Reset => service.reset(&request).await?,
             Action::Explain => service.explain(&request).await?,
         })
     }

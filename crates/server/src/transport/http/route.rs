@@ -24,10 +24,11 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const PATHS: [&str; 10] = [
+    pub(crate) const PATHS: [&str; 11] = [
         "/v1/check",
         "/v1/peek",
         "/v1/refund",
+        "/v1/reset",
         "/v1/explain",
         "/v1/batch",
         "/v1/auth",
@@ -42,6 +43,7 @@ impl Route {
             "/v1/check" => Self::Ask(Action::Check),
             "/v1/peek" => Self::Ask(Action::Peek),
             "/v1/refund" => Self::Ask(Action::Refund),
+            "/v1/reset" => Self::Ask(Action::Reset),
             "/v1/explain" => Self::Ask(Action::Explain),
             "/v1/batch" => Self::Batch,
             "/v1/auth" => Self::Auth,

@@ -24,8 +24,10 @@ impl<S: Store> PolicyLimiter<S> {
     /// let file = "
     /// domain: api
     /// requests:
-    ///   - path: /login
-    ///     descriptors: [{login_from: client_ip}]
+    ///   rules:
+    ///     - path: /login
+    ///       descriptors:
+    ///         - entries: [{key: login_from, client_ip: true}]
     /// descriptors:
     ///   - key: login_from
     ///     rate: 1/min

@@ -82,7 +82,7 @@ impl<S: Store> PolicyLimiter<S> {
         for limit in inline {
             let state = self.store().explain(now, &limit.charge()).await?;
             let reason = format!("it came with the request: {}", in_words(limit.limit));
-            details.explained.push((reason, Some(state)));
+            details.explained.push((Some(reason), Some(state)));
         }
         Ok(details.fold(self.store().clock(now)))
     }

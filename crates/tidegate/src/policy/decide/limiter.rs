@@ -180,7 +180,7 @@ impl<S: Store> PolicyLimiter<S> {
         let (mut details, matched, now) = self.decide(request, Intent::Read).await?;
         if let Origin::Domain(domain) = &details.origin {
             let reasons = reasons((&details, now), domain, &self.0.controls.load(), request);
-            details.explained = reasons.into_iter().map(|reason| (reason, None)).collect();
+            details.explained = reasons.into_iter().map(|reason| (Some(reason), None)).collect();
         }
         for one in matched.iter().filter(|one| !one.in_front) {
             let state = self.0.store.explain(now, &matched.charge(one)).await?;

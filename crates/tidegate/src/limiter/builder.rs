@@ -2,32 +2,33 @@
 
 use std::fmt;
 use std::io;
+use std::time::Duration;
 
+use tidegate_core::Limit;
 use tidegate_core::algorithm::inflight::InFlight;
-use tidegate_core::{Limit, Span};
 
+use super::Limiter;
+use super::limits::NamedLimit;
+#[cfg(feature = "redis")]
+use super::shared::SharedLimiter;
 use crate::clock::Clock;
 use crate::key::Hashing;
-use crate::limiter::Limiter;
-use crate::limits::{NamedLimit, UnknownLimit};
-#[cfg(feature = "redis")]
-use crate::shared::SharedLimiter;
 use crate::store::MAX_TOGETHER;
 #[cfg(feature = "redis")]
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 
-/// Collects limits and options; [`Builder::build`] makes the limiter.
+/// Collects limits and options; [`LimiterBuilder::build`] makes the limiter.
 #[derive(Debug)]
 #[must_use = "a builder makes nothing until `build`"]
-pub struct Builder {
+pub struct LimiterBuilder {
     limits: Vec<(String, Limit)>,
     max_bytes: u64,
     hashing: Hashing,
     clock: Clock,
 }
 
-impl Default for Builder {
+impl Default for LimiterBuilder {
     fn default() -> Self {
         Self {
             limits: Vec::new(),
@@ -38,7 +39,7 @@ impl Default for Builder {
     }
 }
 
-impl Builder {
+impl LimiterBuilder {
     /// One more limit that every request must pass. The name says which one denied, and which one
     /// to change later.
     pub fn limit(mut self, name: impl Into<String>, limit: Limit) -> Self {
@@ -71,7 +72,7 @@ impl Builder {
             return Err(BuildError::TooLittleMemory(self.max_bytes));
         }
         let store = MemoryStore::new(self.max_bytes, self.hashing).map_err(BuildError::Memory)?;
-        Ok(Limiter::from_parts(entries, store, self.clock))
+        Ok(Limiter::over_memory(entries, store, self.clock))
     }
 
     /// Checks everything and makes a limiter that keeps its state in `store`, with every node that
@@ -79,10 +80,9 @@ impl Builder {
     #[cfg(feature = "redis")]
     pub fn shared<S: Store + 'static>(self, store: S) -> Result<SharedLimiter<S>, BuildError> {
         let entries = self.entries()?;
-        for (name, limit) in &self.limits {
-            check_lease(name, limit)?;
-        }
-        Ok(SharedLimiter::from_parts(entries, store, self.clock))
+        let limiter = SharedLimiter::over_shared(entries, store, self.clock);
+        self.limits.iter().try_for_each(|(name, limit)| limiter.accepts(name, limit))?;
+        Ok(limiter)
     }
 
     fn entries(&self) -> Result<Vec<NamedLimit>, BuildError> {
@@ -98,18 +98,6 @@ impl Builder {
             }
         }
         Ok(self.limits.iter().map(|(name, limit)| NamedLimit::new(name, *limit)).collect())
-    }
-}
-
-/// Whether a shared store may keep this limit: a lease on it ends after at most
-/// [`InFlight::MAX_SHARED_TTL`].
-#[cfg(feature = "redis")]
-pub(crate) fn check_lease(name: &str, limit: &Limit) -> Result<(), BuildError> {
-    match limit {
-        Limit::InFlight(it) if it.ttl() > InFlight::MAX_SHARED_TTL => {
-            Err(BuildError::LeaseTooLong { name: name.to_owned(), ttl: it.ttl() })
-        }
-        _ => Ok(()),
     }
 }
 
@@ -131,10 +119,10 @@ pub enum BuildError {
         /// The name of the limit.
         name: String,
         /// How long its leases last.
-        ttl: Span,
+        ttl: Duration,
     },
     /// The limiter has no limit of this name.
-    UnknownLimit(UnknownLimit),
+    UnknownLimit(String),
     /// The system refused to reserve address space.
     Memory(io::Error),
 }
@@ -153,12 +141,12 @@ impl fmt::Display for BuildError {
             }
             Self::LeaseTooLong { name, ttl } => write!(
                 f,
-                "the leases of limit {name:?} last {ttl}, and a process that crashes keeps its places \
+                "the leases of limit {name:?} last {ttl:?}, and a process that crashes keeps its places \
                  in a shared store for as long; give the limit a time to live of at most {} (permits \
                  renew their leases)",
                 InFlight::MAX_SHARED_TTL
             ),
-            Self::UnknownLimit(error) => error.fmt(f),
+            Self::UnknownLimit(name) => write!(f, "no limit is called {name:?}"),
             Self::Memory(_) => write!(f, "the system refused to reserve address space"),
         }
     }
@@ -168,7 +156,6 @@ impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Memory(error) => Some(error),
-            Self::UnknownLimit(error) => Some(error),
             _ => None,
         }
     }
@@ -176,6 +163,8 @@ impl std::error::Error for BuildError {
 
 #[cfg(all(test, feature = "redis"))]
 mod tests {
+    use tidegate_core::Span;
+
     use super::*;
 
     /// If the holder of a lease crashes, the place is taken until the lease ends.
@@ -183,7 +172,7 @@ mod tests {
     fn a_shared_store_takes_no_lease_that_lasts_longer_than_a_day() {
         let store = || MemoryStore::new(MemoryStore::MIN_BYTES, Hashing::Fast).unwrap();
         let places = |ttl| Limit::in_flight(5, ttl).unwrap();
-        let shared = |ttl| Builder::default().limit("at once", places(ttl)).shared(store());
+        let shared = |ttl| LimiterBuilder::default().limit("at once", places(ttl)).shared(store());
         let longer = InFlight::MAX_SHARED_TTL + Span::from_micros(1);
         for ttl in [InFlight::NO_EXPIRY, longer] {
             let error = shared(ttl).unwrap_err().to_string();
@@ -197,7 +186,7 @@ mod tests {
         assert!(matches!(other, Err(BuildError::UnknownLimit(_))), "{other:?}");
         limiter.set_limit("at once", places(Span::from_secs(1))).unwrap();
         // Within one process the holder cannot get lost.
-        let builder = Builder::default().limit("at once", places(InFlight::NO_EXPIRY));
+        let builder = LimiterBuilder::default().limit("at once", places(InFlight::NO_EXPIRY));
         assert!(builder.build().is_ok());
     }
 }

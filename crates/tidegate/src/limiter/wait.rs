@@ -15,8 +15,14 @@ use std::time::Duration;
 use tidegate_core::Op;
 use tokio::sync::Notify;
 
-use crate::limiter::Limiter;
-use crate::permit::Admission;
+use super::backend::Backend;
+use super::permit::{Admission, Leases};
+#[cfg(feature = "redis")]
+use super::shared::Shared;
+use super::{Engine, Limiter};
+use crate::key::ToKey;
+#[cfg(feature = "redis")]
+use crate::store::{Store, StoreError};
 use crate::verdict::Verdict;
 
 /// The most that may wait on one limiter; further ones are answered at once.
@@ -26,6 +32,8 @@ pub const MAX_WAITING: usize = 65_536;
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: Mutex<Waiting>,
+    /// Some limit has new numbers.
+    pub(super) changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +76,7 @@ impl Queues {
     }
 
     /// Lets the first in the queue of `key` ask again now.
-    pub(crate) fn freed(&self, key: &[u8]) {
+    pub(super) fn freed(&self, key: &[u8]) {
         // Let go of the map first: whoever is woken may want it at once.
         let queue = self.lock().queues.get(key).map(|(queue, _)| Arc::clone(queue));
         if let Some(queue) = queue {
@@ -77,10 +85,11 @@ impl Queues {
     }
 
     /// Lets the first of every queue ask again now.
-    pub(crate) fn freed_all(&self) {
+    pub(super) fn freed_all(&self) {
         let queues: Vec<_> =
             self.lock().queues.values().map(|(queue, _)| Arc::clone(queue)).collect();
         queues.iter().for_each(|queue| queue.freed.notify_waiters());
+        self.changed.notify_waiters();
     }
 }
 
@@ -105,12 +114,12 @@ impl Drop for QueueEntry<'_> {
 }
 
 impl Limiter {
-    /// Waits until one unit for `key` is taken. Waiters are served in the order they came; dropping
-    /// the future leaves the queue and takes nothing.
+    /// Waits until one unit for `key` is taken. Waiters are served in the order they came; dropping the
+    /// future leaves the queue and takes nothing.
     ///
-    /// The verdict is a denial only if no wait helps ([`Verdict::is_never`]) or [`MAX_WAITING`]
-    /// others wait already. Of a leaky bucket, the delay has passed when this returns; a future
-    /// dropped during that delay has taken its slot, because those behind it were told theirs.
+    /// The verdict is a denial only if no wait helps ([`Verdict::is_never`]) or [`MAX_WAITING`] requests
+    /// wait already. Of a leaky bucket, the delay has passed when this returns; a future dropped during
+    /// that delay has taken its slot, because the requests behind it were told theirs.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter, Rate};
@@ -121,62 +130,93 @@ impl Limiter {
     /// }
     /// # Ok::<(), tidegate::InvalidLimit>(()) }).unwrap();
     /// ```
-    pub async fn until_ready(&self, key: impl AsRef<[u8]>) -> Verdict {
+    pub async fn until_ready(&self, key: impl ToKey) -> Verdict {
         self.until_ready_cost(key, 1).await
     }
 
     /// As [`Limiter::until_ready`], for `cost` units.
-    pub async fn until_ready_cost(&self, key: impl AsRef<[u8]>, cost: u64) -> Verdict {
-        let key = key.as_ref();
-        let ask = || {
-            let verdict = self.charge(key, Op::Take(cost));
-            (verdict.clone(), verdict)
-        };
-        let verdict = self.wait_for(key, cost, ask).await;
-        self.hold_back(verdict.delay()).await;
+    pub async fn until_ready_cost(&self, key: impl ToKey, cost: u64) -> Verdict {
+        let Ok(verdict) = self.0.until_ready(&key.to_key(), cost).await;
         verdict
     }
 
-    /// Waits until a place is free, and holds it. The order, dropping and the delay of a leaky
-    /// bucket as in [`Limiter::until_ready`].
-    pub async fn acquire_ready(&self, key: impl AsRef<[u8]>) -> Admission {
-        let key = key.as_ref();
-        let ask = || {
-            let admission = self.acquire(key);
-            (admission.verdict().clone(), admission)
-        };
-        let admission = self.wait_for(key, 1, ask).await;
-        self.hold_back(admission.verdict().delay()).await;
+    /// Waits until a place is free, and holds it. The order, dropping and the delay of a leaky bucket as
+    /// in [`Limiter::until_ready`].
+    pub async fn acquire_ready(&self, key: impl ToKey) -> Admission {
+        let key = key.to_key();
+        let Ok((verdict, leases)) = self.0.wait_in_line(&key, 1).await;
+        let (delay, admission) = (verdict.delay(), self.admission(&key, verdict, leases));
+        self.0.sit_out(delay).await;
         admission
     }
+}
 
-    async fn hold_back(&self, delay: Duration) {
+#[cfg(feature = "redis")]
+impl<S: Store + 'static> Limiter<Shared<S>> {
+    /// Waits until one unit for `key` is taken, as
+    /// [`Limiter::until_ready`](Limiter::<crate::store::memory::MemoryStore>::until_ready). Requests of
+    /// this node are served in the order they came; units returned on other nodes are noticed when the
+    /// wait that the store reported is over.
+    ///
+    /// # Errors
+    /// At once if the store gives no decision.
+    pub async fn until_ready(&self, key: impl ToKey) -> Result<Verdict, StoreError> {
+        self.until_ready_cost(key, 1).await
+    }
+
+    /// As `until_ready`, for `cost` units.
+    pub async fn until_ready_cost(
+        &self,
+        key: impl ToKey,
+        cost: u64,
+    ) -> Result<Verdict, StoreError> {
+        self.0.until_ready(&key.to_key(), cost).await
+    }
+
+    /// Waits until a place is free, and holds it.
+    pub async fn acquire_ready(&self, key: impl ToKey) -> Result<Admission, StoreError> {
+        let key = key.to_key();
+        let (verdict, leases) = self.0.wait_in_line(&key, 1).await?;
+        let (delay, admission) = (verdict.delay(), self.admission(&key, verdict, leases));
+        self.0.sit_out(delay).await;
+        Ok(admission)
+    }
+}
+
+impl<S: Backend> Engine<S> {
+    async fn until_ready(&self, key: &[u8], cost: u64) -> Result<Verdict, S::Error> {
+        let (verdict, _) = self.wait_in_line(key, cost).await?;
+        self.sit_out(verdict.delay()).await;
+        Ok(verdict)
+    }
+
+    /// Waits for the delay of a leaky bucket.
+    async fn sit_out(&self, delay: Duration) {
         if !delay.is_zero() {
-            let clock = &self.shared().clock;
-            clock.sleep_until(clock.now() + delay.into()).await;
+            self.clock.sleep_until(self.clock.now() + delay.into()).await;
         }
     }
 
-    async fn wait_for<T>(&self, key: &[u8], cost: u64, ask: impl Fn() -> (Verdict, T)) -> T {
-        let shared = self.shared();
-        if shared.queues.is_empty(key) {
-            let (verdict, answer) = ask();
-            if verdict.retry_after().is_none() {
-                return answer;
+    /// Asks, in the order of arrival, until the verdict is one that no wait changes.
+    async fn wait_in_line(&self, key: &[u8], cost: u64) -> Result<(Verdict, Leases), S::Error> {
+        if self.queues.is_empty(key) {
+            let answer = self.take_places(key, cost).await?;
+            if answer.0.retry_after().is_none() {
+                return Ok(answer);
             }
-        } else if self.peek(key, cost).is_never() {
-            return ask().1;
+        } else if self.charge(key, Op::Read(cost)).await?.is_never() {
+            return self.take_places(key, cost).await;
         }
-        let Some(place) = shared.queues.join(key) else { return ask().1 };
+        let Some(place) = self.queues.join(key) else { return self.take_places(key, cost).await };
         let _turn = place.queue.turn.lock().await;
         loop {
-            // Listen before asking, or what is freed in between would be missed.
+            // Listen before asking, or units freed in between would be missed.
             let mut freed = pin!(place.queue.freed.notified());
             freed.as_mut().enable();
-            let asked_at = shared.clock.now();
-            let (verdict, answer) = ask();
-            let Some(wait) = verdict.retry_after() else { return answer };
-            let mut time = pin!(shared.clock.sleep_until(asked_at + wait.into()));
+            let asked_at = self.clock.now();
+            let (verdict, leases) = self.take_places(key, cost).await?;
+            let Some(wait) = verdict.retry_after() else { return Ok((verdict, leases)) };
+            let mut time = pin!(self.clock.sleep_until(asked_at + wait.into()));
             std::future::poll_fn(|context| {
                 let woken = freed.as_mut().poll(context).is_ready()
                     || time.as_mut().poll(context).is_ready();

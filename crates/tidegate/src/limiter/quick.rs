@@ -13,8 +13,8 @@ use tidegate_core::algorithm::fixed_window::FixedWindow;
 use tidegate_core::algorithm::sliding_window::SlidingWindow;
 use tidegate_core::{Limit, Timestamp};
 
+use super::limits::NamedLimit;
 use crate::clock::{Clock, SystemClock};
-use crate::limits::NamedLimit;
 use crate::store::memory::{MemoryStore, is_narrow};
 use crate::sync::{AtomicU64, Ordering};
 use crate::verdict::Verdict;

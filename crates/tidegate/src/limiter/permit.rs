@@ -1,0 +1,198 @@
+//! Permits: places taken in limits of concurrency, freed on drop.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tidegate_core::{LeaseId, Limit, Op, Timestamp};
+
+use super::Engine;
+use super::backend::{Backend, Fold, Keys};
+use crate::key::{Key, Scope};
+use crate::store::memory::MemoryStore;
+use crate::store::{Charge, StoreError};
+use crate::verdict::Verdict;
+
+/// The answer to `acquire`.
+#[derive(Debug)]
+#[must_use = "dropping an admission frees its place"]
+pub enum Admission {
+    /// The request may go ahead while it holds the permit.
+    Granted(Permit),
+    /// The request is denied.
+    Denied(Verdict),
+}
+
+impl Admission {
+    pub(super) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn Place>) -> Self {
+        match verdict.is_allowed() {
+            true => Self::Granted(Permit { verdict, place: Some(place()) }),
+            false => Self::Denied(verdict),
+        }
+    }
+
+    /// The permit, if granted.
+    pub fn permit(self) -> Option<Permit> {
+        match self {
+            Self::Granted(permit) => Some(permit),
+            Self::Denied(_) => None,
+        }
+    }
+
+    /// True if granted.
+    pub const fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted(_))
+    }
+
+    /// The verdict either way.
+    pub const fn verdict(&self) -> &Verdict {
+        match self {
+            Self::Granted(permit) => &permit.verdict,
+            Self::Denied(verdict) => verdict,
+        }
+    }
+}
+
+/// A place in every concurrency limit of a limiter. Dropping it frees the place; units of rate limits
+/// taken along with it stay spent.
+///
+/// Over a shared store, the permit renews its leases while it is held. If the process dies, the leases
+/// expire.
+#[must_use = "dropping a permit frees its place"]
+pub struct Permit {
+    verdict: Verdict,
+    /// `None` once released.
+    place: Option<Box<dyn Place>>,
+}
+
+/// Where the places of a permit are.
+pub(super) trait Place: Send + Sync {
+    /// Whether a lease has ended.
+    fn is_lost(&self) -> bool;
+
+    /// Frees the places without waiting.
+    fn free(&mut self);
+
+    /// Frees the places, and waits until they are free.
+    fn release(&mut self) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + '_>>;
+}
+
+impl Permit {
+    /// The verdict that granted it.
+    pub const fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// True once a lease has ended, because the shared store was unreachable or this process did not run
+    /// for too long: another request may hold the place. Known from this process's clock. Always false
+    /// over memory.
+    pub fn is_lost(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_lost())
+    }
+
+    /// Frees the place and waits until it is free; dropping the permit does not wait. If that fails, it
+    /// is tried once more in the background.
+    pub async fn release(mut self) -> Result<(), StoreError> {
+        if let Some(place) = &mut self.place {
+            place.release().await?;
+        }
+        self.place = None;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("verdict", &self.verdict).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(place) = &mut self.place {
+            place.free();
+        }
+    }
+}
+
+/// One place, and where it was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    pub(super) scope: Scope,
+    pub(super) limit: Limit,
+    pub(super) id: LeaseId,
+}
+
+impl Lease {
+    /// An operation on the lease, which `key` holds.
+    pub(super) fn charge<'a>(&'a self, key: &'a [u8], op: impl Fn(LeaseId) -> Op) -> Charge<'a> {
+        Charge::new(Key::new(self.scope, key), &self.limit, op(self.id))
+    }
+}
+
+/// The places that a request took.
+#[derive(Debug)]
+pub(super) struct Leases {
+    /// The request was sent no earlier than this, so no lease ends before its time to live from here.
+    pub(super) asked_at: Timestamp,
+    pub(super) leases: Vec<Lease>,
+}
+
+impl<S: Backend> Engine<S> {
+    /// Takes `cost` units of every limit, and returns the leases of those that limit concurrency.
+    pub(super) async fn take_places(
+        &self,
+        key: &[u8],
+        cost: u64,
+    ) -> Result<(Verdict, Leases), S::Error> {
+        let (limits, asked_at) = (self.limits.load(), self.clock.now());
+        let fold = Fold::listing(asked_at, limits.len());
+        let fold = self.decide(Keys::Same(key), Op::Take(cost), fold).await?;
+        let decisions = fold.decisions.iter().flatten();
+        let leases = limits.iter().zip(decisions).filter_map(|(limit, decision)| {
+            let (scope, limit) = (limit.scope, limit.limit);
+            decision.lease.map(|id| Lease { scope, limit, id })
+        });
+        let leases = leases.collect();
+        Ok((fold.verdict(), Leases { asked_at, leases }))
+    }
+}
+
+/// Places in memory.
+#[derive(Debug)]
+pub(super) struct MemoryPlace {
+    engine: Arc<Engine<MemoryStore>>,
+    key: Box<[u8]>,
+    leases: Vec<Lease>,
+}
+
+impl MemoryPlace {
+    pub(super) fn new(engine: Arc<Engine<MemoryStore>>, key: &[u8], leases: Leases) -> Self {
+        Self { engine, key: key.into(), leases: leases.leases }
+    }
+}
+
+impl Place for MemoryPlace {
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    fn free(&mut self) {
+        let now = self.engine.clock.now();
+        for lease in self.leases.drain(..) {
+            self.engine.store.decide(now, &lease.charge(&self.key, Op::Release));
+        }
+        self.engine.freed(&self.key);
+        #[cfg(feature = "tokio")]
+        // The place may have been one that all keys without room share.
+        if self.engine.store.has_overflowed() {
+            self.engine.queues.freed_all();
+        }
+    }
+
+    fn release(&mut self) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + '_>> {
+        self.free();
+        Box::pin(std::future::ready(Ok(())))
+    }
+}

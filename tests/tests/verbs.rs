@@ -1,0 +1,143 @@
+//! Runs through the table of `docs/reference/verbs.md`: every cell that names a call works, and every
+//! interface answers the same to the same verb.
+
+#[path = "verbs/daemon.rs"]
+mod daemon;
+#[path = "verbs/library.rs"]
+mod library;
+
+use std::path::Path;
+
+use daemon::{Grpc, Http, Resp};
+use library::{Memory, Policies, SharedStore};
+
+/// Two limits: five units an hour for a user, one for a tenant.
+const POLICY: &str = "domain: api
+descriptors:
+  - {key: user, rate: 5/h}
+  - {key: tenant, rate: 1/h}
+";
+
+/// The same, each limit charged alone.
+const EACH: &str = "domain: api
+charge: each
+descriptors:
+  - {key: user, rate: 5/h}
+  - {key: tenant, rate: 1/h}
+";
+
+/// What is done with units of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Check,
+    Peek,
+    Refund,
+    Reset,
+}
+
+/// Whether it was allowed, and how many units the user has left.
+type Seen = (bool, u64);
+
+/// An interface of the limiter. A method that an interface does not have is not called: its cell is `–`.
+trait Interface {
+    fn charge(&mut self, verb: Verb, user: &str, cost: u64) -> Seen;
+    /// One unit of the user and one of the tenant, or none: whether both were taken.
+    fn together(&mut self, user: &str, tenant: &str) -> bool;
+    /// One unit for each user alone.
+    fn each(&mut self, users: [&str; 2]) -> [bool; 2];
+    /// The names of the limits that decided, and the units that the user had left.
+    fn report(&mut self, user: &str) -> (Vec<String>, u64);
+    fn explain(&mut self, user: &str) -> String {
+        unimplemented!("{user}")
+    }
+    fn until_ready(&mut self) -> bool {
+        unimplemented!()
+    }
+    /// How many of three places were granted where there are two, and how many after one was freed.
+    fn permits(&mut self) -> (usize, usize) {
+        unimplemented!()
+    }
+}
+
+fn run(verb: &str, interface: &mut dyn Interface) {
+    let user = &format!("user of {verb}");
+    match verb {
+        "check" => {
+            assert_eq!(interface.charge(Verb::Check, user, 1), (true, 4));
+        }
+        "cost" => {
+            assert_eq!(interface.charge(Verb::Check, user, 3), (true, 2));
+            assert_eq!(interface.charge(Verb::Check, user, 3), (false, 2));
+        }
+        "peek" => {
+            assert!(interface.charge(Verb::Peek, user, 5).0);
+            assert!(!interface.charge(Verb::Peek, user, 6).0);
+            assert_eq!(interface.charge(Verb::Check, user, 1), (true, 4));
+        }
+        "refund" => {
+            interface.charge(Verb::Check, user, 4);
+            assert!(interface.charge(Verb::Refund, user, 2).0);
+            assert_eq!(interface.charge(Verb::Check, user, 3), (true, 0));
+        }
+        "reset" => {
+            interface.charge(Verb::Check, user, 5);
+            assert!(interface.charge(Verb::Reset, user, 1).0);
+            assert_eq!(interface.charge(Verb::Check, user, 5), (true, 0));
+        }
+        "together" => {
+            assert!(interface.together(user, "tenant"));
+            assert!(!interface.together(user, "tenant"), "the tenant has no unit left");
+            assert_eq!(interface.charge(Verb::Check, user, 1), (true, 3), "so the user kept his");
+        }
+        "each" => {
+            interface.charge(Verb::Check, user, 5);
+            assert_eq!(interface.each([user, "another user"]), [false, true]);
+            assert_eq!(interface.charge(Verb::Check, "another user", 1), (true, 3));
+        }
+        "until_ready" => assert!(interface.until_ready()),
+        "permits" => assert_eq!(interface.permits(), (2, 1)),
+        "explain" => {
+            interface.charge(Verb::Check, user, 2);
+            let told = interface.explain(user);
+            assert!(told.contains("3 of 5"), "{told}");
+        }
+        "report" => assert_eq!(interface.report(user), (vec!["user".to_owned()], 4)),
+        other => panic!("the table has a verb without a test: {other}"),
+    }
+}
+
+/// The cells of each row, the verb first.
+fn table() -> Vec<Vec<String>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/verbs.md");
+    let page = std::fs::read_to_string(path).expect("the page");
+    let rows = page.lines().filter(|line| line.starts_with("| "));
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+        .collect()
+}
+
+#[test]
+fn every_cell_of_the_table_works() {
+    let table = table();
+    let names = ["verb", "memory", "shared", "policy", "HTTP", "gRPC", "RESP"];
+    assert_eq!(table[0], names);
+    assert_eq!(table.len(), 12, "eleven verbs");
+    let mut interfaces: Vec<Box<dyn Interface>> = vec![
+        Box::new(Memory::new()),
+        Box::new(SharedStore::new()),
+        Box::new(Policies::new()),
+        Box::new(Http::new()),
+        Box::new(Grpc::new()),
+        Box::new(Resp::new()),
+    ];
+    let mut cells = 0;
+    for row in &table[1..] {
+        for ((cell, interface), name) in row[1..].iter().zip(&mut interfaces).zip(&names[1..]) {
+            if cell != "–" {
+                println!("{} over {name}: {cell}", row[0]);
+                run(&row[0], &mut **interface);
+                cells += 1;
+            }
+        }
+    }
+    assert!(cells > 50, "{cells} cells");
+}
