@@ -9,6 +9,8 @@ Usage: cargo xtask <task> [options]
   check       Formatting, lints, documentation, and each feature of `tidegate` alone.
   test        Every test: unit, property, doc and tidy tests, the schedule explorer, each example,
               and a short run of the benches. Installs what the tests need.
+  package     Builds every package by itself, the published crates with the oldest supported Rust, the daemon and the
+              library for every supported platform. Installs toolchains.
   campaign    The long run: oracle against engine, then mutation testing of the algorithms.
                 --decisions N    decisions per algorithm (default 10000000)
                 --skip-mutants   only the oracle
@@ -43,4 +45,4 @@ Each task prints the commands it runs and stops at the first that fails.
 
 /// Every task.
 pub(crate) const TASKS: &str =
-    "check, test, campaign, fuzz, chaos, soak, differential, bench, help";
+    "check, test, package, campaign, fuzz, chaos, soak, differential, bench, help";

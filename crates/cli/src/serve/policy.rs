@@ -53,7 +53,7 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
             Err(refusal) => {
                 let why = why(&refusal);
                 status.policy_refused(&why);
-                let told = format_args!("policy not reloaded: {why}");
+                let told = format!("policy not reloaded: {why}");
                 log.say(Level::Error, Event::PolicyRefused, told);
             }
         }

@@ -106,7 +106,9 @@ impl Ledger {
     /// The store has what it had then.
     pub(crate) fn go_back(&mut self, by: &Numbers, since: u64, at: Timestamp) {
         let window = self.booked.counting(by, at);
-        while let Some((_, booked)) = self.earlier.pop_back_if(|(at, _)| *at > since) {
+        while self.earlier.back().is_some_and(|(at, _)| *at > since)
+            && let Some((_, booked)) = self.earlier.pop_back()
+        {
             self.booked = booked;
         }
         self.changed(by, window, (at, at));
