@@ -1,6 +1,7 @@
 //! The real program, started and stopped as a service is.
 
 mod daemon;
+mod sentinels;
 
 use std::fs;
 use std::io::Write;
