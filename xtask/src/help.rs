@@ -38,6 +38,7 @@ Usage: cargo xtask <task> [options]
                 policy [args]    finding a rule among many, and loading many
                 server [args]    the daemon through each door, beside other servers
                 tiers [args]     the layers before the store in Redis: what they cost and save
+                hostile [args]   the p99 of normal clients beside each kind of hostile client
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.
