@@ -285,8 +285,8 @@ fn no_request_bypasses_a_limit_through_envoy_with_ext_authz() {
     };
     let daemon = daemon_with(POLICY);
     let guide = include_str!("../../../docs/guide/behind-nginx.md");
-    let filter =
-        guide.split("```yaml\n").find(|block| block.contains("ext_authz")).expect("a block");
+    let start = "- name: envoy.filters.http.ext_authz";
+    let filter = guide.split("```yaml\n").find(|block| block.starts_with(start)).expect(start);
     let filter = filter.split("```").next().expect("text before the end");
     let filter: String = filter.lines().map(|line| format!("                  {line}\n")).collect();
     let config = EXT_AUTHZ.replace("FILTER\n", &filter).replace("timeout: 0.25s", "timeout: 30s");
