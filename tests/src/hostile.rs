@@ -1,7 +1,7 @@
 //! How long normal clients wait while a hostile client is at work.
 //!
-//! The daemon, the normal client and one kind of hostile client run at the same time; the hostile
-//! client is a process of its own on a bounded share of the CPU. Each round measures the normal client
+//! The daemon, the normal clients and one kind of hostile client run at the same time, each in a process of
+//! its own; the hostile client has a bounded share of the CPU. Each round measures the normal clients
 //! without, with and again without the hostile one, so that a slow moment of the machine hits both.
 
 mod attack;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use crate::servers::{Certificates, Daemon, DaemonSetup, our_program};
 
 pub use self::attack::{Kind, attack};
+pub use self::normal::{Told, ask};
 pub use self::share::Bound;
 
 /// Patterns in the policy that long values are matched against.
@@ -34,11 +35,11 @@ pub struct Effort {
 pub struct Row {
     /// The kind.
     pub kind: Kind,
-    /// Medians over the rounds of the normal client's 99th percentile.
+    /// Medians over the rounds of the normal clients' 99th percentile.
     pub without: Duration,
     /// The same with the hostile client.
     pub with: Duration,
-    /// Requests of the normal client that were answered, and that were not.
+    /// Requests of the normal clients that were answered, and that were not.
     pub answered: u64,
     /// See above.
     pub failed: u64,
@@ -102,14 +103,14 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
             failed += told.failed;
             times.push(told.p99);
         };
-        count(normal::ask(&transports, effort.part), &mut without);
+        count(normal::run(&transports, effort.part), &mut without);
         let mut hostile = start(kind, &transports, effort.part);
         let share = share::limit(&hostile);
         bound = share.bound();
-        count(normal::ask(&transports, effort.part), &mut with);
+        count(normal::run(&transports, effort.part), &mut with);
         attacks += finish(&mut hostile);
         drop(share);
-        count(normal::ask(&transports, effort.part), &mut without);
+        count(normal::run(&transports, effort.part), &mut without);
         assert!(daemon.is_running(), "the daemon ended:\n{}", daemon.log_tail());
     }
     Row { kind, without: median(without), with: median(with), answered, failed, attacks, bound }
@@ -117,7 +118,9 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
 
 /// The hostile client, which ends by itself a little later than the part that it is measured in.
 fn start(kind: Kind, transports: &[std::net::SocketAddr; 3], part: Duration) -> Child {
-    let mut command = Command::new(our_program("hostile"));
+    // Whatever priority this process was given is the daemon's, not the hostile client's.
+    let mut command = Command::new("chrt");
+    command.args(["--other", "0"]).arg(our_program("hostile"));
     command.args(["attack", kind.name()]).args(transports.map(|transport| transport.to_string()));
     command.arg((part + Duration::from_millis(200)).as_millis().to_string());
     command.stdout(Stdio::piped()).spawn().expect("the program that measures can be started again")

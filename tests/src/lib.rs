@@ -7,6 +7,8 @@ pub mod conformance;
 pub mod deny_comparison;
 pub mod fault_proxy;
 pub mod grpc;
+#[cfg(doctest)]
+mod guides;
 pub mod history;
 pub mod hostile;
 pub mod http;

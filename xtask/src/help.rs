@@ -9,6 +9,8 @@ Usage: cargo xtask <task> [options]
   check       Formatting, lints, documentation, and each feature of `tidegate` alone.
   test        Every test: unit, property, doc and tidy tests, the schedule explorer, each example,
               and a short run of the benches. Installs what the tests need.
+  package     Builds every package by itself, the published crates with the oldest supported Rust, the daemon and the
+              library for every supported platform. Installs toolchains.
   campaign    The long run: oracle against engine, then mutation testing of the algorithms.
                 --decisions N    decisions per algorithm (default 10000000)
                 --skip-mutants   only the oracle
@@ -36,6 +38,7 @@ Usage: cargo xtask <task> [options]
                 policy [args]    matching and loading of large policies
                 server [args]    the daemon over each protocol, beside other servers
                 tiers [args]     cost and benefit of the layers in front of Redis
+                hostile [args]   the p99 of normal clients beside each kind of hostile client
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.
@@ -43,4 +46,4 @@ Each task prints the commands it runs and stops at the first that fails.
 
 /// Every task.
 pub(crate) const TASKS: &str =
-    "check, test, campaign, fuzz, chaos, soak, differential, bench, help";
+    "check, test, package, campaign, fuzz, chaos, soak, differential, bench, help";

@@ -8,6 +8,7 @@ mod clients;
 mod differential;
 mod fuzz;
 mod help;
+mod package;
 mod peers;
 mod soak;
 mod step;
@@ -45,6 +46,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     match task.as_str() {
         "check" => no_options(options).and_then(|()| check::run(&mut tally))?,
         "test" => no_options(options).and_then(|()| test::run(&mut tally))?,
+        "package" => no_options(options).and_then(|()| package::run(&mut tally))?,
         "campaign" => campaign::run(&mut tally, options)?,
         "fuzz" => fuzz::run(&mut tally, options)?,
         "chaos" => chaos::run(&mut tally, options)?,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidegate_tests::hostile::{Effort, Kind, attack, measure, table};
+use tidegate_tests::hostile::{Effort, Kind, Told, ask, attack, measure, table};
 
 const USAGE: &str = "usage: hostile [--rounds N] [--seconds N] [--only KIND] [--write FILE]";
 
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let done = match words.first().map(String::as_str) {
         Some("attack") => run_attack(&words[1..]),
+        Some("normal") => run_normal(&words[1..]),
         _ => run_measure(&words),
     };
     match done {
@@ -26,15 +27,26 @@ fn main() -> ExitCode {
 
 /// The hostile client itself: its kind, three addresses, and milliseconds.
 fn run_attack(words: &[String]) -> Option<()> {
-    let [kind, resp, http, grpc, millis] = words else { return None };
-    let transports: Vec<SocketAddr> = [resp, http, grpc]
-        .into_iter()
-        .map(|transport| transport.parse().ok())
-        .collect::<Option<_>>()?;
-    let length = Duration::from_millis(millis.parse().ok()?);
-    let done = attack(Kind::named(kind)?, <[SocketAddr; 3]>::try_from(transports).ok()?, length);
+    let (kind, words) = words.split_first()?;
+    let (transports, length) = transports(words)?;
+    let done = attack(Kind::named(kind)?, transports, length);
     println!("{done}");
     Some(())
+}
+
+/// The normal clients: three addresses, and milliseconds.
+fn run_normal(words: &[String]) -> Option<()> {
+    let (transports, length) = transports(words)?;
+    let Told { answered, failed, p99 } = ask(&transports, length);
+    println!("{answered} {failed} {}", p99.as_micros());
+    Some(())
+}
+
+/// The listeners for RESP, HTTP and gRPC, and how long to use them.
+fn transports(words: &[String]) -> Option<([SocketAddr; 3], Duration)> {
+    let [resp, http, grpc, millis] = words else { return None };
+    let [resp, http, grpc] = [resp, http, grpc].map(|transport| transport.parse().ok());
+    Some(([resp?, http?, grpc?], Duration::from_millis(millis.parse().ok()?)))
 }
 
 fn run_measure(words: &[String]) -> Option<()> {

@@ -26,6 +26,8 @@ const OPEN: usize = 200;
 pub enum Kind {
     /// Thousands of commands in one write.
     RespPipeline,
+    /// Some commands at once on each of many connections.
+    RespMany,
     /// Commands of 60 kB.
     RespLarge,
     /// Commands whose answers are never read.
@@ -52,8 +54,9 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::RespPipeline,
+        Self::RespMany,
         Self::RespLarge,
         Self::SlowReader,
         Self::HttpBatch,
@@ -71,6 +74,7 @@ impl Kind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::RespPipeline => "resp-pipeline",
+            Self::RespMany => "resp-many",
             Self::RespLarge => "resp-large",
             Self::SlowReader => "slow-reader",
             Self::HttpBatch => "http-batch",
@@ -89,6 +93,7 @@ impl Kind {
     pub const fn about(self) -> &'static str {
         match self {
             Self::RespPipeline => "RESP, 4 connections, 1,000 commands in one write",
+            Self::RespMany => "RESP, 200 connections, 30 commands in one write on each",
             Self::RespLarge => "RESP, 4 connections, commands of 60 kB",
             Self::SlowReader => "RESP, 200 connections that send and never read",
             Self::HttpBatch => "HTTP, 4 connections, batches of 100 questions",
@@ -151,10 +156,8 @@ impl Hostile {
     /// One connection after the other, or many at once, until the peer closes or the time is up.
     fn run(&self, number: usize) -> io::Result<()> {
         match self.kind {
-            Kind::RespPipeline => {
-                let command = "*5\r\n$11\r\nCL.THROTTLE\r\n$7\r\nhostile\r\n$2\r\n99\r\n$2\r\n99\r\n$2\r\n60\r\n";
-                self.resp(&command.repeat(1_000), 6_000)
-            }
+            Kind::RespPipeline => self.resp(&THROTTLE.repeat(1_000), 6_000),
+            Kind::RespMany => self.many(),
             Kind::RespLarge => {
                 let value = "x".repeat(60_000);
                 let command = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{value}\r\n", value.len());
@@ -232,6 +235,30 @@ impl Hostile {
                 return Err(io::Error::other(answer.body));
             }
             self.count(1);
+        }
+        Ok(())
+    }
+
+    /// Many connections that each send a short pipeline, and read the answers once all have sent.
+    fn many(&self) -> io::Result<()> {
+        let mut sockets = self.open(self.resp)?;
+        let commands = THROTTLE.repeat(30);
+        let mut piece = vec![0; 64 << 10];
+        while self.goes_on() {
+            for socket in &mut sockets {
+                socket.write_all(commands.as_bytes())?;
+                self.count(1);
+            }
+            for socket in &mut sockets {
+                let mut lines = 0;
+                while lines < 30 * 6 {
+                    let length = socket.read(&mut piece)?;
+                    if length == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    lines += piece[..length].iter().filter(|byte| **byte == b'\n').count();
+                }
+            }
         }
         Ok(())
     }
@@ -352,6 +379,10 @@ impl Hostile {
         Ok(())
     }
 }
+
+/// A decision, answered in six lines.
+const THROTTLE: &str =
+    "*5\r\n$11\r\nCL.THROTTLE\r\n$7\r\nhostile\r\n$2\r\n99\r\n$2\r\n99\r\n$2\r\n60\r\n";
 
 /// A request for the rate limit service without a body: indexed fields, and three literals.
 const HEAD: &[u8] = b"\x83\x86\x04\x01/\x01\x01x\x0f\x10\x10application/grpc";

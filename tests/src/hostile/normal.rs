@@ -1,12 +1,17 @@
-//! Normal clients: one request at a time each, at a steady rate.
+//! Normal clients: one request at a time each, at a steady rate, in a process of their own.
+//!
+//! They stand for clients on other machines, so their own wait for a CPU must not count: where the system
+//! allows it, they run at real-time priority.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use super::now;
 use crate::http::{self, Connection};
+use crate::servers::our_program;
 
 /// Clients of each protocol; connections are handed round, so each worker has some.
 const CLIENTS: usize = 4;
@@ -16,15 +21,41 @@ const PERIOD: Duration = Duration::from_millis(8);
 
 /// What the normal clients saw.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
-    pub(super) answered: u64,
-    pub(super) failed: u64,
-    pub(super) p99: Duration,
+pub struct Told {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// The 99th percentile of the answer times.
+    pub p99: Duration,
+}
+
+/// Runs the normal clients in a process of their own.
+///
+/// # Panics
+/// If the process cannot be started, or tells nothing.
+pub(super) fn run(transports: &[SocketAddr; 3], length: Duration) -> Told {
+    let has_priority =
+        Command::new("chrt").args(["--rr", "2", "true"]).stderr(Stdio::null()).status();
+    let program = our_program("hostile");
+    let mut command = match has_priority.is_ok_and(|status| status.success()) {
+        true => Command::new("chrt"),
+        false => Command::new(&program),
+    };
+    if command.get_program() == "chrt" {
+        command.args(["--rr", "2"]).arg(&program);
+    }
+    command.arg("normal").args(transports.map(|transport| transport.to_string()));
+    let told = command.arg(length.as_millis().to_string()).output().expect("it was built");
+    let text = String::from_utf8_lossy(&told.stdout);
+    let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [answered, failed, micros] = numbers[..] else { panic!("normal clients told {told:?}") };
+    Told { answered, failed, p99: Duration::from_micros(micros) }
 }
 
 /// Asks for so long. A request that begins late because the one before it was slow counts from when it
 /// was due.
-pub(super) fn ask(transports: &[SocketAddr; 3], length: Duration) -> Told {
+pub fn ask(transports: &[SocketAddr; 3], length: Duration) -> Told {
     let mut times: Vec<Duration> = Vec::new();
     let mut failed = 0;
     thread::scope(|scope| {

@@ -119,6 +119,11 @@ impl Daemon {
         self.process.signal(Signal::TERM);
     }
 
+    /// Ends it as a crash does (SIGKILL).
+    pub fn kill(&self) {
+        self.process.signal(Signal::KILL);
+    }
+
     /// Stops it in its tracks.
     pub fn pause(&self) {
         self.process.signal(Signal::STOP);

@@ -268,7 +268,77 @@ descriptors:
     let claims = CLAIMS.iter().map(|claim| same("/login.html", claim));
     // One budget for all queries.
     let queries = (0..5).map(|number| same(&format!("/login.html?x={number}"), ""));
-    holds(address, paths.chain(claims).chain(queries));
-    holds(address, KEYS.iter().map(|key| same("/", key)));
+    let long = format!("Host: {}\r\n", "a".repeat(9_000));
+    let long_host = same("/login.html", &long);
+    holds(address, paths.chain(claims).chain(queries).chain([long_host]));
+    let key = |key: &&str| same("/", key);
+    holds(address, KEYS.iter().map(key).chain([same("/", &format!("{long}{}", KEYS[0]))]));
     assert!(is_served(address, "/free.html", ""), "it still serves");
 }
+
+/// Envoy that asks at `/v1/auth` with `ext_authz`, by the configuration of the guide.
+#[test]
+fn no_request_bypasses_a_limit_through_envoy_with_ext_authz() {
+    let Some(program) = envoy_program() else {
+        eprintln!("\n!!! LEFT OUT: no Envoy; `cargo xtask test` installs it\n");
+        return;
+    };
+    let daemon = daemon_with(POLICY);
+    let guide = include_str!("../../../docs/guide/behind-nginx.md");
+    let start = "- name: envoy.filters.http.ext_authz";
+    let filter = guide.split("```yaml\n").find(|block| block.starts_with(start)).expect(start);
+    let filter = filter.split("```").next().expect("text before the end");
+    let filter: String = filter.lines().map(|line| format!("                  {line}\n")).collect();
+    let config = EXT_AUTHZ.replace("FILTER\n", &filter).replace("timeout: 0.25s", "timeout: 30s");
+    let envoy = Envoy::start(&program, &config, tidegate_tests::servers::service(), http(&daemon));
+    let address = envoy.address();
+    wait_until("Envoy is connected", PATIENCE, || is_served(address, "/free.html", ""));
+    let same = |target: &str, headers: &str| (target.to_owned(), headers.to_owned());
+    let long = format!("Host: {}\r\n", "a".repeat(9_000));
+    let paths = PATHS.iter().map(|path| same(path, ""));
+    let claims = CLAIMS.iter().map(|claim| same("/login.html", claim));
+    holds(address, paths.chain(claims).chain([same("/login.html", &long)]));
+    holds(address, KEYS.iter().map(|key| same("/key.html", key)));
+    holds(address, TOKENS.iter().map(|token| same("/token.html", token)));
+    holds(address, FIELDS.iter().map(|field| same(field, "")));
+    holds(address, COOKIES.iter().map(|cookie| same("/cookie.html", cookie)));
+    assert!(is_served(address, "/free.html", ""), "it still serves");
+}
+
+/// What stands around the filter.
+const EXT_AUTHZ: &str = r#"
+admin:
+  address: {socket_address: {address: 127.0.0.1, port_value: 9901}}
+static_resources:
+  listeners:
+    - address: {socket_address: {address: 127.0.0.1, port_value: 10000}}
+      filter_chains:
+        - filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: front
+                http_filters:
+FILTER
+                  - name: envoy.filters.http.router
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+                route_config:
+                  virtual_hosts:
+                    - name: service
+                      domains: ["*"]
+                      routes: [{match: {prefix: /}, route: {cluster: service}}]
+  clusters:
+    - name: service
+      load_assignment:
+        cluster_name: service
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8000}}}
+    - name: tidegate
+      load_assignment:
+        cluster_name: tidegate
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8081}}}
+"#;

@@ -100,7 +100,8 @@ fn bursts_through_a_fresh_envoy_admit_exactly_the_limit() {
     }
 }
 
-/// With one daemon, a restart loses nothing that arrived before it; more passes only while none listens.
+/// With one daemon, a restart loses nothing that arrived before it; more passes only while none listens. After
+/// SIGKILL the calls in flight pass as well.
 #[test]
 fn a_restart_admits_more_only_while_no_daemon_listens() {
     let Some(program) = program() else { return };
@@ -118,7 +119,9 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
 
     // What is sent while a daemon listens, and answered before it is told to end, is within the limit.
     let mut daemon_now = daemon(&redis.url(), port);
-    for round in 0..2 {
+    let stops: [fn(&Daemon); 4] =
+        [Daemon::terminate, Daemon::kill, Daemon::terminate, Daemon::kill];
+    for (round, stop) in stops.into_iter().enumerate() {
         let key = format!("round-{round}");
         let (stops, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let admitted = Mutex::new(Vec::new());
@@ -142,7 +145,7 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
             };
             wait_for_bursts(2);
             let told = Instant::now();
-            daemon_now.terminate();
+            stop(&daemon_now);
             wait_until("it ends", PATIENCE, || !daemon_now.is_running());
             daemon_now = daemon(&redis.url(), port);
             let listening = Instant::now();
@@ -153,13 +156,18 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
         let sum = |is_meant: &dyn Fn(Instant, Instant) -> bool| -> usize {
             admitted.iter().filter(|it| is_meant(it.0, it.1)).map(|it| it.2).sum()
         };
-        assert_eq!(sum(&|_, over| over < told), LIMIT, "before SIGTERM: {admitted:?}");
+        assert_eq!(sum(&|_, over| over < told), LIMIT, "before the signal: {admitted:?}");
         assert_eq!(sum(&|sent, _| sent > listening), 0, "after the restart: {admitted:?}");
     }
 }
 
-/// Restarts daemons in turn under bursts, each of its own key, and returns the outcome of each burst.
-fn restart_under_bursts(config: &str, ports: &[u16], restarts: usize) -> Vec<Outcome> {
+/// Stops and starts daemons in turn under bursts, each of its own key, and returns the outcome of each burst.
+fn restart_under_bursts(
+    config: &str,
+    ports: &[u16],
+    restarts: usize,
+    stop: fn(&Daemon),
+) -> Vec<Outcome> {
     let Some(program) = program() else { return Vec::new() };
     let redis = RedisServer::start();
     let mut daemons: Vec<Daemon> = ports.iter().map(|port| daemon(&redis.url(), *port)).collect();
@@ -189,7 +197,7 @@ fn restart_under_bursts(config: &str, ports: &[u16], restarts: usize) -> Vec<Out
             });
             wait_for_bursts(1);
             let at = restart % ports.len();
-            daemons[at].terminate();
+            stop(&daemons[at]);
             wait_until("it ends", PATIENCE, || !daemons[at].is_running());
             wait_for_bursts(1);
             daemons[at] = daemon(&redis.url(), ports[at]);
@@ -199,16 +207,31 @@ fn restart_under_bursts(config: &str, ports: &[u16], restarts: usize) -> Vec<Out
     outcomes.into_inner().expect("no panic")
 }
 
-#[test]
-fn two_daemons_that_are_restarted_in_turn_admit_exactly_the_limit() {
-    let ports = [free_port(), free_port()];
+/// The example with a second daemon.
+fn config_of_two([_, second]: [u16; 2]) -> String {
     let endpoint =
         "- endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8081}}}";
     assert!(CONFIG.contains(endpoint));
-    let second = endpoint.replace("8081", &ports[1].to_string());
-    let config = config().replace(endpoint, &format!("{endpoint}\n              {second}"));
-    for outcome in restart_under_bursts(&config, &ports, 4) {
+    let second = endpoint.replace("8081", &second.to_string());
+    config().replace(endpoint, &format!("{endpoint}\n              {second}"))
+}
+
+#[test]
+fn two_daemons_that_are_restarted_in_turn_admit_exactly_the_limit() {
+    let ports = [free_port(), free_port()];
+    for outcome in restart_under_bursts(&config_of_two(ports), &ports, 4, Daemon::terminate) {
         assert_eq!(outcome, Outcome::exact(300));
+    }
+}
+
+/// The calls in flight to a daemon that is killed go to the other one. What the first had charged already is
+/// charged twice, so a burst may admit less than the limit, and never more.
+#[test]
+fn two_daemons_that_are_killed_in_turn_never_admit_more_than_the_limit() {
+    let ports = [free_port(), free_port()];
+    let outcomes = restart_under_bursts(&config_of_two(ports), &ports, 4, Daemon::kill);
+    for outcome in &outcomes {
+        assert!(outcome.admitted <= LIMIT && outcome.failed == 0, "{outcomes:?}");
     }
 }
 
@@ -216,7 +239,7 @@ fn two_daemons_that_are_restarted_in_turn_admit_exactly_the_limit() {
 fn failure_mode_deny_admits_no_more_while_no_daemon_listens() {
     assert!(CONFIG.contains("failure_mode_deny: false"));
     let config = config().replace("failure_mode_deny: false", "failure_mode_deny: true");
-    let outcomes = restart_under_bursts(&config, &[free_port()], 2);
+    let outcomes = restart_under_bursts(&config, &[free_port()], 2, Daemon::terminate);
     assert!(outcomes.iter().all(|it| it.admitted <= LIMIT), "{outcomes:?}");
     let has_failed = outcomes.iter().any(|it| it.failed > 0);
     assert!(has_failed || outcomes.is_empty(), "a daemon was away: {outcomes:?}");

@@ -273,10 +273,13 @@ impl Reader<'_> {
             kind: self.text(&name("TYPE")),
             socket: self.text(&name("SOCKET_TYPE")),
             auth: self.text(&name("AUTH")),
+            sentinel_auth: self.text(&name("SENTINEL_AUTH")),
             has_tls,
         };
-        let used: Vec<String> = ["URL", "SOCKET_TYPE", "TYPE", "AUTH", "TLS"]
+        let has_sentinels = servers.kind.eq_ignore_ascii_case("sentinel");
+        let used: Vec<String> = ["URL", "SOCKET_TYPE", "TYPE", "AUTH", "SENTINEL_AUTH", "TLS"]
             .into_iter()
+            .filter(|end| *end != "SENTINEL_AUTH" || has_sentinels)
             .map(name)
             .filter(|name| self.is_set(name))
             .collect();
@@ -332,6 +335,7 @@ struct Servers<'a> {
     kind: &'a str,
     socket: &'a str,
     auth: &'a str,
+    sentinel_auth: &'a str,
     has_tls: bool,
 }
 
@@ -383,9 +387,21 @@ impl Servers<'_> {
                      mymaster,host:26379,host:26379",
                 )?;
                 let hosts: Vec<String> = hosts.split(',').map(host).collect();
-                Ok(format!("{scheme}+sentinel://{user}{}/{primary}", hosts.join(",")))
+                let query = self.sentinel_query();
+                Ok(format!("{scheme}+sentinel://{user}{}/{primary}{query}", hosts.join(",")))
             }
             other => Err(format!("expected single, sentinel or cluster, found {other:?}")),
+        }
+    }
+
+    /// The credentials of the sentinels, which are other servers than those they watch.
+    fn sentinel_query(&self) -> String {
+        match self.sentinel_auth.split_once(':') {
+            _ if self.sentinel_auth.is_empty() => String::new(),
+            Some((user, password)) => {
+                format!("?sentinel_user={}&sentinel_pass={}", escaped(user), escaped(password))
+            }
+            None => format!("?sentinel_pass={}", escaped(self.sentinel_auth)),
         }
     }
 }

@@ -70,6 +70,19 @@ fn other_value(name: &str) -> (&'static str, &'static [(&'static str, &'static s
         ),
         "REDIS_PERSECOND_URL" | "REDIS_PERSECOND" => ("1", PER_SECOND),
         "REDIS_AUTH" => ("pw", REDIS),
+        "REDIS_SENTINEL_AUTH" => (
+            "pw",
+            &[("REDIS_URL", "m,h:1"), ("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TYPE", "sentinel")],
+        ),
+        "REDIS_PERSECOND_SENTINEL_AUTH" => (
+            "pw",
+            &[
+                ("REDIS_URL", "h:1"),
+                ("REDIS_PERSECOND", "true"),
+                ("REDIS_PERSECOND_TYPE", "sentinel"),
+                ("REDIS_PERSECOND_URL", "m,h:2"),
+            ],
+        ),
         "REDIS_TLS" => ("true", &[("REDIS_URL", "h:1"), ("REDIS_SOCKET_TYPE", "tcp")]),
         "REDIS_TIMEOUT" => ("3s", REDIS),
         "GRPC_MAX_CONNECTION_AGE" | "GRPC_MAX_CONNECTION_AGE_GRACE" => ("7m", &[]),
@@ -193,6 +206,19 @@ fn redis_variables_become_store_urls() {
         assert_eq!(settings.text("store.url").as_deref(), Some(expected));
         // The store accepts the URL.
         tidegate::store::redis::RedisConfig::new(expected).unwrap();
+    }
+    for (auth, expected) in [
+        ("s3:cr@t", "redis+sentinel://a:1/m?sentinel_user=s3&sentinel_pass=cr%40t"),
+        ("s3cret", "redis+sentinel://a:1/m?sentinel_pass=s3cret"),
+    ] {
+        let variables =
+            [("REDIS_TYPE", "SENTINEL"), ("REDIS_URL", "m,a:1"), ("REDIS_SENTINEL_AUTH", auth)];
+        let settings = chosen(&variables).unwrap();
+        assert_eq!(settings.text("store.url").as_deref(), Some(expected));
+        tidegate::store::redis::RedisConfig::new(expected).unwrap();
+        let printed = settings.in_yaml();
+        assert!(printed.contains("sentinel_pass=redacted"), "{printed}");
+        assert!(!printed.contains("cret") && !printed.contains("cr%40t"), "{printed}");
     }
     let wrong = chosen(&[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m")]).unwrap_err();
     assert!(wrong.contains("REDIS_URL: expected the name of the primary"), "{wrong}");

@@ -2,6 +2,7 @@
 
 mod daemon;
 mod day;
+mod sentinels;
 
 use std::fs;
 use std::io::Write;

@@ -169,8 +169,9 @@ impl SlidingLogState {
         }
         let now = now.as_micros();
         let mut weight = 0;
-        while let Some(entry) = self.entries.pop_back_if(|entry| entry.at >= now) {
+        while let Some(entry) = self.entries.back().filter(|entry| entry.at >= now) {
             weight += entry.weight;
+            self.entries.pop_back();
         }
         self.entries.push_back(Entry { at: now, weight });
     }

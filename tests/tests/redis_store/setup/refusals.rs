@@ -70,6 +70,27 @@ fn users_and_passwords_that_are_wrong() {
     assert!(message.contains("password"), "none is set, so none may be given: {message}");
 }
 
+/// The credentials of sentinels are not those of the servers they watch.
+#[test]
+fn passwords_of_sentinels_that_are_wrong() {
+    let sentinels = Sentinels::start();
+    for sentinel in sentinels.sentinels() {
+        // What `requirepass` sets, for connections from now on.
+        sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">right"]);
+    }
+    for query in ["", "?sentinel_pass=secret", "?sentinel_user=nobody&sentinel_pass=secret"] {
+        let error = refusal(config(&format!("{}{query}", sentinels.url())));
+        let is_told = matches!(error, StoreError::Misconfigured(Authentication, _));
+        assert!(is_told, "{query}: {error}");
+        let message = error.to_string();
+        let names_one = sentinels.sentinels().iter().any(|it| message.contains(&it.address()));
+        assert!(names_one, "{message}");
+    }
+    let url = format!("{}?sentinel_pass=right", sentinels.url());
+    let connecting = async { timeout(SOON, RedisStore::connect(config(&url))).await };
+    runtime().block_on(connecting).expect("an answer soon").expect("the right password");
+}
+
 #[test]
 fn rights_that_are_missing() {
     let server = RedisServer::start();

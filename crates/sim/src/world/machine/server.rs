@@ -124,7 +124,9 @@ impl Server {
     /// A replica takes over that lacks everything written after `since`. Returns the writes that granted units.
     pub(crate) fn fail_over(&mut self, since: u64) -> Vec<Lost> {
         let mut lost = Vec::new();
-        while let Some(write) = self.journal.pop_back_if(|write| write.at > since) {
+        while self.journal.back().is_some_and(|write| write.at > since)
+            && let Some(write) = self.journal.pop_back()
+        {
             let (text, state) = &mut self.states[write.place];
             *state = write.before;
             if write.units > 0 {

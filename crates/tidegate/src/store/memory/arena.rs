@@ -7,7 +7,7 @@ use crate::sync::AtomicU64;
 
 /// From this many bytes on, an arena asks for huge pages: a small table would only be rounded up,
 /// a large one misses the translation cache on almost every look-up without them.
-#[cfg(not(tidegate_shuttle))]
+#[cfg(all(target_os = "linux", not(tidegate_shuttle)))]
 const HUGE_FROM: usize = 8 << 20;
 
 #[cfg(not(tidegate_shuttle))]
@@ -40,12 +40,14 @@ pub(super) struct Arena {
 impl Arena {
     /// Reserves `words` words of address space.
     pub(super) fn new(words: usize) -> io::Result<Self> {
-        use memmap2::{Advice, MmapOptions};
+        use memmap2::MmapOptions;
         use zerocopy::FromBytes;
 
         let bytes = words * size_of::<AtomicU64>();
         let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
+        #[cfg(target_os = "linux")]
         if bytes > HUGE_FROM {
+            use memmap2::Advice;
             // Only speed depends on it: a kernel without huge pages refuses, and that is fine.
             let _ = map.advise_range(Advice::HugePage, HUGE_FROM, bytes - HUGE_FROM);
         }

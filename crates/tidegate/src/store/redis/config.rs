@@ -20,7 +20,8 @@ use crate::store::{Misconfigured, StoreError};
 /// | `redis+sentinel://host:26379,host:26379/mymaster/0` | the primary that sentinels name |
 /// | `redis+cluster://host:6379,host:6379` | a cluster, found from any of its nodes |
 ///
-/// `rediss` instead of `redis` encrypts; `?protocol=resp3` speaks RESP3.
+/// `rediss` instead of `redis` encrypts; `?protocol=resp3` speaks RESP3. User and password are those of the
+/// servers; `?sentinel_user=user&sentinel_pass=password` are those of the sentinels.
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
     pub(super) servers: Servers,
@@ -277,12 +278,14 @@ impl Servers {
                 if primary.is_empty() {
                     return Err(wrong("no name of a primary after the sentinels"));
                 }
-                // User, password and database are the primary's; sentinels are asked without.
+                // User, password and database are the primary's; sentinels have their own.
+                let (credentials, query) = sentinel_credentials(&query);
                 let node = info(&format!("{scheme}://{user}primary/{db}{query}"))?;
                 let sentinels: Result<Vec<_>, _> = hosts
                     .split(',')
                     .filter(|host| !host.is_empty())
-                    .map(|host| info(&format!("{scheme}://{}", with_port(host, 26_379))))
+                    .map(|host| with_port(host, 26_379))
+                    .map(|host| info(&format!("{scheme}://{credentials}{host}")))
                     .collect();
                 let watched = Watched { sentinels: sentinels?, name: primary.into(), node };
                 Self::Sentinel(watched).not_empty(&wrong)
@@ -301,6 +304,22 @@ impl Servers {
             _ => Ok(self),
         }
     }
+}
+
+/// Takes the credentials of sentinels out of a query, as they are written before a host.
+fn sentinel_credentials(query: &str) -> (String, String) {
+    let (mut user, mut password, mut rest) = ("", "", Vec::new());
+    for field in query.trim_start_matches('?').split('&').filter(|field| !field.is_empty()) {
+        match field.split_once('=') {
+            Some(("sentinel_user", value)) => user = value,
+            Some(("sentinel_pass", value)) => password = value,
+            _ => rest.push(field),
+        }
+    }
+    let credentials =
+        if password.is_empty() { String::new() } else { format!("{user}:{password}@") };
+    let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
+    (credentials, query)
 }
 
 /// The URL for people: no user, no password, whatever is wrong with it.
@@ -372,6 +391,14 @@ mod tests {
         assert_eq!(sentinels[0].redis_settings().password(), None);
         assert_eq!((&*name, node.db(), node.password()), ("mymaster", 2, Some("secret")));
         assert_eq!(node.protocol(), redis::ProtocolVersion::RESP3);
+        let url =
+            "redis+sentinel://bob:secret@a/mymaster?sentinel_pass=p%40ss&db=1&sentinel_user=eve";
+        let Servers::Sentinel(Watched { sentinels, node, .. }) = parse(url) else {
+            panic!("sentinel")
+        };
+        let sentinel = sentinels[0].redis_settings();
+        assert_eq!((sentinel.username(), sentinel.password()), (Some("eve"), Some("p@ss")));
+        assert_eq!(node.redis_settings().password(), Some("secret"));
         let Servers::Cluster(nodes) = parse("redis+cluster://a:1,b:2") else { panic!("cluster") };
         assert_eq!(nodes.len(), 2);
         assert_eq!(nodes[1].addr(), &ConnectionAddr::Tcp("b".into(), 2));
@@ -410,7 +437,8 @@ mod tests {
             assert!(error.to_string().contains(says), "{error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
-        let config = RedisConfig::new("redis+sentinel://bob:secret@a,b/primary").unwrap();
+        let url = "redis+sentinel://bob:secret@a,b/primary?sentinel_pass=secret";
+        let config = RedisConfig::new(url).unwrap();
         assert!(!format!("{config:?}").contains("secret"), "{config:?}");
     }
 }

@@ -1,0 +1,17 @@
+//! The examples of the guides, compiled and run as documentation tests. They stand here because the guides
+//! are no part of the published library.
+
+#[doc = include_str!("../../docs/guide/embed.md")]
+struct Embed;
+
+#[doc = include_str!("../../docs/guide/share-limits.md")]
+struct ShareLimits;
+
+#[doc = include_str!("../../docs/guide/spend-locally.md")]
+struct SpendLocally;
+
+#[doc = include_str!("../../docs/guide/when-redis-is-down.md")]
+struct WhenRedisIsDown;
+
+#[doc = include_str!("../../docs/guide/write-a-policy.md")]
+struct WriteAPolicy;
