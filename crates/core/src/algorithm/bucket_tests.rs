@@ -141,7 +141,7 @@ fn a_leaky_bucket_with_a_burst_starts_that_many_at_once() {
     assert!(take(&leaky, &mut BucketState::default(), secs(9), 6).is_never());
 }
 
-/// Decisions 7: a delay is a wait, so it rounds up; a start a fraction early would break spacing.
+/// Decisions 7: a delay rounds up like a wait; a start a fraction early would break the spacing.
 #[test]
 fn a_delay_of_a_fraction_of_a_microsecond_rounds_up() {
     let (leaky, mut state) = (shaping("3/s", 1, 5), BucketState::default());
@@ -255,7 +255,7 @@ fn a_rolling_minute_can_hold_nearly_twice_the_burst() {
     assert_eq!(bucket.promise(Span::from_secs(60)), Some(200), "closed at both ends");
 }
 
-/// 1.13.8: a time to live of an hour would forget half the debt.
+/// 1.13.8: a time to live of an hour would lose half the debt.
 #[test]
 fn a_debt_of_two_hours_is_kept_for_two_hours() {
     let bucket = bucket("5000/h", 10_000);
@@ -410,7 +410,7 @@ fn the_whole_bucket_is_free_after_exactly_one_refill() {
     assert!(take(&bucket, &mut state, at(3_333_334), 7).is_allowed());
 }
 
-/// gubernator #225: asking pushed the reset away, so the key never refilled.
+/// gubernator #225: denied requests pushed the reset back, so the key never refilled.
 #[test]
 fn denied_requests_do_not_push_the_refill_away() {
     let bucket = bucket("1/s", 2);
@@ -479,7 +479,7 @@ fn a_cost_that_never_fits_writes_the_repair_too() {
     assert_eq!(bucket.idle_at(&state), secs(10));
 }
 
-/// Decisions 9: what no repair calls for is left alone.
+/// Decisions 9: a denial that needs no repair writes nothing.
 #[test]
 fn an_ordinary_denial_changes_nothing() {
     let bucket = bucket("3/s", 5);
@@ -514,7 +514,7 @@ fn a_clock_that_lags_a_little_frees_nothing() {
     assert_eq!(take(&bucket, &mut state, secs(10), 0).remaining, 5);
 }
 
-/// AL-34, 2.1: units come back, never above full, and a key never seen stays so.
+/// AL-34, 2.1: units are returned, never above full, and a key never seen stays so.
 #[test]
 fn a_return_gives_back_at_most_what_is_owed() {
     let bucket = bucket("3/s", 9);
@@ -539,19 +539,19 @@ fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
     assert_eq!(wait(take(&bucket, &mut state, secs(0), 1)), Some(1_000_000));
 }
 
-/// Decisions 4: what does not fit takes the begun unit with it; nobody gets it a moment later.
+/// Decisions 4: a forced cost that does not fit also takes the unit that has begun to refill.
 #[test]
 fn a_forced_cost_that_does_not_fit_empties_the_bucket() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 4);
-    // Half a second on, 3.5 are owed: six are free, and half of the seventh.
+    // Half a second later, 3.5 units are owed: six are free, and half of the seventh.
     let forced = bucket.decide(&mut state, ms(500), Op::Force(9));
     assert_eq!((forced.remaining, forced.unbooked), (0, 3));
     assert_eq!(state.full_at, Moment { ticks: 10_500_000, part: 0 });
     assert_eq!(wait(take(&bucket, &mut state, ms(500), 1)), Some(1_000_000));
 }
 
-/// AL-34: seven owed and three given back leave what four owe: four times 142,857 and 1/7 us.
+/// AL-34: 7 units owed and 3 returned leave the debt of 4: four times 142,857 and 1/7 us.
 #[test]
 fn a_return_is_exact_to_the_fraction_of_a_microsecond() {
     let bucket = bucket("7/s", 9);
@@ -563,18 +563,18 @@ fn a_return_is_exact_to_the_fraction_of_a_microsecond() {
     assert_eq!(state.full_at, Moment { ticks: 1_571_428, part: 4 });
 }
 
-/// AL-34: what is owed beyond whole units stays owed.
+/// AL-34: the fraction owed beyond whole units stays owed.
 #[test]
 fn a_return_of_all_whole_units_leaves_the_begun_one() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 4);
-    // Half a second on, 3.5 are owed; three come back.
+    // Half a second later, 3.5 units are owed; three are returned.
     let told = bucket.decide(&mut state, ms(500), Op::Return(3));
     assert_eq!((told.remaining, told.reset_after), (9, Span::from_millis(500)));
     assert_eq!(state.full_at, Moment { ticks: 1_000_000, part: 0 });
 }
 
-/// Decisions 8: giving or forcing nothing is a peek, also of a state that calls for a repair.
+/// Decisions 8: returning or forcing 0 units is a peek, also on a state that needs a repair.
 #[test]
 fn nothing_returned_and_nothing_forced_write_nothing() {
     let bucket = bucket("1/s", 10);
@@ -587,7 +587,7 @@ fn nothing_returned_and_nothing_forced_write_nothing() {
     }
 }
 
-/// 2.1: the burst and floor(w x N / P), where an interval is no whole number of microseconds.
+/// 2.1: the burst and floor(w x N / P), where the interval is no whole number of microseconds.
 #[test]
 fn the_promise_counts_thirds_of_a_microsecond() {
     let bucket = bucket("3/s", 9);
@@ -666,7 +666,7 @@ fn numbers_out_of_range_are_refused() {
     assert_eq!(Bucket::new(Rate::per_second(0), 1), Err(InvalidLimit::Count));
 }
 
-/// The one that leaves out parts and delays is the same bucket.
+/// `Whole`, which skips fractions and delays, decides like the bucket it wraps.
 #[test]
 fn a_whole_bucket_decides_as_the_bucket_it_is() {
     let bucket = Bucket::new(Rate::per_second(2), 5).unwrap();

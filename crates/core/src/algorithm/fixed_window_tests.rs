@@ -24,7 +24,7 @@ fn take(window: &FixedWindow, state: &mut FixedWindowState, now: Timestamp, cost
     window.decide(state, now, Op::Take(cost))
 }
 
-/// How many of `tries` single units pass, `every` microseconds apart from `from` on.
+/// How many of `tries` single units pass, sent every `every` microseconds from `from` on.
 fn passed(
     window: &FixedWindow,
     state: &mut FixedWindowState,
@@ -107,7 +107,7 @@ fn denies_until_the_window_ends() {
     assert!(take(&window, &mut state, secs(60), 1).is_allowed());
 }
 
-/// 1.13.7: only a window may count what it denied, and only if asked to.
+/// 1.13.7: only a window may count denied requests, and only if configured to.
 #[test]
 fn a_denied_request_counts_only_where_it_was_asked_for() {
     let (plain, envoy) = (window(10, 60), counting(10, 60));
@@ -155,7 +155,7 @@ fn a_cost_above_the_limit_is_denied_for_good() {
     assert!(take(&large, &mut state, secs(0), 1 << 32).is_allowed());
 }
 
-/// Decisions 11: within one window the newer is kept, an older one never reopened.
+/// Decisions 11: within one window the newer one is kept and an older one is never reopened.
 #[test]
 fn a_clock_that_steps_back_over_a_boundary_reopens_nothing() {
     let (window, mut state) = (window(100, 60), FixedWindowState::default());
@@ -166,7 +166,8 @@ fn a_clock_that_steps_back_over_a_boundary_reopens_nothing() {
     assert_eq!(state, kept);
 }
 
-/// Decisions 9: further back it starts afresh, and the repair is written even by a denial.
+/// Decisions 9: after a larger step back the key starts afresh, and even a denial writes the
+/// repair.
 #[test]
 fn a_clock_that_steps_back_two_windows_starts_afresh() {
     let window = window(100, 60);
@@ -179,7 +180,7 @@ fn a_clock_that_steps_back_two_windows_starts_afresh() {
     assert!(take(&window, &mut state, secs(60), 100).is_allowed(), "not the stale window");
 }
 
-/// Decisions 9: a repair is written by whatever may write, even if nothing could be booked.
+/// Decisions 9: every operation that may write also writes a repair, even if it books nothing.
 #[test]
 fn a_forced_cost_that_does_not_fit_still_repairs() {
     let window = counting(0, 1);
@@ -199,7 +200,7 @@ fn a_changed_limit_is_compared_with_the_same_count() {
     assert_eq!((raised.outcome, raised.remaining), (Outcome::Allow, 99));
 }
 
-/// Requirement 2.0: a peek makes the same comparison, so it tells that a window is overdrawn.
+/// Requirement 2.0: a peek makes the same comparison, so it reports an overdrawn window.
 #[test]
 fn a_peek_sees_an_overdrawn_window() {
     let mut state = FixedWindowState { end: 60_000_000, count: 100 };
@@ -238,7 +239,7 @@ fn windows_may_start_at_an_offset() {
     assert_eq!(window.idle_at(&state), secs(7_200 + 86_400));
 }
 
-/// AL-34, 2.3: what an earlier window counted cannot be given back to this one.
+/// AL-34, 2.3: units counted in an earlier window cannot be returned to this one.
 #[test]
 fn a_return_reaches_only_its_own_window() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());
@@ -252,7 +253,7 @@ fn a_return_reaches_only_its_own_window() {
     assert_eq!(state.end, 60_000_000, "nothing to give back, nothing written");
 }
 
-/// AL-34: what was given back is there for the next one.
+/// AL-34: returned units are free for the next request.
 #[test]
 fn a_return_is_written() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());
@@ -272,7 +273,7 @@ fn a_forced_cost_stops_at_a_full_window() {
     assert_eq!(state.count, 10);
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// Decisions 8 and 9: a forced cost that books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let mut fresh = FixedWindowState::default();

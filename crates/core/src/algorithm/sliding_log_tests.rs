@@ -66,7 +66,7 @@ fn memory_grows_with_the_limit() {
     assert!((160_000..=330_000).contains(&state.heap_bytes()), "{}", state.heap_bytes());
 }
 
-/// Whoever keeps to a budget of bytes asks first: what is told is enough, and nothing if there is
+/// A store with a memory budget asks first: the reported growth is sufficient, and 0 if there is
 /// room for one more entry of 16 bytes.
 #[test]
 fn growth_is_told_before_it_happens() {
@@ -80,7 +80,7 @@ fn growth_is_told_before_it_happens() {
     }
 }
 
-/// AL-08: a closed interval of exactly one window holds both its ends.
+/// AL-08: a closed interval of exactly one window contains both its ends.
 #[test]
 fn the_promise_is_the_limit_for_each_window_begun() {
     let log = log(5, 60);
@@ -170,7 +170,7 @@ fn admissions_of_the_same_microsecond_all_count() {
     assert_eq!((passed, entries(&state)), (5, [(1_000_000, 5)].to_vec()));
 }
 
-/// 1.13.7: a log never counts what it denied.
+/// 1.13.7: a log never counts denied requests.
 #[test]
 fn a_denied_request_is_not_logged() {
     let log = log(1, 60);
@@ -203,7 +203,7 @@ fn a_denial_restamps_the_future_so_a_stepped_clock_costs_one_window() {
     assert!(take(&log, &mut state, secs(60), 1).is_allowed());
 }
 
-/// Decisions 9: whatever may write repairs, even if nothing could be booked.
+/// Decisions 9: every operation that may write repairs, even if it books nothing.
 #[test]
 fn a_key_that_is_only_ever_forced_does_not_stay_locked() {
     let log = log(5, 60);
@@ -225,7 +225,7 @@ fn a_peek_writes_nothing_not_even_a_repair() {
     }
 }
 
-/// Only what lies ahead of the clock is restamped, and it keeps its order and weight.
+/// Only entries ahead of the clock are restamped, and they keep their order and weight.
 #[test]
 fn a_small_step_back_restamps_only_the_future() {
     let (log, mut state) = (log(9, 60), SlidingLogState::default());
@@ -282,7 +282,7 @@ fn a_forced_cost_stops_at_a_full_log() {
     assert_eq!(entries(&state), [(0, 3), (1_000_000, 2)]);
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// Decisions 8 and 9: a forced cost that books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let wide = log(5, 60);
@@ -293,7 +293,7 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let forced = log(4, 60).decide(&mut state, secs(61), Op::Force(2));
     assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
     assert_eq!(state, kept);
-    // Forcing nothing is a peek, also where an entry is later than now.
+    // Forcing 0 is a peek, also where an entry is later than now.
     for (now, remaining) in [(61, 1), (0, 0)] {
         assert_eq!(wide.decide(&mut state, secs(now), Op::Force(0)).remaining, remaining);
         assert_eq!(state, kept, "at {now} s");

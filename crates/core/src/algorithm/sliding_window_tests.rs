@@ -37,7 +37,7 @@ fn wait(decision: Decision) -> Option<u64> {
     decision.retry_after().map(Span::as_micros)
 }
 
-/// Takes whatever it can as soon as it can until `end`; how much that is.
+/// Takes units as soon as they are free until `end`; returns how many.
 fn drip(
     window: &SlidingWindow,
     state: &mut SlidingWindowState,
@@ -145,8 +145,8 @@ fn an_adversary_gets_twice_the_limit_in_a_minute_but_104_in_two_seconds() {
     }
 }
 
-/// 2.5: up to one window it is the limit and its share, rounded up; beyond, a limit for each whole
-/// window and two for those cut at either end.
+/// 2.5: up to one window it is the limit and its share, rounded up; beyond, one limit for each
+/// whole window and two for those cut at either end.
 #[test]
 fn the_promise_grows_with_the_interval() {
     let window = window(100);
@@ -234,7 +234,7 @@ fn denies_until_the_exact_instant() {
     }
 }
 
-/// 2.5: if no weight above nought is small enough, the wait ends with the second window, exactly.
+/// 2.5: if no weight above 0 is small enough, the wait ends with the second window, exactly.
 #[test]
 fn what_never_fades_enough_is_waited_out() {
     // A window of 2 us has two steps: the 2 weigh 2 at 2 us, 1 at 3 us and are gone at 4 us.
@@ -251,7 +251,7 @@ fn what_never_fades_enough_is_waited_out() {
     }
 }
 
-/// 2.5: gone is what has left both windows.
+/// 2.5: a count has no weight once it has left both windows.
 #[test]
 fn the_reset_is_when_both_counts_are_gone() {
     let window = window(100);
@@ -282,7 +282,7 @@ fn a_clock_that_steps_back_reopens_nothing() {
     assert_eq!(state, SlidingWindowState { end: MINUTE, previous: 0, current: 0 });
 }
 
-/// Decisions 9: a repair is written by whatever may write, even if nothing could be booked.
+/// Decisions 9: every operation that may write also writes a repair, even if it books nothing.
 #[test]
 fn a_forced_cost_that_does_not_fit_still_repairs() {
     let mut state = SlidingWindowState { end: 4 * MINUTE, previous: 1, current: 1 };
@@ -300,7 +300,7 @@ fn a_changed_limit_is_compared_with_the_same_counts() {
     assert_eq!((raised.outcome, raised.remaining), (Outcome::Allow, 109));
 }
 
-/// AL-34, 2.5: from this window first, then from the one before.
+/// AL-34, 2.5: units are returned to this window first, then to the previous one.
 #[test]
 fn a_return_takes_back_the_newest_first() {
     let (window, mut state) = (window(100), counted(30, 20));
@@ -314,19 +314,19 @@ fn a_return_takes_back_the_newest_first() {
     assert_eq!(fresh, SlidingWindowState::default(), "a return creates no key");
 }
 
-/// AL-34: a window that counted nothing yet does not hide the one before.
+/// AL-34: an empty current window does not hide the previous one.
 #[test]
 fn a_return_reaches_the_window_before() {
     let (window, mut state) = (window(100), counted(30, 0));
     window.decide(&mut state, secs(90), Op::Return(10));
     assert_eq!(state, counted(20, 0));
-    // From the next window on, the present count is the one before.
+    // From the next window on, the current count is the previous one.
     let mut state = counted(30, 20);
     window.decide(&mut state, secs(120), Op::Return(5));
     assert_eq!(state, SlidingWindowState { end: 3 * MINUTE, previous: 15, current: 0 });
 }
 
-/// Decisions 8: giving nothing back is a peek. 10 s into the next window 20 weigh 5/6, so 16.
+/// Decisions 8: returning 0 units is a peek. 10 s into the next window 20 weigh 5/6, so 16.
 #[test]
 fn a_return_of_nothing_writes_nothing() {
     let mut state = counted(30, 20);
@@ -334,7 +334,7 @@ fn a_return_of_nothing_writes_nothing() {
     assert_eq!(state, counted(30, 20));
 }
 
-/// Decisions 8 and 9: what books nothing writes nothing, unless it has to repair.
+/// Decisions 8 and 9: a forced cost that books nothing writes nothing, unless it has to repair.
 #[test]
 fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let (window, full) = (window(100), counted(0, 100));

@@ -1,11 +1,11 @@
-//! Where an instant lies among aligned windows; shared by the two window algorithms.
+//! Aligned windows, and the position of an instant among them; shared by the two window algorithms.
 
 use crate::invalid::InvalidLimit;
 use crate::rate::check_period;
 use crate::time::{Span, Timestamp};
 
-/// How long before its start a stored window is kept when the clock has gone back, in microseconds:
-/// one hour. It bounds how long a wrong clock denies after its correction.
+/// How long before its start a stored window is kept after the clock went back, in microseconds:
+/// one hour. This bounds how long a corrected clock causes denials.
 pub(crate) const MAX_EARLY: u64 = 3_600_000_000;
 
 /// Windows of one length, back to back, aligned to the epoch plus an offset.
@@ -16,19 +16,19 @@ pub(crate) struct Windows {
     shift: u64,
 }
 
-/// How a stored window relates to the one an instant lies in.
+/// Position of a stored window relative to the window of an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowPosition {
     /// The same window.
     Current,
-    /// The stored window starts next, within [`MAX_EARLY`]: the clock went back a little. The stored
-    /// window is kept, because reopening the older one would admit its units again.
+    /// The stored window starts next, within [`MAX_EARLY`]: the clock went back a little. The
+    /// stored window is kept, because reopening the older one would admit its units again.
     Ahead,
-    /// The stored window is the one just before.
+    /// The stored window is the previous one.
     Previous,
-    /// Nothing stored, or too old to matter.
+    /// No window is stored, or it is too old to matter.
     Past,
-    /// No history could have left this: the clock went back further.
+    /// No history could have left this window: the clock went back further.
     Impossible,
 }
 
@@ -42,7 +42,7 @@ impl Windows {
         Ok(Self { length, shift: (length - offset.as_micros()) % length })
     }
 
-    /// How far windows start after the epoch's multiples of their length.
+    /// Distance from the multiples of the length since the epoch to the start of a window.
     pub(crate) const fn offset(&self) -> Span {
         Span::from_micros((self.length - self.shift) % self.length)
     }
