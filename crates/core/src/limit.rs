@@ -470,7 +470,7 @@ mod tests {
 
     /// Decisions 8: neither a peek nor a return nor a denial creates a key.
     #[test]
-    fn what_takes_nothing_creates_nothing() {
+    fn operations_that_take_nothing_create_no_key() {
         let now = Timestamp::from_secs(9);
         for name in AlgorithmName::ALL {
             let mut state = State::default();

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_back() {
+    fn printed_rates_parse_again() {
         for text in ["100/60s", "3/250ms", "1/7us"] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string(), text);

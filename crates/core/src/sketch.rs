@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_past_makes_room() {
+    fn old_traffic_makes_room() {
         let mut hitters = HeavyHitters::new();
         add(&mut hitters, 1, 1_000);
         for _ in 0..12 {

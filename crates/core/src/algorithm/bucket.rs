@@ -267,55 +267,6 @@ impl Bucket {
     }
 }
 
-/// A bucket whose interval is whole microseconds and that never delays; most buckets are.
-///
-/// `Whole` decides by the same function as [`Bucket`]. Because `part` and `delay` are constant
-/// here, the compiler removes the arithmetic on fractions and delays, which is half of the code. A
-/// store checks once whether a bucket is whole and saves that work on every decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Whole(Bucket);
-
-impl Whole {
-    /// Wraps `bucket`; `None` if its interval has a fraction or it delays requests.
-    pub const fn new(bucket: Bucket) -> Option<Self> {
-        let whole = bucket.interval.den == 1 && bucket.burst == bucket.capacity;
-        if whole { Some(Self(bucket)) } else { None }
-    }
-
-    #[inline(always)]
-    fn bucket(&self) -> Bucket {
-        let interval = Interval { den: 1, part: 0, ..self.0.interval };
-        let fill = Moment { part: 0, ..self.0.fill };
-        Bucket { interval, fill, capacity: self.0.capacity, burst: self.0.capacity }
-    }
-}
-
-impl Algorithm for Whole {
-    type State = BucketState;
-
-    #[inline(always)]
-    fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
-        self.bucket().decide_exactly(state, now, op)
-    }
-
-    fn idle_at(&self, state: &BucketState) -> Timestamp {
-        self.0.idle_at(state)
-    }
-
-    #[inline(always)]
-    fn is_ahead(&self, state: &BucketState, now: Timestamp) -> bool {
-        self.bucket().is_ahead(state, now)
-    }
-
-    fn promise(&self, within: Span) -> Option<u64> {
-        self.0.promise(within)
-    }
-
-    fn explain(&self, state: &BucketState, now: Timestamp) -> Explanation {
-        self.0.explain(state, now)
-    }
-}
-
 /// A state as it looks from one instant.
 struct Seen {
     floor: Moment,
@@ -375,6 +326,55 @@ impl Algorithm for Bucket {
             idle_at: self.idle_at(state),
             detail,
         }
+    }
+}
+
+/// A bucket whose interval is whole microseconds and that never delays; most buckets are.
+///
+/// `Whole` decides by the same function as [`Bucket`]. Because `part` and `delay` are constant
+/// here, the compiler removes the arithmetic on fractions and delays, which is half of the code. A
+/// store checks once whether a bucket is whole and saves that work on every decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Whole(Bucket);
+
+impl Whole {
+    /// Wraps `bucket`; `None` if its interval has a fraction or it delays requests.
+    pub const fn new(bucket: Bucket) -> Option<Self> {
+        let whole = bucket.interval.den == 1 && bucket.burst == bucket.capacity;
+        if whole { Some(Self(bucket)) } else { None }
+    }
+
+    #[inline(always)]
+    fn bucket(&self) -> Bucket {
+        let interval = Interval { den: 1, part: 0, ..self.0.interval };
+        let fill = Moment { part: 0, ..self.0.fill };
+        Bucket { interval, fill, capacity: self.0.capacity, burst: self.0.capacity }
+    }
+}
+
+impl Algorithm for Whole {
+    type State = BucketState;
+
+    #[inline(always)]
+    fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
+        self.bucket().decide_exactly(state, now, op)
+    }
+
+    fn idle_at(&self, state: &BucketState) -> Timestamp {
+        self.0.idle_at(state)
+    }
+
+    #[inline(always)]
+    fn is_ahead(&self, state: &BucketState, now: Timestamp) -> bool {
+        self.bucket().is_ahead(state, now)
+    }
+
+    fn promise(&self, within: Span) -> Option<u64> {
+        self.0.promise(within)
+    }
+
+    fn explain(&self, state: &BucketState, now: Timestamp) -> Explanation {
+        self.0.explain(state, now)
     }
 }
 

@@ -108,7 +108,7 @@ fn a_token_bucket_lets_a_burst_through_where_a_leaky_bucket_spaces_it() {
 
 /// AL-24
 #[test]
-fn a_leaky_bucket_drains_evenly_and_drops_what_overflows() {
+fn a_leaky_bucket_drains_evenly_and_drops_overflow() {
     let (leaky, mut state) = (shaping("10/s", 1, 5), BucketState::default());
     let delays: Vec<_> = (0..6).map(|_| take(&leaky, &mut state, secs(0), 1).delay()).collect();
     assert_eq!(delays, [0, 100, 200, 300, 400, 500].map(Span::from_millis));
@@ -119,7 +119,7 @@ fn a_leaky_bucket_drains_evenly_and_drops_what_overflows() {
 
 /// AL-25
 #[test]
-fn a_leaky_bucket_needs_nobody_to_drain_it() {
+fn a_leaky_bucket_drains_without_a_timer() {
     let (leaky, mut state) = (shaping("10/s", 1, 5), BucketState::default());
     for _ in 0..6 {
         take(&leaky, &mut state, secs(0), 1);
@@ -310,7 +310,7 @@ fn five_is_five_after_any_idle_time() {
 
 /// governor #102, #157: the snapshot's remaining was not what could be taken.
 #[test]
-fn remaining_is_what_probes_can_take() {
+fn remaining_is_the_number_of_successful_probes() {
     let bucket = bucket("7/s", 9);
     let mut state = BucketState::default();
     for now in (0..3_000_000).step_by(61_803) {
@@ -351,7 +351,7 @@ fn rates_above_one_per_tick_are_exact() {
 
 /// redis-cell #50: at 6000/s the key vanished; below a millisecond it answered retry_after 0.
 #[test]
-fn a_wait_below_a_millisecond_is_told_and_kept() {
+fn a_wait_below_a_millisecond_is_exact() {
     let bucket = bucket("6000/s", 1);
     let mut state = emptied(&bucket, secs(1));
     assert_eq!(wait(take(&bucket, &mut state, secs(1), 1)), Some(167));
@@ -363,7 +363,7 @@ fn a_wait_below_a_millisecond_is_told_and_kept() {
 /// redis-cell #12, #13 ran 30 % fast; throttled's `PerSec(3)` truncates the interval; gubernator
 /// truncates a float.
 #[test]
-fn a_stream_gets_exactly_its_rate_however_often_it_asks() {
+fn a_stream_gets_exactly_its_rate_at_any_polling_interval() {
     for (rate, count) in [("10/s", 10), ("3/s", 3), ("7/s", 7)] {
         for poll in [997, 33_333, 99_999] {
             let (bucket, mut state) = (bucket(rate, 2), BucketState::default());
@@ -412,7 +412,7 @@ fn the_whole_bucket_is_free_after_exactly_one_refill() {
 
 /// gubernator #225: denied requests pushed the reset back, so the key never refilled.
 #[test]
-fn denied_requests_do_not_push_the_refill_away() {
+fn denied_requests_do_not_delay_the_refill() {
     let bucket = bucket("1/s", 2);
     let mut state = emptied(&bucket, secs(0));
     for now in (0..1_000_000).step_by(1_000) {
@@ -425,7 +425,7 @@ fn denied_requests_do_not_push_the_refill_away() {
 
 /// upstash tests only for 0 tokens: cost 5 passes with 1 left and leaves -4.
 #[test]
-fn a_cost_above_what_is_left_takes_nothing() {
+fn a_cost_above_the_remaining_units_takes_nothing() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 9);
     let denied = take(&bucket, &mut state, secs(0), 5);
@@ -516,7 +516,7 @@ fn a_clock_that_lags_a_little_frees_nothing() {
 
 /// AL-34, 2.1: units are returned, never above full, and a key never seen stays so.
 #[test]
-fn a_return_gives_back_at_most_what_is_owed() {
+fn a_return_is_capped_at_the_debt() {
     let bucket = bucket("3/s", 9);
     let mut state = BucketState::default();
     assert_eq!(bucket.decide(&mut state, secs(1), Op::Return(5)).remaining, 9);
@@ -530,7 +530,7 @@ fn a_return_gives_back_at_most_what_is_owed() {
 
 /// Decisions 4: `Force` stops at an empty bucket and reports what it could not book.
 #[test]
-fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
+fn a_forced_cost_books_the_remaining_units_and_reports_the_rest() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     let forced = bucket.decide(&mut state, secs(0), Op::Force(4));
     assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 6, 0));
@@ -599,7 +599,7 @@ fn the_promise_counts_thirds_of_a_microsecond() {
 }
 
 #[test]
-fn a_reset_forgets_the_debt() {
+fn a_reset_deletes_the_debt() {
     let bucket = bucket("1/h", 10);
     let mut state = emptied(&bucket, secs(50));
     let told = bucket.decide(&mut state, secs(50), Op::Reset);
@@ -609,7 +609,7 @@ fn a_reset_forgets_the_debt() {
 
 /// Decisions 12; limitador's `max - hits` would underflow here.
 #[test]
-fn after_lowering_nobody_waits_longer_than_one_new_refill() {
+fn after_lowering_no_key_waits_longer_than_one_new_refill() {
     let (old, new) = (bucket("1/min", 100), bucket("1/s", 5));
     let mut state = emptied(&old, secs(0));
     let denied = take(&new, &mut state, secs(10), 5);
@@ -698,7 +698,7 @@ fn a_whole_bucket_decides_as_the_bucket_it_is() {
 
 /// Thirds of a second: 4 units take 1,333,333 and 1/3 us, all nine take 3 s.
 #[test]
-fn a_bucket_tells_its_capacity_and_times() {
+fn a_bucket_reports_its_capacity_and_times() {
     let bucket = bucket("3/s", 9);
     assert_eq!(bucket.capacity(), 9);
     assert_eq!(bucket.time_of(0), Some(Moment::default()));

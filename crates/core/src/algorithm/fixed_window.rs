@@ -97,7 +97,7 @@ impl FixedWindow {
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
         let end = self.windows.end(now);
-        match self.windows.place(state.end, now) {
+        match self.windows.position(state.end, now) {
             WindowPosition::Current | WindowPosition::Ahead => (*state, false),
             WindowPosition::Previous | WindowPosition::Past => {
                 (FixedWindowState { end, count: 0 }, false)

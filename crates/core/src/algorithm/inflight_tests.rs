@@ -182,7 +182,7 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
 
 /// Expired leases free their memory with the next write.
 #[test]
-fn a_forced_cost_drops_what_has_ended() {
+fn a_forced_cost_drops_expired_leases() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(0), 1);
     lease(&limit, &mut state, secs(20), 4);
@@ -192,7 +192,7 @@ fn a_forced_cost_drops_what_has_ended() {
 }
 
 #[test]
-fn units_come_back_by_their_lease_only() {
+fn units_are_returned_by_their_lease_only() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(0), 3);
     assert_eq!(limit.decide(&mut state, secs(0), Op::Return(3)).remaining, 2);
@@ -200,7 +200,7 @@ fn units_come_back_by_their_lease_only() {
 
 /// AL-29
 #[test]
-fn explains_who_holds_what() {
+fn explains_the_leases() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(10), 2);
     lease(&limit, &mut state, secs(20), 3);
@@ -225,7 +225,7 @@ fn a_lease_takes_24_bytes() {
 /// A store with a memory budget asks first: the reported growth is sufficient, and 0 if there is
 /// room for one more lease of 24 bytes.
 #[test]
-fn growth_is_told_before_it_happens() {
+fn growth_is_known_before_it_happens() {
     let (limit, mut state) = (places(100, 30), InFlightState::default());
     assert_eq!((state.heap_bytes(), state.growth_bytes()), (0, 4 * 24));
     for held in 1..=100 {

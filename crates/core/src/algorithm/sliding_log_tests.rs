@@ -69,7 +69,7 @@ fn memory_grows_with_the_limit() {
 /// A store with a memory budget asks first: the reported growth is sufficient, and 0 if there is
 /// room for one more entry of 16 bytes.
 #[test]
-fn growth_is_told_before_it_happens() {
+fn growth_is_known_before_it_happens() {
     let (log, mut state) = (log(100, 60), SlidingLogState::default());
     assert_eq!((state.heap_bytes(), state.growth_bytes()), (0, 4 * 16));
     for held in 1..=100 {
@@ -155,7 +155,7 @@ fn two_instants_a_microsecond_apart_are_two_instants() {
 
 /// shenyu #6754 counted before pruning.
 #[test]
-fn what_has_expired_is_dropped_before_it_is_counted() {
+fn expired_entries_are_dropped_before_counting() {
     let log = log(3, 60);
     let mut state = taken(&log, secs(0), 3);
     assert_eq!(take(&log, &mut state, secs(60), 3).remaining, 0);
@@ -303,7 +303,7 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
 }
 
 #[test]
-fn a_reset_forgets_the_entries() {
+fn a_reset_deletes_the_entries() {
     let log = log(5, 60);
     let mut state = taken(&log, secs(0), 3);
     let told = log.decide(&mut state, secs(0), Op::Reset);
@@ -313,7 +313,7 @@ fn a_reset_forgets_the_entries() {
 
 /// AL-09
 #[test]
-fn a_long_log_must_be_asked_for() {
+fn a_long_log_must_be_enabled() {
     let minute = Span::from_secs(60);
     assert_eq!(SlidingLog::new(10_001, minute), Err(InvalidLimit::LogLength));
     assert!(SlidingLog::new(10_000, minute).is_ok());

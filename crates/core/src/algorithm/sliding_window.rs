@@ -106,7 +106,7 @@ impl SlidingWindow {
     fn seen(&self, state: &SlidingWindowState, now: Timestamp) -> Seen {
         let end = self.windows.end(now);
         let at = now.as_micros();
-        let (state, at, repaired) = match self.windows.place(state.end, now) {
+        let (state, at, repaired) = match self.windows.position(state.end, now) {
             WindowPosition::Current => (*state, at, false),
             WindowPosition::Ahead => (*state, state.end - self.windows.length, false),
             WindowPosition::Previous => {

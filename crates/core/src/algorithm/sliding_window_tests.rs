@@ -183,7 +183,7 @@ fn it_errs_to_both_sides_of_the_exact_log() {
 
 /// upstash tests `>= tokens` before adding: cost 5 passes with 1 left, remaining goes negative.
 #[test]
-fn a_cost_above_what_is_left_takes_nothing() {
+fn a_cost_above_the_remaining_units_takes_nothing() {
     let (window, mut state) = (window(10), SlidingWindowState::default());
     take(&window, &mut state, secs(0), 9);
     let denied = take(&window, &mut state, secs(0), 5);
@@ -203,7 +203,7 @@ fn a_limit_of_one_admits_one() {
 }
 
 #[test]
-fn a_limit_of_nought_denies_everything_for_good() {
+fn a_limit_of_zero_denies_everything_for_good() {
     assert!(take(&window(0), &mut SlidingWindowState::default(), secs(0), 1).is_never());
 }
 
@@ -236,7 +236,7 @@ fn denies_until_the_exact_instant() {
 
 /// 2.5: if no weight above 0 is small enough, the wait ends with the second window, exactly.
 #[test]
-fn what_never_fades_enough_is_waited_out() {
+fn a_weight_that_never_fades_enough_is_waited_out() {
     // A window of 2 us has two steps: the 2 weigh 2 at 2 us, 1 at 3 us and are gone at 4 us.
     let short = SlidingWindow::new(2, Span::from_micros(2)).unwrap();
     // One of 2^20 + 1 us has 524,289 steps of 2 us, which end one microsecond after it does. Even
@@ -253,7 +253,7 @@ fn what_never_fades_enough_is_waited_out() {
 
 /// 2.5: a count has no weight once it has left both windows.
 #[test]
-fn the_reset_is_when_both_counts_are_gone() {
+fn the_reset_is_when_both_counts_have_no_weight() {
     let window = window(100);
     let reset = |state: SlidingWindowState| {
         assert_eq!(window.idle_at(&state).since(secs(80)).as_micros(), {
@@ -389,7 +389,7 @@ fn numbers_out_of_range_are_refused() {
 
 /// Decisions 11: u = ceil(60,000,000 / 2^20) = 58 us and n = ceil(60,000,000 / 58).
 #[test]
-fn a_window_tells_its_numbers() {
+fn a_window_reports_its_numbers() {
     let window = window(100);
     assert_eq!((window.limit(), window.step(), window.steps()), (100, 58, 1_034_483));
 }

@@ -55,7 +55,7 @@ impl Windows {
     }
 
     #[inline]
-    pub(crate) fn place(&self, stored_end: u64, now: Timestamp) -> WindowPosition {
+    pub(crate) fn position(&self, stored_end: u64, now: Timestamp) -> WindowPosition {
         let current_end = self.end(now);
         if stored_end == current_end {
             WindowPosition::Current
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_stored_window_is_placed_relative_to_now() {
         let windows = Windows::new(Span::from_micros(10), Span::ZERO).unwrap();
-        for (stored, place) in [
+        for (stored, position) in [
             (0, WindowPosition::Past),
             (30, WindowPosition::Past),
             (40, WindowPosition::Previous),
@@ -113,7 +113,7 @@ mod tests {
             (70, WindowPosition::Impossible),
             (55, WindowPosition::Impossible),
         ] {
-            assert_eq!(windows.place(stored, at(40)), place, "{stored}");
+            assert_eq!(windows.position(stored, at(40)), position, "{stored}");
         }
     }
 
@@ -122,8 +122,11 @@ mod tests {
         let day = 86_400_000_000;
         let windows = Windows::new(Span::from_micros(day), Span::ZERO).unwrap();
         let (tomorrow, start) = (2 * day, day);
-        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY)), WindowPosition::Ahead);
-        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY - 1)), WindowPosition::Impossible);
-        assert_eq!(windows.place(tomorrow, at(0)), WindowPosition::Impossible);
+        assert_eq!(windows.position(tomorrow, at(start - MAX_EARLY)), WindowPosition::Ahead);
+        assert_eq!(
+            windows.position(tomorrow, at(start - MAX_EARLY - 1)),
+            WindowPosition::Impossible
+        );
+        assert_eq!(windows.position(tomorrow, at(0)), WindowPosition::Impossible);
     }
 }
