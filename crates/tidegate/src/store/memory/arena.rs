@@ -1,12 +1,12 @@
-//! One long run of zeroed words, reserved at once and backed by memory only where it is touched.
+//! A run of zeroed words, reserved at once and backed by memory only where it is touched.
 
 use std::fmt;
 use std::io;
 
 use crate::sync::AtomicU64;
 
-/// From this many bytes on, an arena asks for huge pages: a small table would only be rounded up,
-/// a large one misses the translation cache on almost every look-up without them.
+/// The size from which an arena asks for huge pages. A small table would only be rounded up;
+/// without them, almost every lookup in a large table misses the translation cache.
 #[cfg(not(tidegate_shuttle))]
 const HUGE_FROM: usize = 8 << 20;
 
@@ -46,7 +46,7 @@ impl Arena {
         let bytes = words * size_of::<AtomicU64>();
         let map = MmapOptions::new().len(bytes).no_reserve_swap().map_anon()?;
         if bytes > HUGE_FROM {
-            // Only speed depends on it: a kernel without huge pages refuses, and that is fine.
+            // Huge pages only affect speed, so a refusal by the kernel is ignored.
             let _ = map.advise_range(Advice::HugePage, HUGE_FROM, bytes - HUGE_FROM);
         }
         let mapped = mapped::Mapped::try_new(self_cell::MutBorrow::new(map), |map| {
