@@ -1,37 +1,37 @@
-//! Header fields of HTTP that tell how limits stand: the only place that rounds to seconds.
+//! HTTP header fields that report the state of limits. Only this file rounds to seconds.
 //!
-//! | field | says |
+//! | field | content |
 //! |---|---|
-//! | `RateLimit-Policy` | of every limit that counts: its name, `q` the most at once, `w` in which time |
-//! | `RateLimit` | of the same: `r` what remains, `t` in how many seconds there is more |
-//! | `Retry-After` | on a denial: after how many seconds asking again helps, at least 1 |
-//! | `X-RateLimit-*` | of the limit that speaks: the most, what remains, when all is back (Unix time) |
+//! | `RateLimit-Policy` | per limit: its name, `q` the most at once, `w` the period in seconds |
+//! | `RateLimit` | per limit: `r` the remaining units, `t` seconds until there are more |
+//! | `Retry-After` | on a denial: seconds until a retry can succeed, at least 1 |
+//! | `X-RateLimit-*` | of the binding limit: limit, remaining, and Unix time of the full reset |
 //!
 //! The first two are those of draft-ietf-httpapi-ratelimit-headers, structured fields by RFC 9651.
-//! Waits are rounded up, so whoever waits so long has waited long enough. Whoever no wait helps is
-//! told none.
+//! Waits are rounded up, so that a retry after the wait is not too early. No wait is reported if
+//! none would help.
 //!
 //! # Windows
-//! Everybody's window ends at the same instant, and so would their waits. Each key waits longer by a
-//! share of its own: up to a tenth of the window and at most [`MAX_JITTER`], in `Retry-After` and `t`
-//! of fixed and sliding windows only. It depends on key and window alone, so who asks twice is sent
-//! to the same instant twice.
+//! The windows of all keys end at the same instant, and without jitter all clients would retry
+//! then. Each key waits longer by up to a tenth of the window and at most [`MAX_JITTER`], in
+//! `Retry-After` and `t` of fixed and sliding windows only. The jitter depends on key and window
+//! alone, so repeated requests get the same instant.
 //!
 //! # Bounds
-//! At most [`MAX_TOLD`] limits are told, the one that speaks among them; of a name at most
-//! [`MAX_NAME`] letters; no number has more than the 15 digits that structured fields allow.
+//! The fields report at most [`MAX_REPORTED`] limits, including the binding one; names are cut
+//! after [`MAX_NAME`] letters; no number has more than the 15 digits that structured fields allow.
 
 use tidegate_core::{Decision, Limit, Span, Timestamp};
 
 use crate::digits;
 
-/// The most limits that one answer tells of: proxies put a bound on heads.
-pub const MAX_TOLD: usize = 8;
+/// The most limits in one answer, because proxies bound the size of heads.
+pub const MAX_REPORTED: usize = 8;
 
 /// The most letters of a limit's name.
 pub const MAX_NAME: usize = 64;
 
-/// The most that a wait is prolonged.
+/// The longest jitter of a wait.
 pub const MAX_JITTER: Span = Span::from_secs(5);
 
 /// The largest integer of a structured field.
@@ -39,20 +39,20 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 const SECOND: u64 = 1_000_000;
 
-/// What one limit said.
+/// The decision of one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitStatus<'a> {
-    /// What people call it.
+    /// The limit's name.
     pub name: &'a str,
     /// Its numbers.
     pub limit: &'a Limit,
-    /// What it decided.
+    /// The limit's decision.
     pub decision: &'a Decision,
-    /// Whom it is about, so that not everybody is sent back at once: [`Key::number`](crate::Key).
+    /// A hash of the key, for the jitter: [`Key::number`](crate::Key).
     pub whose: u64,
 }
 
-/// The fields of one answer. `Default` are those of an answer that no limit had a say in: none.
+/// The header fields of one answer. `Default` is the answer without limits: no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     rate_limit_policy: String,
@@ -61,7 +61,7 @@ pub struct Fields {
     numbers: Option<Numbers>,
 }
 
-/// The limit that speaks, as `X-RateLimit-*` tell it.
+/// The binding limit, as `X-RateLimit-*` report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     limit: u64,
@@ -70,67 +70,67 @@ struct Numbers {
 }
 
 impl Fields {
-    /// The fields of an answer given at `now`, by the limits that count, of which number `binding`
-    /// speaks for all.
-    pub fn new(now: Timestamp, told: &[LimitStatus<'_>], binding: usize) -> Self {
-        let Some(speaker) = told.get(binding) else { return Self::default() };
+    /// The fields of an answer given at `now`, for these limits, of which number `binding` is the
+    /// binding one.
+    pub fn new(now: Timestamp, limits: &[LimitStatus<'_>], binding: usize) -> Self {
+        let Some(binding_limit) = limits.get(binding) else { return Self::default() };
         let mut fields = Self {
-            // As long as a name and two numbers usually are.
-            rate_limit_policy: String::with_capacity(48 * told.len().min(MAX_TOLD)),
-            rate_limit: String::with_capacity(48 * told.len().min(MAX_TOLD)),
+            // The usual length of a name and two numbers.
+            rate_limit_policy: String::with_capacity(48 * limits.len().min(MAX_REPORTED)),
+            rate_limit: String::with_capacity(48 * limits.len().min(MAX_REPORTED)),
             retry_after: None,
             numbers: Some(Numbers {
-                limit: speaker.decision.limit,
-                remaining: speaker.decision.remaining,
+                limit: binding_limit.decision.limit,
+                remaining: binding_limit.decision.remaining,
                 reset: seconds(Span::from_micros(
-                    now.as_micros().saturating_add(speaker.decision.reset_after.as_micros()),
+                    now.as_micros().saturating_add(binding_limit.decision.reset_after.as_micros()),
                 )),
             }),
         };
-        if !speaker.decision.is_allowed() {
-            fields.retry_after = speaker.until_more(now).map(|wait| seconds(wait).max(1));
+        if !binding_limit.decision.is_allowed() {
+            fields.retry_after = binding_limit.until_more(now).map(|wait| seconds(wait).max(1));
         }
-        // One place is kept for the limit that speaks.
-        let first = told.iter().enumerate().filter(|(number, _)| *number != binding);
-        let last = first.map(|(number, _)| number).take(MAX_TOLD - 1).last().unwrap_or(0);
-        for (number, told) in told.iter().enumerate() {
+        // One place is reserved for the binding limit.
+        let first = limits.iter().enumerate().filter(|(number, _)| *number != binding);
+        let last = first.map(|(number, _)| number).take(MAX_REPORTED - 1).last().unwrap_or(0);
+        for (number, status) in limits.iter().enumerate() {
             if number <= last || number == binding {
-                fields.tell(now, told);
+                fields.write_limit(now, status);
             }
         }
         fields
     }
 
-    fn tell(&mut self, now: Timestamp, told: &LimitStatus<'_>) {
-        let Decision { limit, remaining, .. } = *told.decision;
+    fn write_limit(&mut self, now: Timestamp, status: &LimitStatus<'_>) {
+        let Decision { limit, remaining, .. } = *status.decision;
         let Self { rate_limit_policy: policy, rate_limit: state, .. } = self;
         for field in [&mut *policy, &mut *state] {
             if !field.is_empty() {
                 field.push_str(", ");
             }
-            quote(field, told.name);
+            quote(field, status.name);
         }
         parameter(policy, ";q=", limit.min(MAX_INTEGER));
-        if let Limit::InFlight(_) = told.limit {
+        if let Limit::InFlight(_) = status.limit {
             policy.push_str(";qu=\"concurrent-requests\"");
         }
-        // Less than a second cannot be said.
-        if let Some(length) = told.length().filter(|length| length.as_micros() >= SECOND) {
+        // The field has no smaller unit than a second.
+        if let Some(length) = status.length().filter(|length| length.as_micros() >= SECOND) {
             parameter(policy, ";w=", seconds(length));
         }
         parameter(state, ";r=", remaining.min(MAX_INTEGER));
-        if let Some(wait) = told.until_more(now) {
-            let least = u64::from(remaining == 0 || !told.decision.is_allowed());
+        if let Some(wait) = status.until_more(now) {
+            let least = u64::from(remaining == 0 || !status.decision.is_allowed());
             parameter(state, ";t=", seconds(wait).max(least));
         }
     }
 
-    /// `RateLimit-Policy`; empty if no limit counts.
+    /// `RateLimit-Policy`; empty without limits.
     pub fn rate_limit_policy(&self) -> &str {
         &self.rate_limit_policy
     }
 
-    /// `RateLimit`; empty if no limit counts.
+    /// `RateLimit`; empty without limits.
     pub fn rate_limit(&self) -> &str {
         &self.rate_limit
     }
@@ -140,7 +140,7 @@ impl Fields {
         self.retry_after
     }
 
-    /// Names, in small letters, and values, those of `X-RateLimit-*` only if wanted.
+    /// Names in lower case and values; `X-RateLimit-*` only if `x_rate_limit` is set.
     pub fn pairs(self, x_rate_limit: bool) -> impl Iterator<Item = (&'static str, String)> {
         let is_told = !self.rate_limit.is_empty();
         let numbers = self.numbers.filter(|_| x_rate_limit).into_iter().flat_map(|numbers| {
@@ -160,7 +160,7 @@ impl Fields {
 }
 
 impl LimitStatus<'_> {
-    /// The time that the limit refers to: for buckets, that of a full refill.
+    /// The period of the limit: for buckets, that of a full refill.
     fn length(&self) -> Option<Span> {
         match self.limit {
             Limit::Bucket(bucket) => {
@@ -174,15 +174,15 @@ impl LimitStatus<'_> {
         }
     }
 
-    /// Until a retry helps, or else until there is more: one unit, or a new window. `None` if there
-    /// is all there can be, or no wait helps.
+    /// Time until a retry can succeed or, if allowed, until there are more units: one unit, or a
+    /// new window. `None` if the key is full or no wait helps.
     fn until_more(&self, now: Timestamp) -> Option<Span> {
         let decision = self.decision;
         let wait = match self.limit {
             _ if !decision.is_allowed() => decision.retry_after()?,
             _ if decision.remaining >= decision.limit => return None,
             Limit::Bucket(bucket) => {
-                // All but one of the missing units come after the next one.
+                // All missing units but one arrive after the next one.
                 let missing = bucket.capacity().saturating_sub(decision.remaining);
                 let later = bucket.time_of(missing.saturating_sub(1))?;
                 Span::from_micros(decision.reset_after.as_micros().saturating_sub(later.ticks))
@@ -196,7 +196,7 @@ impl LimitStatus<'_> {
         Some(Span::from_micros(wait.as_micros().saturating_add(self.jitter(now).as_micros())))
     }
 
-    /// By how much this key waits longer than its window says.
+    /// The jitter of this key's wait.
     fn jitter(&self, now: Timestamp) -> Span {
         let (length, offset) = match self.limit {
             Limit::FixedWindow(window) => (window.length(), window.offset()),
@@ -210,7 +210,7 @@ impl LimitStatus<'_> {
     }
 }
 
-/// The last steps of `SplitMix64`: keys that differ in one letter are sent to different instants.
+/// The last steps of `SplitMix64`, so that similar keys get different jitter.
 const fn mix(whose: u64, window: u64) -> u64 {
     let mut mixed = whose ^ window.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -218,13 +218,13 @@ const fn mix(whose: u64, window: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Adds a parameter of structured fields.
+/// Appends a parameter of a structured field.
 fn parameter(field: &mut String, key: &str, number: u64) {
     field.push_str(key);
     digits::push(field, number);
 }
 
-/// Adds a string of structured fields; what cannot stand in one becomes a line below.
+/// Appends a string of a structured field; replaces characters that it cannot contain by `_`.
 fn quote(field: &mut String, name: &str) {
     field.push('"');
     if name.len() <= MAX_NAME && digits::is_plain(name) {
@@ -242,7 +242,7 @@ fn quote(field: &mut String, name: &str) {
     field.push('"');
 }
 
-/// Whole seconds, rounded up.
+/// The span in whole seconds, rounded up.
 pub const fn seconds(span: Span) -> u64 {
     span.as_micros().div_ceil(SECOND)
 }

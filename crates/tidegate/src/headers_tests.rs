@@ -1,19 +1,19 @@
-//! What is written is read back by somebody else's parser of structured fields.
+//! Parses the written fields with an independent parser of structured fields.
 
 use sfv::{BareItem, KeyRef, List, ListEntry, Parser};
 use tidegate_core::{Algorithm, Builder, Op, Rate, State};
 
 use super::*;
 
-/// A limit that has decided something.
-struct Asked {
+/// A limit and its decision.
+struct Decided {
     name: &'static str,
     limit: Limit,
     decision: Decision,
 }
 
-impl Asked {
-    /// After `taken` units, one more is asked for.
+impl Decided {
+    /// Takes `taken` units, then decides one more.
     fn after(name: &'static str, limit: Builder, taken: u64, now: Timestamp) -> Self {
         let limit = limit.build().unwrap();
         let mut state = State::default();
@@ -21,7 +21,7 @@ impl Asked {
         Self { name, limit, decision: limit.decide(&mut state, now, Op::Take(1)) }
     }
 
-    fn told(&self, whose: u64) -> LimitStatus<'_> {
+    fn status(&self, whose: u64) -> LimitStatus<'_> {
         LimitStatus { name: self.name, limit: &self.limit, decision: &self.decision, whose }
     }
 }
@@ -42,36 +42,36 @@ fn read(field: &str) -> Vec<(String, Vec<(String, i64)>)> {
     list.iter().map(item).collect()
 }
 
-fn one(now: Timestamp, asked: &Asked) -> Fields {
-    Fields::new(now, &[asked.told(0)], 0)
+fn one(now: Timestamp, decided: &Decided) -> Fields {
+    Fields::new(now, &[decided.status(0)], 0)
 }
 
 const NOW: Timestamp = Timestamp::from_secs(1_743_929_953);
 
-/// RH-04, on what is allowed too.
+/// RH-04, also for allowed requests.
 #[test]
-fn a_bucket_tells_capacity_refill_and_the_next_unit() {
+fn a_bucket_reports_capacity_refill_and_the_next_unit() {
     let limit = || Limit::token_bucket(Rate::per_minute(100));
-    let fields = one(NOW, &Asked::after("default", limit(), 49, NOW));
+    let fields = one(NOW, &Decided::after("default", limit(), 49, NOW));
     assert_eq!(fields.rate_limit_policy(), "\"default\";q=100;w=60");
-    // Of the 50 that are missing, one is back after 600 ms.
+    // Of the 50 missing units, one is back after 600 ms.
     assert_eq!(fields.rate_limit(), "\"default\";r=50;t=1");
     assert_eq!(fields.retry_after(), None);
-    let denied = one(NOW, &Asked::after("default", limit(), 100, NOW));
+    let denied = one(NOW, &Decided::after("default", limit(), 100, NOW));
     assert_eq!(denied.rate_limit(), "\"default\";r=0;t=1");
     assert_eq!(denied.retry_after(), Some(1));
     let strict = Limit::gcra(Rate::per_hour(2)).burst(3);
-    let strict = one(NOW, &Asked::after("strict", strict, 3, NOW));
+    let strict = one(NOW, &Decided::after("strict", strict, 3, NOW));
     assert_eq!(strict.rate_limit_policy(), "\"strict\";q=3;w=5400");
     assert_eq!((strict.rate_limit(), strict.retry_after()), ("\"strict\";r=0;t=1800", Some(1_800)));
 }
 
-/// RH-04: the vectors of the draft, with the wait of a window that nobody shares.
+/// RH-04: the vectors of the draft, with the wait of a window without jitter.
 #[test]
-fn limits_are_told_in_their_order() {
-    let burst = Asked::after("burst", Limit::sliding_log(Rate::per_minute(100)), 100, NOW);
-    let daily = Asked::after("daily", Limit::sliding_log(Rate::per_day(1_000)), 587, NOW);
-    let fields = Fields::new(NOW, &[burst.told(1), daily.told(2)], 0);
+fn limits_are_reported_in_order() {
+    let burst = Decided::after("burst", Limit::sliding_log(Rate::per_minute(100)), 100, NOW);
+    let daily = Decided::after("daily", Limit::sliding_log(Rate::per_day(1_000)), 587, NOW);
+    let fields = Fields::new(NOW, &[burst.status(1), daily.status(2)], 0);
     assert_eq!(fields.rate_limit_policy(), "\"burst\";q=100;w=60, \"daily\";q=1000;w=86400");
     assert_eq!(fields.rate_limit(), "\"burst\";r=0;t=60, \"daily\";r=412;t=86400");
     assert_eq!(fields.retry_after(), Some(60));
@@ -81,10 +81,10 @@ fn limits_are_told_in_their_order() {
 
 /// RH-05
 #[test]
-fn older_fields_are_told_if_wanted() {
+fn older_fields_are_written_if_enabled() {
     let limit = Limit::sliding_log(Rate::new(1_000, Span::from_secs(47)));
-    let asked = Asked::after("default", limit, 257, NOW);
-    let pairs: Vec<_> = one(NOW, &asked).pairs(true).collect();
+    let decided = Decided::after("default", limit, 257, NOW);
+    let pairs: Vec<_> = one(NOW, &decided).pairs(true).collect();
     let expected = [
         ("ratelimit-policy", "\"default\";q=1000;w=47"),
         ("ratelimit", "\"default\";r=742;t=47"),
@@ -93,25 +93,26 @@ fn older_fields_are_told_if_wanted() {
         ("x-ratelimit-reset", "1743930000"),
     ];
     assert_eq!(pairs, expected.map(|(name, value)| (name, value.to_owned())));
-    let denied = Asked::after("default", limit, 1_000, NOW);
+    let denied = Decided::after("default", limit, 1_000, NOW);
     let pairs: Vec<_> = one(NOW, &denied).pairs(false).collect();
     assert_eq!(pairs.last(), Some(&("retry-after", "47".to_owned())));
     assert!(Fields::default().pairs(true).next().is_none());
 }
 
-/// RH-02 and RH-03: later than the truth by a tenth and 5 s at most, never earlier, always the same.
+/// RH-02 and RH-03: jitter delays by at most a tenth and 5 s, never shortens, and is always the
+/// same.
 #[test]
-fn windows_send_nobody_back_too_soon_and_not_all_at_once() {
+fn window_waits_are_never_short_and_are_spread() {
     for (window, most) in [(10, 1), (60, 5), (86_400, 5)] {
         let rate = Rate::new(3, Span::from_secs(window));
         for limit in [Limit::fixed_window(rate), Limit::sliding_window(rate)] {
-            let asked = Asked::after("w", limit, 3, NOW);
-            let truth = seconds(asked.decision.retry_after().expect("denied for a while"));
+            let decided = Decided::after("w", limit, 3, NOW);
+            let truth = seconds(decided.decision.retry_after().expect("denied for a while"));
             let wait = |whose| {
-                let fields = Fields::new(NOW, &[asked.told(whose)], 0);
-                let told = read(fields.rate_limit());
+                let fields = Fields::new(NOW, &[decided.status(whose)], 0);
+                let status = read(fields.rate_limit());
                 let wait = fields.retry_after().expect("denied");
-                assert_eq!(told[0].1[1], ("t".to_owned(), wait.cast_signed()));
+                assert_eq!(status[0].1[1], ("t".to_owned(), wait.cast_signed()));
                 assert!((truth..=truth + most).contains(&wait), "{window}: {truth} {wait}");
                 wait
             };
@@ -127,11 +128,11 @@ fn windows_send_nobody_back_too_soon_and_not_all_at_once() {
 }
 
 #[test]
-fn a_key_is_sent_to_the_same_instant_however_often_it_asks() {
+fn a_key_gets_the_same_instant_for_every_retry() {
     let limit = Limit::fixed_window(Rate::per_minute(1));
     let until = |second: u64| {
         let now = Timestamp::from_secs(1_743_929_940 + second);
-        let wait = one(now, &Asked::after("w", limit, 1, now)).retry_after().expect("denied");
+        let wait = one(now, &Decided::after("w", limit, 1, now)).retry_after().expect("denied");
         second + wait
     };
     assert!((0..60).all(|second| until(second) == until(0)));
@@ -139,20 +140,20 @@ fn a_key_is_sent_to_the_same_instant_however_often_it_asks() {
 }
 
 #[test]
-fn nothing_is_promised_to_whom_no_wait_helps() {
+fn no_wait_is_reported_if_none_helps() {
     let limit = Limit::fixed_window(Rate::per_minute(5)).build().unwrap();
     let decision = limit.decide(&mut State::default(), NOW, Op::Take(6));
-    let fields = one(NOW, &Asked { name: "w", limit, decision });
+    let fields = one(NOW, &Decided { name: "w", limit, decision });
     assert_eq!((fields.retry_after(), fields.rate_limit()), (None, "\"w\";r=5"));
     let idle = limit.decide(&mut State::default(), NOW, Op::Read(1));
-    let fields = one(NOW, &Asked { name: "w", limit, decision: idle });
+    let fields = one(NOW, &Decided { name: "w", limit, decision: idle });
     assert_eq!(fields.rate_limit(), "\"w\";r=5");
 }
 
 #[test]
 fn a_window_below_a_second_is_left_out() {
     let limit = Limit::token_bucket(Rate::per_second(100)).burst(50);
-    let fields = one(NOW, &Asked::after("fast", limit, 50, NOW));
+    let fields = one(NOW, &Decided::after("fast", limit, 50, NOW));
     assert_eq!(fields.rate_limit_policy(), "\"fast\";q=50");
     assert_eq!((fields.rate_limit(), fields.retry_after()), ("\"fast\";r=0;t=1", Some(1)));
 }
@@ -161,11 +162,11 @@ fn a_window_below_a_second_is_left_out() {
 fn in_flight_limits_name_their_unit() {
     let limit = Limit::in_flight(20, Span::from_secs(30)).unwrap();
     let decision = limit.decide(&mut State::default(), NOW, Op::Take(1));
-    let fields = one(NOW, &Asked { name: "inflight", limit, decision });
+    let fields = one(NOW, &Decided { name: "inflight", limit, decision });
     assert_eq!(fields.rate_limit_policy(), "\"inflight\";q=20;qu=\"concurrent-requests\"");
 }
 
-/// RH-04: whatever a limit is called, structured fields can say it.
+/// RH-04: structured fields can hold any name of a limit.
 #[test]
 fn every_name_can_be_read_back() {
     for (name, expected) in [
@@ -175,10 +176,10 @@ fn every_name_can_be_read_back() {
         ("", ""),
         (&*"n".repeat(MAX_NAME + 1), &*"n".repeat(MAX_NAME)),
     ] {
-        let Asked { limit, decision, .. } =
-            Asked::after("", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
-        let told = LimitStatus { name, limit: &limit, decision: &decision, whose: 0 };
-        let fields = Fields::new(NOW, &[told], 0);
+        let Decided { limit, decision, .. } =
+            Decided::after("", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
+        let status = LimitStatus { name, limit: &limit, decision: &decision, whose: 0 };
+        let fields = Fields::new(NOW, &[status], 0);
         assert_eq!(read(fields.rate_limit_policy())[0].0, expected);
         assert_eq!(read(fields.rate_limit())[0].0, expected);
     }
@@ -189,23 +190,23 @@ fn numbers_stay_within_what_structured_fields_allow() {
     let limit = Limit::token_bucket(Rate::per_second(1)).burst(2).build().unwrap();
     let mut decision = limit.decide(&mut State::default(), NOW, Op::Take(1));
     (decision.limit, decision.remaining) = (u64::MAX, u64::MAX - 1);
-    let fields = one(NOW, &Asked { name: "huge", limit, decision });
+    let fields = one(NOW, &Decided { name: "huge", limit, decision });
     let numbers = |field| read(field)[0].1[0].1;
     assert_eq!(numbers(fields.rate_limit_policy()), 999_999_999_999_999);
     assert_eq!(numbers(fields.rate_limit()), 999_999_999_999_999);
 }
 
 #[test]
-fn the_limit_that_speaks_is_always_told() {
-    let asked = Asked::after("some", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
+fn the_binding_limit_is_always_reported() {
+    let decided = Decided::after("some", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
     let denying =
-        Asked { name: "last", ..Asked::after("", Limit::gcra(Rate::per_minute(2)), 1, NOW) };
-    let mut told = vec![asked.told(0); 20];
-    told.push(denying.told(0));
-    let fields = Fields::new(NOW, &told, 20);
+        Decided { name: "last", ..Decided::after("", Limit::gcra(Rate::per_minute(2)), 1, NOW) };
+    let mut status = vec![decided.status(0); 20];
+    status.push(denying.status(0));
+    let fields = Fields::new(NOW, &status, 20);
     let items = read(fields.rate_limit());
-    assert_eq!(items.len(), MAX_TOLD);
-    assert_eq!(items[MAX_TOLD - 1].0, "last");
+    assert_eq!(items.len(), MAX_REPORTED);
+    assert_eq!(items[MAX_REPORTED - 1].0, "last");
     assert_eq!(fields.retry_after(), Some(30));
-    assert_eq!(read(Fields::new(NOW, &told, 3).rate_limit_policy()).len(), MAX_TOLD);
+    assert_eq!(read(Fields::new(NOW, &status, 3).rate_limit_policy()).len(), MAX_REPORTED);
 }

@@ -1,9 +1,8 @@
-//! Waiting instead of being denied, in the order of arrival.
+//! Waits for units instead of denying, in the order of arrival.
 //!
-//! Waiters on one key queue up; only the first asks, sleeps for as long as the limiter said, and
-//! asks again. Nothing is taken ahead of time, so a waiter that gives up (its future is dropped)
-//! has spent nothing and the next one moves up. Callers who do not wait are not held back by those
-//! who do.
+//! Waiters on one key form a queue; only the first one asks, sleeps for the reported wait, and asks
+//! again. Nothing is reserved, so a waiter that gives up (its future is dropped) has spent nothing
+//! and the next one moves up. Callers that do not wait are not delayed by those that do.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,10 +17,10 @@ use crate::limiter::Limiter;
 use crate::permit::Admission;
 use crate::verdict::Verdict;
 
-/// The most that may wait on one limiter; further ones are answered at once.
+/// The most waiters of one limiter; further calls return at once.
 pub const MAX_WAITING: usize = 65_536;
 
-/// The queues of a limiter, one for each key that somebody waits on.
+/// The queues of a limiter, one for each key with waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: Mutex<Waiting>,
@@ -35,9 +34,9 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Fair: held by whoever is first.
+    /// A fair lock, held by the first waiter.
     turn: tokio::sync::Mutex<()>,
-    /// Units came back before their time: a permit was dropped, a refund, a reset, a change.
+    /// Notified when units are freed early: a dropped permit, a refund, a reset, a changed limit.
     freed: Notify,
 }
 
@@ -50,7 +49,7 @@ impl Queues {
         !self.lock().queues.contains_key(key)
     }
 
-    /// A place in the queue of `key`; `None` if too many wait already.
+    /// Joins the queue of `key`; `None` if there are too many waiters.
     fn join<'a>(&'a self, key: &'a [u8]) -> Option<QueueEntry<'a>> {
         let mut waiting = self.lock();
         if waiting.count >= MAX_WAITING {
@@ -66,16 +65,16 @@ impl Queues {
         Some(QueueEntry { queues: self, key, queue })
     }
 
-    /// Lets the first in the queue of `key` ask again now.
+    /// Wakes the first waiter of `key`.
     pub(crate) fn freed(&self, key: &[u8]) {
-        // Let go of the map first: whoever is woken may want it at once.
+        // Drops the lock on the map first, because the woken waiter may need it at once.
         let queue = self.lock().queues.get(key).map(|(queue, _)| Arc::clone(queue));
         if let Some(queue) = queue {
             queue.freed.notify_waiters();
         }
     }
 
-    /// Lets the first of every queue ask again now.
+    /// Wakes the first waiter of every queue.
     pub(crate) fn freed_all(&self) {
         let queues: Vec<_> =
             self.lock().queues.values().map(|(queue, _)| Arc::clone(queue)).collect();
@@ -83,7 +82,7 @@ impl Queues {
     }
 }
 
-/// Standing in a queue. Dropping it leaves the queue, and the last to leave takes it away.
+/// Membership in a queue. Dropping it leaves the queue, and the last member removes the queue.
 struct QueueEntry<'a> {
     queues: &'a Queues,
     key: &'a [u8],
@@ -104,12 +103,13 @@ impl Drop for QueueEntry<'_> {
 }
 
 impl Limiter {
-    /// Waits until one unit for `key` is taken. Waiters are served in the order they came; dropping
-    /// the future leaves the queue and takes nothing.
+    /// Waits until one unit for `key` is taken. Waiters are served in the order of arrival;
+    /// dropping the future leaves the queue and takes nothing.
     ///
     /// The verdict is a denial only if no wait helps ([`Verdict::is_never`]) or [`MAX_WAITING`]
-    /// others wait already. Of a leaky bucket, the delay has passed when this returns; a future
-    /// dropped during that delay has taken its slot, because those behind it were told theirs.
+    /// others already wait. For a leaky bucket, the delay has passed when this returns; a future
+    /// dropped during that delay has taken its slot, because later waiters already have their
+    /// delays.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter, Rate};
@@ -124,7 +124,7 @@ impl Limiter {
         self.until_ready_cost(key, 1).await
     }
 
-    /// As [`Limiter::until_ready`], for `cost` units.
+    /// Like [`Limiter::until_ready`], for `cost` units.
     pub async fn until_ready_cost(&self, key: impl AsRef<[u8]>, cost: u64) -> Verdict {
         let key = key.as_ref();
         let ask = || {
@@ -136,8 +136,8 @@ impl Limiter {
         verdict
     }
 
-    /// Waits until a place is free, and holds it. The order, dropping and the delay of a leaky
-    /// bucket as in [`Limiter::until_ready`].
+    /// Waits until a unit is free, and holds it. Order, dropping and the delay of a leaky bucket
+    /// are as in [`Limiter::until_ready`].
     pub async fn acquire_ready(&self, key: impl AsRef<[u8]>) -> Admission {
         let key = key.as_ref();
         let ask = || {
@@ -169,7 +169,7 @@ impl Limiter {
         let Some(place) = shared.queues.join(key) else { return ask().1 };
         let _turn = place.queue.turn.lock().await;
         loop {
-            // Listen before asking, or what is freed in between would be missed.
+            // Registers before asking, so that units freed in between are not missed.
             let mut freed = pin!(place.queue.freed.notified());
             freed.as_mut().enable();
             let asked_at = shared.clock.now();
