@@ -1,4 +1,4 @@
-//! Changes in a hurry. Each is written to the log.
+//! Changes at run time. Each is logged.
 
 use hyper::Method;
 use hyper::http::request::Parts;
@@ -18,15 +18,15 @@ use crate::observability::log::{Event, Level};
 use crate::service::RateLimitService;
 use crate::transport::http::unreadable_json;
 
-/// The longest reason that is kept.
+/// The longest reason that is accepted.
 const MAX_REASON: usize = 256;
 
 /// Why a change was not made.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The call is wrong.
+    /// The call is invalid.
     Wrong(String),
-    /// The store did not carry it out. The same call may succeed later.
+    /// The store failed. The same call may succeed later.
     Store(StoreError),
 }
 
@@ -57,7 +57,7 @@ impl From<CheckError> for Refused {
     }
 }
 
-/// Carries out what a call asks for, and tells what has become of it.
+/// Executes a call and returns the result.
 pub(super) async fn carry_out(
     service: &RateLimitService,
     head: &Parts,
@@ -66,7 +66,7 @@ pub(super) async fn carry_out(
     let is_put = head.method == Method::PUT;
     let done = match head.uri.path() {
         "/v1/reset" => reset(service, &read(body)?).await?,
-        "/v1/overrides" if is_put => overrule(service, read(body)?)?,
+        "/v1/overrides" if is_put => set_override(service, read(body)?)?,
         "/v1/overrides" => {
             let Named { limit } = read(body)?;
             json!({ "ended": service.limiter().end_overruling(&limit) })
@@ -93,18 +93,18 @@ pub(super) async fn carry_out(
         _ => {
             let LevelName { level } = read(body)?;
             let level = Level::named(&level).ok_or("level is one of error, warn, info, debug")?;
-            // By the old level, lest the last word be that nothing more is said.
-            tell(service, head);
+            // Logged before the level changes, so that the change itself is always logged.
+            log_call(service, head);
             service.status().log().set_level(level);
             return Ok(json!({ "level": level.name() }));
         }
     };
-    tell(service, head);
+    log_call(service, head);
     Ok(done)
 }
 
-/// What was asked may hold a personal key; that it was asked may not go unnoticed.
-fn tell(service: &RateLimitService, head: &Parts) {
+/// Logs a call, without its body, which may contain a personal key.
+fn log_call(service: &RateLimitService, head: &Parts) {
     let (method, path) = (&head.method, head.uri.path());
     service.status().log().say(Level::Warn, Event::Changed, format_args!("{method} {path}"));
 }
@@ -118,8 +118,7 @@ fn limits(policy: &Policy) -> impl Iterator<Item = &PolicyLimit> {
     policy.domains().flat_map(Domain::rules).flat_map(Rule::limits)
 }
 
-/// Why a control was refused; a limit or domain that the policy does not have is repeated, with the
-/// nearest one that it has.
+/// Why a control was refused; an unknown limit or domain is repeated, with the nearest known name.
 fn refused(service: &RateLimitService, error: &ControlError, name: &str) -> String {
     let policy = service.policy();
     let known: Vec<&str> = match error {
@@ -146,17 +145,17 @@ struct LevelName {
     level: String,
 }
 
-/// Whose state is forgotten: a key whose limit comes with requests, or whoever descriptors are about.
+/// The keys to reset: one whose limit comes with requests, or those of descriptors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Whose {
+struct ResetTarget {
     key: Option<String>,
     domain: Option<String>,
     #[serde(default)]
     descriptors: Vec<Vec<(String, String)>>,
 }
 
-async fn reset(service: &RateLimitService, whose: &Whose) -> Result<Value, Refused> {
+async fn reset(service: &RateLimitService, whose: &ResetTarget) -> Result<Value, Refused> {
     match (&whose.key, &whose.domain) {
         (Some(key), None) if whose.descriptors.is_empty() => {
             Ok(json!({ "had_state": service.forget(service.now(), key.as_bytes()).await? }))
@@ -174,14 +173,14 @@ async fn reset(service: &RateLimitService, whose: &Whose) -> Result<Value, Refus
             let met = answer.parts().iter().filter(|part| part.decision.is_some()).count();
             Ok(json!({ "limits_reset": met }))
         }
-        _ => Err("say key, or domain and descriptors as lists of [key, value] pairs".into()),
+        _ => Err("expected key, or domain and descriptors as lists of [key, value] pairs".into()),
     }
 }
 
-/// Other numbers for a limit, and for how long.
+/// An override of a limit, and its duration.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct OverrideRequest {
     limit: String,
     percent: Option<u32>,
     rate: Option<String>,
@@ -190,16 +189,16 @@ struct Wish {
     reason: Option<String>,
 }
 
-fn overrule(service: &RateLimitService, wish: Wish) -> Result<Value, String> {
-    let numbers = match (wish.percent, &wish.rate) {
-        (Some(percent), None) if wish.burst.is_none() => OtherNumbers::Percent(percent),
-        (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &wish, rate)?),
-        _ => return Err("say percent, or rate and perhaps burst".into()),
+fn set_override(service: &RateLimitService, request: OverrideRequest) -> Result<Value, String> {
+    let numbers = match (request.percent, &request.rate) {
+        (Some(percent), None) if request.burst.is_none() => OtherNumbers::Percent(percent),
+        (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &request, rate)?),
+        _ => return Err("expected percent, or rate and optionally burst".into()),
     };
-    let (reason, until) = (reason(wish.reason)?, until(service, wish.seconds));
+    let (reason, until) = (reason(request.reason)?, until(service, request.seconds));
     let overruling = Overruling { numbers, until, reason };
-    let overruled = service.limiter().overrule(&wish.limit, &overruling);
-    overruled.map_err(|error| refused(service, &error, &wish.limit))?;
+    let overruled = service.limiter().overrule(&request.limit, &overruling);
+    overruled.map_err(|error| refused(service, &error, &request.limit))?;
     Ok(status::overrides(service))
 }
 
@@ -217,7 +216,7 @@ fn until(service: &RateLimitService, seconds: u64) -> Timestamp {
     Timestamp::from_micros(until)
 }
 
-/// Whom this node decides about by itself.
+/// A key that this node decides locally.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DemotedKey {
@@ -231,41 +230,46 @@ impl DemotedKey {
     }
 }
 
-/// The same, and for how long: until it is ended, if nobody says.
+/// A key that this node decides locally, and for how long; until it is deleted if no time is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DemotionWish {
+struct DemotionRequest {
     domain: String,
     descriptor: Vec<(String, String)>,
     seconds: Option<u64>,
     reason: Option<String>,
 }
 
-fn demote(service: &RateLimitService, wish: DemotionWish) -> Result<Value, String> {
+fn demote(service: &RateLimitService, request: DemotionRequest) -> Result<Value, String> {
     let nodes = service
         .nodes()
         .cloned()
-        .ok_or("all state is in this process: there is nothing to spare")?;
-    let until = wish.seconds.map(|seconds| until(service, seconds));
-    let demotion = LocalOverride { nodes, until, reason: reason(wish.reason)? };
-    let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor };
+        .ok_or("all state is in this process, so every key is decided locally already")?;
+    let until = request.seconds.map(|seconds| until(service, seconds));
+    let demotion = LocalOverride { nodes, until, reason: reason(request.reason)? };
+    let key = DemotedKey { domain: request.domain, descriptor: request.descriptor };
     let demoted = service.limiter().demote(&key.domain, &key.entries(), &demotion);
     demoted.map_err(|error| refused(service, &error, &key.domain))?;
     Ok(status::demotions(service))
 }
 
-/// The limit that a rate makes by the algorithm of the one that it is for.
-fn numbers(service: &RateLimitService, wish: &Wish, rate: &str) -> Result<Limit, String> {
+/// The limit of a rate, with the algorithm of the limit that it overrides.
+fn numbers(
+    service: &RateLimitService,
+    request: &OverrideRequest,
+    rate: &str,
+) -> Result<Limit, String> {
     let rate: Rate = rate.parse().map_err(|wrong: InvalidLimit| wrong.to_string())?;
     let policy = service.policy();
-    let limit = limits(&policy).find(|limit| limit.id() == wish.limit);
-    let limit = limit.ok_or_else(|| refused(service, &ControlError::NoSuchLimit, &wish.limit))?;
+    let limit = limits(&policy).find(|limit| limit.id() == request.limit);
+    let limit =
+        limit.ok_or_else(|| refused(service, &ControlError::NoSuchLimit, &request.limit))?;
     let builder = Builder::new(limit.algorithm(), rate);
-    let builder = wish.burst.map_or(builder, |burst| builder.burst(burst));
+    let builder = request.burst.map_or(builder, |burst| builder.burst(burst));
     builder.build().map_err(|wrong| wrong.to_string())
 }
 
-/// What holds nobody back: all, a domain, or a limit.
+/// The limits to put into shadow mode: all, those of a domain, or one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Target {
@@ -281,7 +285,7 @@ impl Target {
             (true, None, None) => Ok(Switch::All),
             (false, Some(domain), None) => Ok(Switch::Domain(domain)),
             (false, None, Some(limit)) => Ok(Switch::Limit(limit)),
-            _ => Err("say one of \"all\": true, domain, limit"),
+            _ => Err("expected one of \"all\": true, domain, limit"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Questions in JSON: a limit that comes with the request, or descriptors for the policy.
+//! Requests in JSON: a limit that comes with the request, or descriptors for the policy.
 
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{
@@ -17,20 +17,20 @@ use super::whole_number::WholeNumber;
 use crate::service::{InlineLimit, RateLimitService};
 use crate::transport::access::Caller;
 
-/// What is to be done with what is asked about.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Decide and charge.
     Check,
-    /// Decide.
+    /// Decide without charging.
     Peek,
-    /// Give back what was charged.
+    /// Return the units that were charged.
     Refund,
-    /// Tell which limits there are, and how they stand.
+    /// List the limits that apply, and their state.
     Explain,
 }
 
-/// Either a key with a limit, or several, or a domain of the policy and descriptors.
+/// A key with a limit, several limits, or a domain of the policy and descriptors.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CheckRequest<'a> {
@@ -54,12 +54,12 @@ pub(crate) struct CheckRequest<'a> {
     descriptors: Option<Vec<DescriptorInput<'a>>>,
 }
 
-/// Whoever writes `null` has not left it out.
+/// Parses a field that must not be `null`, which differs from an absent field.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
-/// Answers one question.
+/// Answers one request.
 pub(crate) async fn answer(
     service: &RateLimitService,
     caller: &Caller<'_>,
@@ -67,34 +67,34 @@ pub(crate) async fn answer(
     body: &[u8],
 ) -> Reply {
     let answers = &caller.settings.answers;
-    let read = read(body).and_then(|question| {
+    let read = read(body).and_then(|check| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
-        if action == Action::Refund || (!is_reading && question.returns_units()) {
+        if action == Action::Refund || (!is_reading && check.returns_units()) {
             caller.may_return_units()?;
         }
-        Ok(question)
+        Ok(check)
     });
-    let told = match read {
-        Ok(question) => {
+    let answered = match read {
+        Ok(check) => {
             let tell = |report: &Report<'_>| match action {
                 Action::Explain => reply::explanation(report, answers),
                 _ => reply::verdict(report, answers),
             };
-            question.ask(service, action, tell).await
+            check.decide(service, action, tell).await
         }
         Err(refused) => Err(refused),
     };
-    told.unwrap_or_else(|refused| refused.reply())
+    answered.unwrap_or_else(|refused| refused.reply())
 }
 
 fn read(body: &[u8]) -> Result<CheckRequest<'_>, Refused> {
     match serde_json::from_slice(body) {
-        Ok(Object(question)) => Ok(question),
+        Ok(Object(check)) => Ok(check),
         Err(error) => malformed(unreadable(&error, body, EXAMPLE)),
     }
 }
 
-/// A question that can be read.
+/// A valid request, for error messages.
 pub(super) const EXAMPLE: &str = r#"{"key":"user:17","rate":"100/60s"}"#;
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
@@ -102,8 +102,8 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl CheckRequest<'_> {
-    /// Asks, and has the answer told.
-    pub(crate) async fn ask<T>(
+    /// Decides the request and passes the report to `tell`.
+    pub(crate) async fn decide<T>(
         &self,
         service: &RateLimitService,
         action: Action,
@@ -111,13 +111,13 @@ impl CheckRequest<'_> {
     ) -> Result<T, Refused> {
         match self.form()? {
             Form::One => {
-                let wanted = [self.wanted(action)?];
-                Ok(tell(&ask_given(service, action, &wanted).await?))
+                let given_limit = [self.given_limit(action)?];
+                Ok(tell(&ask_given(service, action, &given_limit).await?))
             }
             Form::Several(limits) => {
-                let wanted: Result<Vec<_>, _> =
-                    limits.iter().map(|Object(limit)| limit.wanted(action)).collect();
-                Ok(tell(&ask_given(service, action, &wanted?).await?))
+                let given_limit: Result<Vec<_>, _> =
+                    limits.iter().map(|Object(limit)| limit.given_limit(action)).collect();
+                Ok(tell(&ask_given(service, action, &given_limit?).await?))
             }
             Form::Policy(domain, sides) => {
                 self.ask_policy(service, action, (domain, sides), tell).await
@@ -125,34 +125,34 @@ impl CheckRequest<'_> {
         }
     }
 
-    /// Whether a check of it gives units back.
+    /// Whether a check of the request returns units.
     pub(crate) fn returns_units(&self) -> bool {
         let sides = self.descriptors.as_deref().unwrap_or_default();
         sides.iter().any(|side| matches!(side.hits, Some(Hits::Return(_))))
     }
 
-    /// Whether it can be asked at all.
+    /// Whether the request is valid.
     pub(crate) fn verify(&self) -> Result<(), Refused> {
         match self.form()? {
-            Form::One => self.wanted(Action::Check).map(drop),
-            Form::Several(limits) => {
-                limits.iter().try_for_each(|Object(limit)| limit.wanted(Action::Check).map(drop))
-            }
+            Form::One => self.given_limit(Action::Check).map(drop),
+            Form::Several(limits) => limits
+                .iter()
+                .try_for_each(|Object(limit)| limit.given_limit(Action::Check).map(drop)),
             Form::Policy(..) => Ok(()),
         }
     }
 
-    /// What kind of question it is.
+    /// The form of the request.
     fn form(&self) -> Result<Form<'_>, Refused> {
         match (&self.key, &self.limits, &self.domain) {
             (Some(_), None, None) => Ok(Form::One),
             (None, Some(limits), None) => {
                 let is_bare = !self.has_numbers() && self.cost.is_none();
                 if !is_bare || self.descriptors.is_some() {
-                    return malformed("each of the limits has key, rate and cost of its own");
+                    return malformed("each of the limits has its own key, rate and cost");
                 }
                 if !(1..=MAX_TOGETHER).contains(&limits.len()) {
-                    return malformed(format!("a question has 1 to {MAX_TOGETHER} limits"));
+                    return malformed(format!("a request has 1 to {MAX_TOGETHER} limits"));
                 }
                 Ok(Form::Several(limits))
             }
@@ -169,7 +169,7 @@ impl CheckRequest<'_> {
                 };
                 Err(wrong.into())
             }
-            _ => malformed("say key and rate, or limits, or domain and descriptors"),
+            _ => malformed("expected key and rate, or limits, or domain and descriptors"),
         }
     }
 
@@ -180,13 +180,15 @@ impl CheckRequest<'_> {
             || self.algorithm.is_some()
     }
 
-    /// The limit that came with the request, and what is to be done.
-    fn wanted(&self, action: Action) -> Result<Wanted<'_>, Refused> {
+    /// The limit that came with the request, and the operation.
+    fn given_limit(&self, action: Action) -> Result<GivenLimit<'_>, Refused> {
         let (Some(key), Some(rate)) = (&self.key, &self.rate) else {
             return malformed("a key needs a rate, such as 100/60s");
         };
         if key.is_empty() {
-            return malformed("key must not be empty: it names whose limit it is, such as user:17");
+            return malformed(
+                "key must not be empty: it identifies the client or resource, such as user:17",
+            );
         }
         if self.descriptors.is_some() || self.domain.is_some() || self.limits.is_some() {
             return malformed("a limit has key, rate, burst, queue, algorithm and cost");
@@ -211,7 +213,7 @@ impl CheckRequest<'_> {
             Action::Peek | Action::Explain => Op::Read(cost),
             Action::Refund => Op::Return(cost),
         };
-        Ok(Wanted { key, algorithm, limit, op })
+        Ok(GivenLimit { key, algorithm, limit, op })
     }
 
     async fn ask_policy<T>(
@@ -248,22 +250,22 @@ impl CheckRequest<'_> {
     }
 }
 
-/// The kinds of questions.
+/// The forms of requests.
 enum Form<'q> {
     One,
     Several(&'q [Object<CheckRequest<'q>>]),
     Policy(&'q str, &'q [DescriptorInput<'q>]),
 }
 
-/// A limit that came with the request, and what is to be done.
-struct Wanted<'a> {
+/// A limit that came with the request, and the operation.
+struct GivenLimit<'a> {
     key: &'a str,
     algorithm: AlgorithmName,
     limit: Limit,
     op: Op,
 }
 
-impl Wanted<'_> {
+impl GivenLimit<'_> {
     const fn given(&self) -> InlineLimit<'_> {
         InlineLimit { key: self.key.as_bytes(), limit: &self.limit, op: self.op }
     }
@@ -272,30 +274,30 @@ impl Wanted<'_> {
 async fn ask_given(
     service: &RateLimitService,
     action: Action,
-    wanted: &[Wanted<'_>],
+    given_limit: &[GivenLimit<'_>],
 ) -> Result<Report<'static>, Refused> {
     let now = service.now();
-    let report = |number: usize, wanted: &Wanted<'_>, decision: Decision| {
-        let whose = service.whose(&wanted.given());
-        LimitReport::given(number, wanted.algorithm, (wanted.limit, decision), whose)
+    let report = |number: usize, given_limit: &GivenLimit<'_>, decision: Decision| {
+        let whose = service.whose(&given_limit.given());
+        LimitReport::given(number, given_limit.algorithm, (given_limit.limit, decision), whose)
     };
-    let mut limits = Vec::with_capacity(wanted.len());
-    let decision_source = if let [only] = wanted {
+    let mut limits = Vec::with_capacity(given_limit.len());
+    let decision_source = if let [only] = given_limit {
         let (decision, decision_source) = service.charge(now, &only.given()).await?;
         limits.push(report(0, only, decision));
         decision_source
     } else {
-        let given: Vec<InlineLimit<'_>> = wanted.iter().map(Wanted::given).collect();
+        let given: Vec<InlineLimit<'_>> = given_limit.iter().map(GivenLimit::given).collect();
         let (decisions, decision_source) = service.charge_together(now, &given).await?;
-        for (number, (wanted, decision)) in wanted.iter().zip(decisions).enumerate() {
-            limits.push(report(number, wanted, decision));
+        for (number, (given_limit, decision)) in given_limit.iter().zip(decisions).enumerate() {
+            limits.push(report(number, given_limit, decision));
         }
         decision_source
     };
     if action == Action::Explain {
-        for (limit, wanted) in limits.iter_mut().zip(wanted) {
-            let state = service.explain_given(now, &wanted.given()).await?;
-            limit.why = Some(format!("it came with the request: {}", in_words(&wanted.limit)));
+        for (limit, given_limit) in limits.iter_mut().zip(given_limit) {
+            let state = service.explain_given(now, &given_limit.given()).await?;
+            limit.why = Some(format!("it came with the request: {}", in_words(&given_limit.limit)));
             limit.state = Some(state.to_string());
         }
     }

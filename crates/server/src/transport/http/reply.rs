@@ -1,4 +1,4 @@
-//! Reports as status, header fields and a body.
+//! Converts reports to status, header fields and a body.
 
 use http_body_util::Full;
 use hyper::StatusCode;
@@ -12,10 +12,10 @@ use super::Reply;
 use crate::settings::{Answers, Body};
 use crate::transport::access::Denied;
 
-/// How long to wait where only the store knows, in seconds.
+/// `Retry-After` in seconds when the store failed.
 const STORE_RETRY: u64 = 1;
 
-/// The verdict, with the document.
+/// The answer with the verdict and the document.
 pub(crate) fn verdict(report: &Report<'_>, answers: &Answers) -> Reply {
     let reply = match report.is_allowed {
         true => json(StatusCode::OK, report.json().into()),
@@ -24,7 +24,7 @@ pub(crate) fn verdict(report: &Report<'_>, answers: &Answers) -> Reply {
     with_fields(reply, report, answers)
 }
 
-/// The verdict for a proxy: what it lets through needs no body.
+/// The answer to a proxy: an allowed request needs no body.
 pub(crate) fn for_proxy(report: &Report<'_>, answers: &Answers) -> Reply {
     let reply = match report.is_allowed {
         true => empty(StatusCode::OK),
@@ -33,7 +33,7 @@ pub(crate) fn for_proxy(report: &Report<'_>, answers: &Answers) -> Reply {
     with_fields(reply, report, answers)
 }
 
-/// What was found out, whatever the verdict.
+/// The answer to `explain`, independent of the verdict.
 pub(crate) fn explanation(report: &Report<'_>, answers: &Answers) -> Reply {
     with_fields(json(StatusCode::OK, report.json().into()), report, answers)
 }
@@ -53,7 +53,7 @@ fn denial(report: &Report<'_>, body: Body) -> Reply {
 fn with_fields(mut reply: Reply, report: &Report<'_>, answers: &Answers) -> Reply {
     let headers = reply.headers_mut();
     for (name, value) in report.fields().pairs(answers.x_rate_limit) {
-        // What is quoted and what are numbers can stand in a header.
+        // Quoted names and numbers are valid in a header.
         if let Ok(value) = HeaderValue::try_from(value) {
             headers.insert(HeaderName::from_static(name), value);
         }
@@ -64,21 +64,21 @@ fn with_fields(mut reply: Reply, report: &Report<'_>, answers: &Answers) -> Repl
 /// Why there is no verdict.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The question cannot be read.
+    /// The request cannot be parsed.
     Malformed(String),
-    /// It asks for something that is not there.
+    /// The request refers to something that does not exist.
     Missing(&'static str),
-    /// It can be read, but what it says cannot be.
+    /// The request can be parsed, but its values are invalid.
     Impossible(String),
     /// The store gave no decision.
     Store,
-    /// The caller may not ask for it.
+    /// The caller lacks permission.
     Denied(Denied),
 }
 
 impl Refused {
-    /// The same, of one of several questions.
-    pub(crate) fn of_question(self, number: usize) -> Self {
+    /// The same error for one of several requests.
+    pub(crate) fn at_index(self, number: usize) -> Self {
         let told = format!("question {}: {self}", number + 1);
         match self {
             Self::Impossible(_) => Self::Impossible(told),
@@ -114,8 +114,8 @@ impl std::fmt::Display for Refused {
             Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
             Self::Missing(why) => f.write_str(why),
             Self::Denied(denied) => f.write_str(denied.why),
-            // Whoever asked may be a stranger: which store, and why, is in the log.
-            Self::Store => f.write_str("the store gives no decision; the log says why"),
+            // Does not expose the store's error, which is in the log, to callers.
+            Self::Store => f.write_str("the store gives no decision; see the log"),
         }
     }
 }
@@ -136,14 +136,14 @@ impl From<CheckError> for Refused {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::Store(_) => Self::Store,
-            // Which limits a request meets is up to the policy.
+            // The policy determines which limits apply to a request.
             CheckError::TooManyTogether => Self::Impossible(error.to_string()),
             _ => Self::Malformed(error.to_string()),
         }
     }
 }
 
-/// Says why there is no verdict.
+/// An error response.
 pub(crate) fn refusal(status: StatusCode, why: &str) -> Reply {
     json(status, serde_json::json!({ "error": why }).to_string().into())
 }

@@ -1,18 +1,18 @@
-//! Limits that come with the command: as redis-cell has them, and as throttlecrab has them.
+//! Commands that bring their limit, compatible with redis-cell and throttlecrab.
 //!
-//! What either does by mistake is not repeated: a negative quantity gives back at most what was taken,
-//! waits are rounded up to the next second, however little is missing, and no number panics.
+//! Their bugs are not repeated: a negative quantity returns at most the units that were taken,
+//! waits are rounded up to the next second, and no number panics.
 
 use tidegate::store::{MAX_TOGETHER, StoreError};
 use tidegate::{Decision, Limit, Op, Rate, Span};
 
 use super::command::{natural, wrong_count};
-use super::decision::Asker;
+use super::decision::CommandContext;
 use super::frame::{Words, integer};
 use super::reply::Replies;
 use crate::service::InlineLimit;
 
-/// The numbers of a bucket, as they come with a command.
+/// The numbers of a bucket in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     capacity: u64,
@@ -30,12 +30,12 @@ impl Numbers {
     }
 }
 
-/// The last limit that came with a command: most clients send the same numbers each time.
+/// The last limit of a connection, cached because most clients send the same numbers each time.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Option<(Numbers, Limit)>);
 
 impl Recent {
-    /// The limit of these numbers, or what is wrong with them.
+    /// The limit of these numbers, or their error.
     fn limit(&mut self, numbers: Numbers) -> Result<Limit, String> {
         if let Some((recent, limit)) = &self.0
             && *recent == numbers
@@ -48,15 +48,20 @@ impl Recent {
     }
 }
 
-/// Why there is no decision, as Redis itself would say it.
+/// The error for a failed store, in Redis' form.
 fn failed(error: &StoreError) -> String {
     format!("ERR {error}")
 }
 
-/// `CL.THROTTLE key max_burst count period [quantity]`, as in redis-cell: whether limited, the limit,
-/// what remains, seconds until a retry helps (-1 if it need not, or never will) and until all is back.
-pub(crate) async fn cell(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
-    match ask_cell(asker, words).await {
+/// `CL.THROTTLE key max_burst count period [quantity]`, as in redis-cell: returns whether limited,
+/// the limit, the remaining units, seconds until a retry can succeed (-1 if allowed, or if it never
+/// will) and until the full reset.
+pub(crate) async fn cell(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
+    match ask_cell(context, words).await {
         Ok(decision) => tell_cell(&decision, replies),
         Err(text) => replies.error(text),
     }
@@ -71,25 +76,25 @@ fn tell_cell(decision: &Decision, replies: &mut Replies<'_>) {
     replies.integer(seconds(decision.reset_after));
 }
 
-async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, String> {
+async fn ask_cell(context: &mut CommandContext<'_>, words: &Words<'_>) -> Result<Decision, String> {
     if !(5..=6).contains(&words.len()) {
         let usage = "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
         return Err(cell_error(usage));
     }
     let quantity = if words.len() == 6 { Some(words.at(5)) } else { None };
     let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
-    let limit = asker.recent.limit(numbers)?;
+    let limit = context.recent.limit(numbers)?;
     let given = InlineLimit { key: words.at(1), limit: &limit, op };
-    let decided = asker.service.charge(asker.now, &given).await;
+    let decided = context.service.charge(context.now, &given).await;
     decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
 }
 
-/// What redis-cell says of its own accord has no code in front.
+/// redis-cell's own errors have no code in front.
 fn cell_error(text: &str) -> String {
     format!("Cell error: Store error: {text}")
 }
 
-/// Burst, rate and period, and what to do.
+/// Parses burst, rate and period, and the operation.
 fn read_cell(numbers: [&[u8]; 3], quantity: Option<&[u8]>) -> Result<(Numbers, Op), String> {
     let number = |word: &[u8]| {
         integer(word).ok_or_else(|| {
@@ -113,14 +118,18 @@ fn read_cell(numbers: [&[u8]; 3], quantity: Option<&[u8]>) -> Result<(Numbers, O
     Ok((Numbers { capacity, count: rate, period }, op))
 }
 
-/// `TG.THROTTLE key max_burst count period quantity [key max_burst count period quantity …]`: as many
-/// limits as that, charged together or not at all. Answers with whether limited, and then with what
-/// `CL.THROTTLE` says of each.
-pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+/// `TG.THROTTLE key max_burst count period quantity [key max_burst count period quantity …]`:
+/// several limits, charged together or not at all. Returns whether limited, and then the reply of
+/// `CL.THROTTLE` for each.
+pub(crate) async fn several(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     if words.len() < 6 || !(words.len() - 1).is_multiple_of(5) {
         return wrong_count("tg.throttle", replies);
     }
-    match ask_several(asker, words).await {
+    match ask_several(context, words).await {
         Ok(decisions) => {
             replies.array(decisions.len() + 1);
             let is_denied = decisions.iter().any(|decision| !decision.is_allowed());
@@ -133,7 +142,10 @@ pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &
     }
 }
 
-async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Decision>, String> {
+async fn ask_several(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+) -> Result<Vec<Decision>, String> {
     if words.len() > 5 * MAX_TOGETHER {
         return Err(format!("ERR at most {MAX_TOGETHER} limits are decided together"));
     }
@@ -142,24 +154,28 @@ async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Vec<Dec
         let numbers = [words.at(at + 1), words.at(at + 2), words.at(at + 3)];
         let (numbers, op) = read_cell(numbers, Some(words.at(at + 4)))?;
         if !matches!(op, Op::Take(_)) {
-            return Err("ERR what is decided together cannot be given back".into());
+            return Err("ERR limits that are charged together cannot be refunded".into());
         }
         limits.push((words.at(at), numbers.limit()?, op));
     }
     let given: Vec<InlineLimit<'_>> =
         limits.iter().map(|(key, limit, op)| InlineLimit { key, limit, op: *op }).collect();
-    let decided = asker.service.charge_together(asker.now, &given).await;
+    let decided = context.service.charge_together(context.now, &given).await;
     decided.map(|(decisions, _)| decisions).map_err(|error| failed(&error))
 }
 
-/// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: whether allowed, the limit,
-/// what remains, seconds until all is back, and until a retry helps (0 if it need not, -1 if it never
-/// will). Here the burst is the limit itself, not one less.
-pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+/// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: returns whether allowed,
+/// the limit, the remaining units, seconds until the full reset, and until a retry can succeed (0
+/// if allowed, -1 if it never will). Here the burst is the limit itself, not one less.
+pub(crate) async fn crab(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     if !(5..=6).contains(&words.len()) {
         return wrong_count("throttle", replies);
     }
-    match ask_crab(asker, words).await {
+    match ask_crab(context, words).await {
         Ok(decision) => {
             replies.array(5);
             replies.integer(i64::from(decision.is_allowed()));
@@ -173,7 +189,7 @@ pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut
     }
 }
 
-async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, String> {
+async fn ask_crab(context: &mut CommandContext<'_>, words: &Words<'_>) -> Result<Decision, String> {
     let number =
         |at: usize, name: &str| integer(words.at(at)).ok_or_else(|| format!("ERR invalid {name}"));
     let burst = number(2, "max_burst")?;
@@ -187,21 +203,25 @@ async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Decision, 
     let Some(((capacity, rate), period)) = numbers else {
         return Err("ERR invalid rate limit parameters".into());
     };
-    let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
+    let limit = context.recent.limit(Numbers { capacity, count: rate, period })?;
     let given = InlineLimit { key: words.at(1), limit: &limit, op: Op::Take(units) };
-    let decided = asker.service.charge(asker.now, &given).await;
+    let decided = context.service.charge(context.now, &given).await;
     decided.map(|(decision, _)| decision).map_err(|error| failed(&error))
 }
 
-/// `DEL key …`: lets keys of limits that come with the command start afresh, and tells how many of
-/// them owed something.
-pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+/// `DEL key …`: resets keys of limits that come with the command, and returns how many of them had
+/// a debt.
+pub(crate) async fn forget(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     if words.len() < 2 {
         return wrong_count("del", replies);
     }
     let mut owed = 0;
     for key in words.from(1) {
-        match asker.service.forget(asker.now, key).await {
+        match context.service.forget(context.now, key).await {
             Ok(was_owed) => owed += i64::from(was_owed),
             Err(error) => return replies.error(failed(&error)),
         }
@@ -209,22 +229,22 @@ pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &m
     replies.integer(owed);
 }
 
-/// What a client may read as a number with a sign.
+/// Converts to the signed number of a reply.
 pub(crate) fn count(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// Rounded up: whoever waits so long has waited long enough.
+/// Rounds up, so that a retry after the wait is not too early.
 fn seconds(span: Span) -> i64 {
     count(span.as_micros().div_ceil(1_000_000))
 }
 
-/// As [`seconds`].
+/// Like [`seconds`].
 pub(crate) fn milliseconds(span: Span) -> i64 {
     count(span.as_micros().div_ceil(1_000))
 }
 
-/// The word as what a request costs.
+/// Parses the cost of a request.
 pub(crate) fn cost(word: &[u8]) -> Result<u64, &'static str> {
-    natural(word).ok_or("ERR COST must be a number that is not negative")
+    natural(word).ok_or("ERR COST must be a non-negative number")
 }
