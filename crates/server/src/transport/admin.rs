@@ -130,12 +130,12 @@ impl AdminContext {
             checked.and_then(|()| if names_keys { caller.may_use_keys() } else { Ok(()) });
         match checked {
             Err(denied) => denial(denied),
-            Ok(()) if is_read => self.document(path).await,
+            Ok(()) if is_read => self.read(path).await,
             Ok(()) => self.change(&caller, body).await,
         }
     }
 
-    async fn document(&self, path: &str) -> Reply {
+    async fn read(&self, path: &str) -> Reply {
         let service = &self.service;
         match path {
             "/" => plain(StatusCode::OK, &paths()),

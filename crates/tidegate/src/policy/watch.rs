@@ -118,7 +118,7 @@ impl Watch {
     /// Reads the files at once and reports the outcome even if nothing has changed. Does not wait
     /// for it.
     pub fn reload_now(&self) {
-        self.debounce.ask();
+        self.debounce.request_reload();
     }
 
     /// Why some changes are found by polling only; `None` if events work.
@@ -206,15 +206,15 @@ struct Reloader<F> {
 impl<F: FnMut(Result<Update, Refusal>)> Reloader<F> {
     fn run(mut self, mut watched: Option<WatchedFolders>, poll: Duration) {
         let mut wake = Wake::Changed;
-        while wake != Wake::Over {
-            let is_asked = self.debounce.begin_read();
+        while wake != Wake::Ended {
+            let is_requested = self.debounce.begin_read();
             // Updated first, so that changes during the read cause another event.
             if let Some(watched) = &mut watched {
                 watched.follow(&self.source);
                 let trouble = watched.trouble().map(Into::into);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
             }
-            self.reload(is_asked);
+            self.reload(is_requested);
             wake = self.debounce.wait(poll);
             if wake == Wake::Changed {
                 wake = self.debounce.settle();
@@ -222,16 +222,16 @@ impl<F: FnMut(Result<Update, Refusal>)> Reloader<F> {
         }
     }
 
-    fn reload(&mut self, is_asked: bool) {
+    fn reload(&mut self, is_requested: bool) {
         let before = Fingerprint::of(&self.source);
         let is_same = self.seen.as_ref() == Some(&before);
-        if is_same && self.is_sure && !is_asked {
+        if is_same && self.is_sure && !is_requested {
             return;
         }
         let Some((outcome, after)) = self.read(before) else {
             self.seen = None;
             self.report(
-                is_asked,
+                is_requested,
                 Reported::Trouble(Refusal::Restless.to_string()),
                 Err(Refusal::Restless),
             );
@@ -242,10 +242,10 @@ impl<F: FnMut(Result<Update, Refusal>)> Reloader<F> {
         self.is_sure = is_same && self.seen.as_ref() == Some(&after);
         self.seen = Some(after);
         match outcome {
-            Ok(texts) => self.weigh(&texts, is_asked),
+            Ok(texts) => self.weigh(&texts, is_requested),
             Err(error) => {
                 let refusal = self.unreadable(error);
-                self.report(is_asked, Reported::Trouble(refusal.to_string()), Err(refusal));
+                self.report(is_requested, Reported::Trouble(refusal.to_string()), Err(refusal));
             }
         }
     }
@@ -263,17 +263,17 @@ impl<F: FnMut(Result<Update, Refusal>)> Reloader<F> {
         None
     }
 
-    fn weigh(&mut self, texts: &Texts, is_asked: bool) {
+    fn weigh(&mut self, texts: &Texts, is_requested: bool) {
         let revision = texts.revision();
         let reported = Reported::Texts(revision);
-        if self.reported.as_ref() == Some(&reported) && !is_asked {
+        if self.reported.as_ref() == Some(&reported) && !is_requested {
             return;
         }
         let outcome = self.update(texts, revision);
         if outcome.is_ok() {
             self.accepted = Some(Accepted::of(texts));
         }
-        self.report(is_asked, reported, outcome);
+        self.report(is_requested, reported, outcome);
     }
 
     fn update(&self, texts: &Texts, revision: Revision) -> Result<Update, Refusal> {
@@ -305,10 +305,10 @@ impl<F: FnMut(Result<Update, Refusal>)> Reloader<F> {
         }
     }
 
-    fn report(&mut self, is_asked: bool, reported: Reported, outcome: Result<Update, Refusal>) {
+    fn report(&mut self, is_requested: bool, reported: Reported, outcome: Result<Update, Refusal>) {
         let is_news = self.reported.as_ref() != Some(&reported);
         self.is_sure &= !is_news;
-        if (is_news || is_asked) && !self.debounce.is_over() {
+        if (is_news || is_requested) && !self.debounce.is_over() {
             self.reported = Some(reported);
             (self.callback)(outcome);
         }

@@ -24,7 +24,7 @@ struct State {
     events: u64,
     /// An event arrived since the last read.
     has_changed: bool,
-    is_asked: bool,
+    is_requested: bool,
     is_over: bool,
 }
 
@@ -32,9 +32,9 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wake {
     /// The watch was dropped.
-    Over,
+    Ended,
     /// A reload was requested.
-    Asked,
+    Requested,
     /// Files may have changed.
     Changed,
     /// The timeout passed without a change.
@@ -52,8 +52,8 @@ impl Debounce {
         }
     }
 
-    pub(super) fn ask(&self) {
-        self.lock().is_asked = true;
+    pub(super) fn request_reload(&self) {
+        self.lock().is_requested = true;
         self.rung.notify_all();
     }
 
@@ -71,12 +71,13 @@ impl Debounce {
     pub(super) fn begin_read(&self) -> bool {
         let mut state = self.lock();
         state.has_changed = false;
-        mem::take(&mut state.is_asked)
+        mem::take(&mut state.is_requested)
     }
 
     /// Waits for a change or a request, at most `limit`.
     pub(super) fn wait(&self, limit: Duration) -> Wake {
-        let sleeps = |state: &mut State| !state.has_changed && !state.is_asked && !state.is_over;
+        let sleeps =
+            |state: &mut State| !state.has_changed && !state.is_requested && !state.is_over;
         let waited = self.rung.wait_timeout_while(self.lock(), limit, sleeps);
         waited.unwrap_or_else(PoisonError::into_inner).0.wake()
     }
@@ -86,10 +87,10 @@ impl Debounce {
         let mut state = self.lock();
         for _ in 0..MAX_ROUNDS {
             let before = state.events;
-            let sleeps = |state: &mut State| !state.is_asked && !state.is_over;
+            let sleeps = |state: &mut State| !state.is_requested && !state.is_over;
             let waited = self.rung.wait_timeout_while(state, QUIET, sleeps);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if state.is_asked || state.is_over || state.events == before {
+            if state.is_requested || state.is_over || state.events == before {
                 break;
             }
         }
@@ -105,8 +106,8 @@ impl Debounce {
 impl State {
     fn wake(&self) -> Wake {
         match self {
-            Self { is_over: true, .. } => Wake::Over,
-            Self { is_asked: true, .. } => Wake::Asked,
+            Self { is_over: true, .. } => Wake::Ended,
+            Self { is_requested: true, .. } => Wake::Requested,
             Self { has_changed: true, .. } => Wake::Changed,
             Self { .. } => Wake::Quiet,
         }

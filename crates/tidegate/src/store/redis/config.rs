@@ -406,7 +406,7 @@ mod tests {
             ("redis://bob:a@secret@example:port", "in \"redis://example:port\""),
             ("redis://bob:secret@example/nought", "in \"redis://example/nought\""),
             ("unix:///run/redis.sock?db=x&pass=secret", "in \"unix:///run/redis.sock\""),
-            ("redis+sentinel://bob:secret@a,b", "no name of a primary"),
+            ("redis+sentinel://bob:secret@a,b", "the name of the primary is missing"),
             ("redis+cluster://bob:secret@/", "no host"),
             ("redis+cluster://bob:secret@a/3", "a cluster has no databases"),
             ("redis+swarm://bob:secret@a", "unknown kind of servers \"swarm\""),
