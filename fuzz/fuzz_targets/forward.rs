@@ -1,4 +1,4 @@
-//! A request that a proxy asks about.
+//! A request that a proxy forwards to `/v1/auth`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tidegate_server::fuzzing::forward(bytes));

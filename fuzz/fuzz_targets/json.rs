@@ -1,4 +1,4 @@
-//! A document to `/json` of envoyproxy/ratelimit.
+//! A document for `/json` of envoyproxy/ratelimit.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| tidegate_server::fuzzing::json(bytes));

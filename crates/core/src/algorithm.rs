@@ -1,4 +1,4 @@
-//! The one idea: a limit is a pure function of (state, now, operation).
+//! The [`Algorithm`] trait: a limit is a pure function of (state, now, operation).
 
 pub mod bucket;
 pub mod fixed_window;
@@ -13,28 +13,28 @@ use crate::decision::{Decision, Op};
 use crate::explain::Explanation;
 use crate::time::{Span, Timestamp};
 
-/// A limit's arithmetic. `self` is the numbers; the state lives with the caller.
+/// The arithmetic of a limit. `self` holds the configured numbers; the caller holds the state.
 ///
-/// `decide` is pure: a `&mut` is one value in and one value out. Every implementation keeps the
-/// laws below, which the module `laws` (feature `laws`) checks for each:
+/// `decide` is pure: the state passed as `&mut` is its only input and output besides the arguments.
+/// Every implementation obeys the laws below, which the module `laws` (feature `laws`) checks:
 ///
-/// - **L1 bound**: no interval admits more than [`Algorithm::promise`] says.
+/// - **L1 bound**: no interval admits more than [`Algorithm::promise`] units.
 /// - **L2 exact wait**: a denial with `retry_after` w is a denial at w - 1 and an admission at w.
-/// - **L3 stable denial**: a denial changes nothing (but see *repair* below).
-/// - **L4 additivity**: a and then b at one instant is a + b.
+/// - **L3 stable denial**: a denial does not change the state (except for a *repair*, see below).
+/// - **L4 additivity**: taking a and then b at one instant equals taking a + b.
 /// - **L5 peek**: `Take(0)` and `Read` write nothing.
-/// - **L6 idle**: from [`Algorithm::idle_at`] on, the state decides as no state does.
+/// - **L6 idle**: from [`Algorithm::idle_at`] on, the state decides like a fresh state.
 /// - **L7 time**: a clock that goes back never panics, never frees units within one refill
 ///   (windows: within one window and one hour), and denies no key for longer than one full refill
 ///   (windows: at most one hour more, because a window that starts within the hour is kept).
 /// - **L8 replay**: the same trace gives the same decisions.
 ///
-/// *Repair.* A state that no history under these numbers could have left (a clock stepped back, a
-/// limit was lowered) is brought to the fullest possible one and written, by the first operation
-/// that may write, denied or not. Otherwise a key would stay locked for as long as the stale state
-/// says.
+/// *Repair.* A clock that stepped back or a lowered limit can leave a state that no history under
+/// the current numbers could have produced. The first operation that may write, denied or not,
+/// replaces such a state by the fullest possible one. Without the repair, the key would stay locked
+/// until the stale state ends.
 pub trait Algorithm {
-    /// What is remembered of a key. `Default` means never seen.
+    /// What a store keeps per key. `Default` means never seen.
     type State: Default + Clone + PartialEq + Debug;
 
     /// Decides one operation and changes the state accordingly.
@@ -42,20 +42,21 @@ pub trait Algorithm {
 
     /// From this instant on, `state` decides exactly as `State::default()` does.
     ///
-    /// It is what makes expiry and eviction algorithm-free: nobody guesses a time to live.
+    /// Stores expire and evict keys by this instant, so they need no time to live per algorithm.
     fn idle_at(&self, state: &Self::State) -> Timestamp;
 
     /// True if no history under these numbers could have left `state` by `now`.
     ///
-    /// Either the clock went back or the numbers changed, and deciding repairs the state; or, where
-    /// many decide at once, whoever read the clock was held up since, and had better read it again
-    /// than repair what is sound.
+    /// Either the clock went back or the numbers changed, and `decide` repairs the state. Or, where
+    /// threads decide concurrently, the caller was delayed after it read the clock; it should then
+    /// read the clock again instead of repairing a sound state.
     fn is_ahead(&self, state: &Self::State, now: Timestamp) -> bool;
 
-    /// The most that any closed interval of length `within` can admit, returns aside, while time
-    /// runs forward and the numbers stay. `None` if the limit bounds something else (in-flight).
+    /// The most that any closed interval of length `within` can admit, not counting returned units,
+    /// while time runs forward and the numbers stay. `None` if the limit does not bound a rate
+    /// (in-flight).
     fn promise(&self, within: Span) -> Option<u64>;
 
-    /// What the state means, in words and numbers.
+    /// Describes the state in words and numbers.
     fn explain(&self, state: &Self::State, now: Timestamp) -> Explanation;
 }

@@ -1,10 +1,10 @@
-//! What is asked of a limit and what it answers.
+//! Operations on a limit, and the decisions they return.
 
 use core::num::NonZeroU64;
 
 use crate::time::Span;
 
-/// The largest cost one operation may carry; a larger one is denied for good.
+/// The largest cost of one operation; a larger cost is denied for good.
 pub const MAX_COST: u64 = 1 << 32;
 
 /// One operation on a limit's state.
@@ -12,24 +12,25 @@ pub const MAX_COST: u64 = 1 << 32;
 pub enum Op {
     /// Take this many units if they are free. `Take(0)` never writes.
     Take(u64),
-    /// Would `Take` of the same cost pass, and if not, when? Writes nothing: `remaining` and
-    /// `reset_after` are what they are before it.
+    /// Returns what `Take` of the same cost would return, but writes nothing: `remaining` and
+    /// `reset_after` describe the state without that cost.
     Read(u64),
-    /// Give units back, at most to full. Never denied.
+    /// Return units, at most until the key is full. Never denied.
     Return(u64),
-    /// Take as many of these units as are free, without asking. Never denied; what did not fit is
-    /// in [`Decision::unbooked`].
+    /// Take as many of these units as are free. Never denied; [`Decision::unbooked`] holds the
+    /// units that did not fit.
     Force(u64),
-    /// Forget the state, as if the key had never been seen.
+    /// Delete the state, as if the key had never been seen.
     Reset,
-    /// Free the place of an in-flight lease. Freeing it twice, or late, changes nothing.
+    /// Free the units of an in-flight lease. Releasing twice, or after the lease expired, changes
+    /// nothing.
     Release(LeaseId),
-    /// Keep the place of an in-flight lease for another full time to live. Denied for good if the
-    /// lease has ended: its place may be another's by now.
+    /// Extend an in-flight lease by another full time to live. Denied for good if the lease has
+    /// expired, because another request may hold its units by now.
     Renew(LeaseId),
 }
 
-/// Names one place taken in an in-flight limit. Never used twice on one key.
+/// The id of one lease of an in-flight limit. Never used twice on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(NonZeroU64);
 
@@ -48,21 +49,21 @@ impl LeaseId {
     }
 }
 
-/// What a limit answers. A denial is a value, not an error.
+/// The result of an operation on a limit. A denial is a value, not an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
-    /// May the caller go ahead?
+    /// Whether the request is allowed, delayed or denied.
     pub outcome: Outcome,
-    /// The most a fully idle key can take at once.
+    /// The most units a fully idle key can take at once.
     pub limit: u64,
-    /// How many units could still be taken at this instant, one by one or together.
+    /// Units that could still be taken at this instant, one by one or together.
     pub remaining: u64,
-    /// From this much later on, the state equals that of a key never seen (for windows: a new
-    /// window), if nobody spends.
+    /// Time until the state equals that of a key never seen (for windows: until a new window), if
+    /// no further units are taken.
     pub reset_after: Span,
-    /// Units of a [`Op::Force`] that did not fit.
+    /// Units of an [`Op::Force`] that did not fit.
     pub unbooked: u64,
-    /// The place taken, for an in-flight limit that allowed.
+    /// The lease, for an in-flight limit that allowed the operation.
     pub lease: Option<LeaseId>,
 }
 
@@ -73,7 +74,7 @@ impl Decision {
         !matches!(self.outcome, Outcome::Deny { .. })
     }
 
-    /// How long to wait before the same operation is allowed, if nobody else spends.
+    /// How long to wait before the same operation is allowed, if no further units are taken.
     ///
     /// `None` when it was allowed, and when no wait helps; [`Decision::is_never`] tells them apart.
     #[inline]
@@ -84,12 +85,12 @@ impl Decision {
         }
     }
 
-    /// True if the cost can never fit, however long one waits.
+    /// True if the cost can never fit, however long the caller waits.
     pub const fn is_never(&self) -> bool {
         matches!(self.outcome, Outcome::Deny { retry_after: None })
     }
 
-    /// How long an allowed caller must hold back before it starts; zero unless shaping.
+    /// How long the caller of an allowed operation must wait before it starts; zero unless shaping.
     #[inline]
     pub const fn delay(&self) -> Span {
         match self.outcome {
@@ -99,16 +100,16 @@ impl Decision {
     }
 }
 
-/// The three answers.
+/// Whether an operation was allowed, delayed or denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Go ahead.
+    /// Allowed at once.
     Allow,
-    /// Go ahead after this long; only a leaky bucket says so.
+    /// Allowed after this delay; only a leaky bucket returns it.
     Delay(Span),
-    /// Not now.
+    /// Denied.
     Deny {
-        /// When the same operation would be allowed; `None` if never.
+        /// Time until the same operation would be allowed; `None` if it never will.
         retry_after: Option<Span>,
     },
 }

@@ -1,4 +1,4 @@
-//! What a state means, in numbers and in words.
+//! [`Explanation`]: a key's state in numbers and in words.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,22 +8,22 @@ use crate::algorithm::inflight::Lease;
 use crate::algorithm::sliding_log::Entry;
 use crate::time::{Span, Timestamp};
 
-/// A key's state as a person would want it told. `Display` writes it in one sentence.
+/// A key's state in readable form. `Display` writes it as one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The most a fully idle key can take at once.
+    /// The most units a fully idle key can take at once.
     pub limit: u64,
     /// Units that could be taken now.
     pub remaining: u64,
     /// When one more unit is allowed: now, later, or never (a limit of 0).
     pub next_allowed_at: Option<Timestamp>,
-    /// From here on the state equals that of a key never seen.
+    /// From this instant on, the state equals that of a key never seen.
     pub idle_at: Timestamp,
-    /// What the algorithm remembers.
+    /// What the algorithm stores.
     pub detail: Detail,
 }
 
-/// What each family of state remembers.
+/// The stored values of each family of state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Detail {
@@ -31,7 +31,7 @@ pub enum Detail {
     Bucket {
         /// The theoretical arrival time (TAT): when the bucket is full again.
         full_at: Moment,
-        /// What the fraction of `full_at` counts in.
+        /// The denominator of the fraction of `full_at`.
         denominator: u64,
         /// Units taken and not yet refilled, rounded up.
         debt_units: u64,
@@ -40,38 +40,38 @@ pub enum Detail {
     },
     /// Fixed window.
     FixedWindow {
-        /// The window's first instant.
+        /// The window's start.
         start: Timestamp,
-        /// The first instant of the next.
+        /// The window's end, where the next one starts.
         end: Timestamp,
         /// Units counted in it.
         count: u64,
     },
     /// Sliding window counter.
     SlidingWindow {
-        /// The newer window's first instant.
+        /// The newer window's start.
         start: Timestamp,
-        /// The first instant of the next.
+        /// The newer window's end, where the next one starts.
         end: Timestamp,
-        /// Units of the window before.
+        /// Units of the previous window.
         previous: u64,
         /// Units of the newer window.
         current: u64,
-        /// What the limit is compared with.
+        /// The weighted sum that is compared with the limit.
         estimate: u64,
     },
     /// Sliding log.
     SlidingLog {
         /// Units within the window.
         sum: u64,
-        /// When each was admitted: the audit trail.
+        /// When each unit was admitted: the audit trail.
         entries: Vec<Entry>,
     },
     /// In-flight.
     InFlight {
         /// Units held.
         held: u64,
-        /// Who holds them.
+        /// The leases that hold them.
         leases: Vec<Lease>,
     },
 }
@@ -88,7 +88,8 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// A time in seconds where it is longer than one and not a whole number of milliseconds.
+/// A span, printed in seconds if it is longer than one second and not a whole number of
+/// milliseconds.
 struct Exact(Span);
 
 impl fmt::Display for Exact {

@@ -1,8 +1,8 @@
-//! Why numbers do not make a limit.
+//! [`InvalidLimit`]: why a limit's numbers are refused.
 
 use core::fmt;
 
-/// What is wrong with a limit's numbers. Nothing is ever clamped silently.
+/// What is wrong with a limit's numbers. Values out of range are refused, never clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InvalidLimit {
@@ -20,7 +20,7 @@ pub enum InvalidLimit {
     RefillTime,
     /// The limit of a window is above 2^52, or of a sliding window above 2^32.
     WindowLimit,
-    /// A window does not start inside its own length.
+    /// A window's offset is not shorter than its length.
     Offset,
     /// A sliding log would hold more entries than allowed.
     LogLength,

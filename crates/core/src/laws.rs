@@ -1,7 +1,7 @@
-//! The laws every [`Algorithm`] keeps, as checks that a property test can run on any trace.
+//! The laws that every [`Algorithm`] obeys, as checks that a property test can run on any trace.
 //!
-//! A new algorithm gets them for free: generate a [`Trace`], call [`check_all`]. A law names what
-//! it promises, so a [`Violation`] says which promise broke, at which step and how.
+//! To test a new algorithm, generate a [`Trace`] and call [`check_all`]. A [`Violation`] names the
+//! broken law, the step and the decision that broke it.
 //!
 //! | law | check |
 //! |---|---|
@@ -13,14 +13,14 @@
 //! | L6 idle | [`idle`] |
 //! | L7 time | [`time`] |
 //! | L8 replay | [`replay`] |
-//! | remaining is what can be taken | [`remaining`] |
-//! | a larger cost never fares better | [`monotone`] |
-//! | what is given back was taken | [`refund`] |
+//! | `remaining` is the number of units that can be taken | [`remaining`] |
+//! | a larger cost never waits less | [`monotone`] |
+//! | a return frees no more than was taken | [`refund`] |
 //! | a forced cost is never denied | [`force`] |
 //! | a reset key is a fresh key | [`reset`] |
-//! | nobody starves | [`starvation`] |
-//! | a lease is named once | [`leases`] |
-//! | new numbers on a living state | [`changed_numbers`] |
+//! | no key starves | [`starvation`] |
+//! | a lease id is issued once | [`leases`] |
+//! | changed numbers on an existing state | [`changed_numbers`] |
 //!
 //! ```
 //! use tidegate_core::laws::{Step, Trace, check_all};
@@ -46,27 +46,27 @@ use crate::time::{Span, Timestamp};
 
 pub use flow::{bound, changed_numbers, leases, replay, time};
 
-/// What happens to one key.
+/// The operations on one key over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// When the first step's time is counted from.
+    /// The clock before the first step.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
 }
 
-/// Time moves, then an operation comes.
+/// The clock moves, then an operation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How far the clock moves, in microseconds; it may go back.
+    /// How far the clock moves, in microseconds; negative values move it back.
     pub micros: i64,
-    /// What is asked then. A lease is known only at run time, so `Release(k)` stands for the k-th
-    /// lease the trace was given (counted round).
+    /// The operation. Lease ids are known only at run time, so `Release(k)` stands for the k-th
+    /// lease of the trace, modulo their number.
     pub op: Op,
 }
 
 impl Step {
-    /// The clock moves by `micros`, then `op` comes.
+    /// The clock moves by `micros`, then `op` runs.
     pub const fn new(micros: i64, op: Op) -> Self {
         Self { micros, op }
     }
@@ -75,11 +75,11 @@ impl Step {
 /// A broken law.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which law.
+    /// The name of the law.
     pub law: &'static str,
-    /// At which step of the trace.
+    /// The index of the step.
     pub step: usize,
-    /// What was promised and what came.
+    /// What was expected and what was returned.
     pub message: String,
 }
 
@@ -97,7 +97,7 @@ pub fn check_all<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Viola
     check_all_but_stable_denial(algorithm, trace)
 }
 
-/// As [`check_all`], for a limit that says it counts what it denied.
+/// Like [`check_all`], for a limit that counts denied requests.
 pub fn check_all_but_stable_denial<A: Algorithm>(
     algorithm: &A,
     trace: &Trace,
@@ -118,86 +118,87 @@ pub fn check_all_but_stable_denial<A: Algorithm>(
     starvation(algorithm, trace)
 }
 
-/// L2: a denial with `retry_after` w is a denial at w - 1 and an admission at w, if nobody spends;
-/// a denial without one is of a cost above the limit.
+/// L2: a denial with `retry_after` w is a denial at w - 1 and an admission at w, if no further
+/// units are taken; a denial without one has a cost above the limit.
 ///
-/// It is checked on the state the denial left, so a repair that was not written breaks it.
+/// The check runs on the state after the denial, so a repair that was not written breaks it.
 pub fn exact_wait<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("L2 exact wait", algorithm, trace, single::exact_wait)
+    run("L2 exact wait", algorithm, trace, single::exact_wait)
 }
 
-/// L3: a denial changes nothing. After the clock went back it may repair the state, once, and no
-/// decision at that instant tells the difference.
+/// L3: a denial does not change the state. After the clock went back it may repair the state, once,
+/// and no decision at that instant shows the difference.
 pub fn stable_denial<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("L3 stable denial", algorithm, trace, single::stable_denial)
+    run("L3 stable denial", algorithm, trace, single::stable_denial)
 }
 
-/// L4: a and then b at one instant is a + b (a shaping delay aside: each part is told its own).
+/// L4: taking a and then b at one instant equals taking a + b (except for shaping delays, which are
+/// per operation).
 pub fn additivity<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("L4 additivity", algorithm, trace, single::additivity)
+    run("L4 additivity", algorithm, trace, single::additivity)
 }
 
-/// L5: `Take(0)` and `Read` write nothing, and `Read` answers as `Take` does.
+/// L5: `Take(0)` and `Read` write nothing, and `Read` returns what `Take` does.
 pub fn peek<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("L5 peek", algorithm, trace, single::peek)
+    run("L5 peek", algorithm, trace, single::peek)
 }
 
-/// L6: from `idle_at` on the state decides as no state does, lease ids included; from `reset_after`
-/// on it does but for lease ids.
+/// L6: from `idle_at` on the state decides like a fresh state, lease ids included; from
+/// `reset_after` on it does so except for lease ids.
 pub fn idle<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("L6 idle", algorithm, trace, single::idle)
+    run("L6 idle", algorithm, trace, single::idle)
 }
 
-/// `remaining` is how many units can be taken, one by one or together, and not one more.
+/// `remaining` is exactly the number of units that can be taken, one by one or together.
 pub fn remaining<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("remaining", algorithm, trace, single::remaining)
+    run("remaining", algorithm, trace, single::remaining)
 }
 
-/// Where a cost is denied a larger one is, and it waits at least as long.
+/// If a cost is denied, a larger cost is denied too and waits at least as long.
 pub fn monotone<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("monotone cost", algorithm, trace, single::monotone)
+    run("monotone cost", algorithm, trace, single::monotone)
 }
 
-/// Taking and giving back is as if nothing happened; giving back never frees more than was given,
-/// nor more than the limit.
+/// Taking and returning units leaves the key as it was; a return never frees more than was
+/// returned, nor more than the limit.
 pub fn refund<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("refund", algorithm, trace, single::refund)
+    run("refund", algorithm, trace, single::refund)
 }
 
-/// `Force` is never denied, books what is free and reports the rest.
+/// `Force` is never denied, takes what is free and reports the rest.
 pub fn force<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("force", algorithm, trace, single::force)
+    run("force", algorithm, trace, single::force)
 }
 
 /// After `Reset` every decision is that of a key never seen (lease ids still only grow).
 pub fn reset<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("reset", algorithm, trace, single::reset)
+    run("reset", algorithm, trace, single::reset)
 }
 
-/// After one full refill without traffic, whatever fits the limit is admitted.
+/// After one full refill without traffic, any cost up to the limit is admitted.
 pub fn starvation<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
-    walk("starvation", algorithm, trace, single::starvation)
+    run("starvation", algorithm, trace, single::starvation)
 }
 
 /// A law about one step.
-type Check<A> = fn(&Visit<'_, A>) -> Result<(), String>;
+type Check<A> = fn(&StepContext<'_, A>) -> Result<(), String>;
 
-/// One step of a trace, and what it met.
-struct Visit<'a, A: Algorithm> {
+/// One step of a trace, with the state it starts from.
+struct StepContext<'a, A: Algorithm> {
     algorithm: &'a A,
-    /// What the step finds.
+    /// The state before the step.
     state: &'a A::State,
     now: Timestamp,
     op: Op,
-    /// No reason to repair anything has come up: the clock never went back, the numbers stayed.
+    /// No repair can be due: the clock never went back and the numbers stayed.
     clean: bool,
     pace: Pace,
-    /// The latest instant anybody can be made to wait for, by L7.
-    patience: Timestamp,
+    /// The latest instant a key may be made to wait for, by L7.
+    wait_bound: Timestamp,
 }
 
-impl<A: Algorithm> Visit<'_, A> {
-    /// The state and the decision after `op`; the step's own state stays.
+impl<A: Algorithm> StepContext<'_, A> {
+    /// The state and the decision after `op`; leaves the step's own state unchanged.
     fn after(&self, op: Op) -> (A::State, Decision) {
         self.after_at(self.now, op)
     }
@@ -209,12 +210,12 @@ impl<A: Algorithm> Visit<'_, A> {
     }
 }
 
-/// The spans that an algorithm's laws of time refer to, found by asking it.
+/// The time spans of an algorithm that the laws refer to, measured by running it.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// How long a key that was emptied (at the start of a window) needs to equal a fresh one.
+    /// How long a key that was emptied (at the start of a window) takes to equal a fresh one.
     refill: Span,
-    /// How far ahead of the clock a window may start and be kept; zero if there are no windows.
+    /// How far ahead of the clock a stored window may start and be kept; zero without windows.
     window: Span,
 }
 
@@ -228,7 +229,7 @@ impl Pace {
         };
         let boundary = emptied_at(Timestamp::EPOCH);
         let refill = emptied_at(boundary).since(boundary);
-        // Only where time is cut into windows does a fresh key wait for something.
+        // A fresh key has a reset only if the algorithm uses windows.
         let at_boundary = algorithm.decide(&mut A::State::default(), boundary, Op::Read(0));
         let window = at_boundary.reset_after.min(Span::from_micros(MAX_EARLY));
         Self { refill, window }
@@ -240,8 +241,8 @@ impl Pace {
     }
 }
 
-/// Runs a trace: the one place that turns steps into instants and names leases.
-struct Walk {
+/// Runs a trace: turns steps into instants and substitutes lease ids.
+struct Run {
     now: Timestamp,
     /// The latest instant seen.
     high: Timestamp,
@@ -249,15 +250,16 @@ struct Walk {
     leases: Vec<LeaseId>,
 }
 
-impl Walk {
-    /// Later instants come so close to the end of representable time that waits saturate.
+impl Run {
+    /// The last usable instant; later ones are so close to the end of representable time that waits
+    /// saturate.
     const END: u64 = 1 << 52;
 
     fn new(trace: &Trace) -> Self {
         Self { now: trace.start, high: trace.start, clean: true, leases: Vec::new() }
     }
 
-    /// Moves the clock; `None` when time is used up.
+    /// Moves the clock; `None` after [`Run::END`].
     fn advance(&mut self, step: &Step) -> Option<Op> {
         let now = self.now.as_micros().saturating_add_signed(step.micros);
         if now > Self::END {
@@ -269,38 +271,38 @@ impl Walk {
         Some(match step.op {
             Op::Release(id) if !self.leases.is_empty() => {
                 let count = self.leases.len();
-                let place = usize::try_from(id.number()).unwrap_or(0) % count;
-                Op::Release(self.leases[place])
+                let index = usize::try_from(id.number()).unwrap_or(0) % count;
+                Op::Release(self.leases[index])
             }
             Op::Renew(id) if !self.leases.is_empty() => {
                 let count = self.leases.len();
-                let place = usize::try_from(id.number()).unwrap_or(0) % count;
-                Op::Renew(self.leases[place])
+                let index = usize::try_from(id.number()).unwrap_or(0) % count;
+                Op::Renew(self.leases[index])
             }
             op => op,
         })
     }
 
-    fn patience(&self, pace: Pace) -> Timestamp {
+    fn wait_bound(&self, pace: Pace) -> Timestamp {
         self.high.min(self.now + pace.window) + pace.refill
     }
 }
 
-fn walk<A: Algorithm>(
+fn run<A: Algorithm>(
     law: &'static str,
     algorithm: &A,
     trace: &Trace,
     check: Check<A>,
 ) -> Result<(), Violation> {
-    let mut walk = Walk::new(trace);
+    let mut run = Run::new(trace);
     let mut state = A::State::default();
     let pace = Pace::of(algorithm);
     for (step, planned) in trace.steps.iter().enumerate() {
-        let Some(op) = walk.advance(planned) else { break };
-        let (now, clean, patience) = (walk.now, walk.clean, walk.patience(pace));
-        check(&Visit { algorithm, state: &state, now, op, clean, pace, patience })
+        let Some(op) = run.advance(planned) else { break };
+        let (now, clean, wait_bound) = (run.now, run.clean, run.wait_bound(pace));
+        check(&StepContext { algorithm, state: &state, now, op, clean, pace, wait_bound })
             .map_err(|message| Violation { law, step, message })?;
-        walk.leases.extend(algorithm.decide(&mut state, now, op).lease);
+        run.leases.extend(algorithm.decide(&mut state, now, op).lease);
     }
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! Exact rate-limit arithmetic, and nothing else.
+//! Exact rate-limit arithmetic without I/O.
 //!
 //! A limit is a pure function of (state, now, operation). This crate holds those functions: no
-//! clock, no store, no I/O, no floating point, no dependencies. Everything else in Tidegate moves
-//! bytes to them and from them: the memory store, the scripts in Redis and the simulator are
-//! *carriers*, and each is tested against the functions here decision by decision.
+//! clock, no store, no I/O, no floating point, no dependencies. The memory store, the Redis scripts
+//! and the simulator only transport states; each is tested against these functions decision by
+//! decision.
 //!
 //! | you want | use |
 //! |---|---|
 //! | any limit behind one type | [`Limit`], [`State`] |
 //! | one algorithm | [`algorithm`] |
-//! | what to ask and what comes back | [`Op`], [`Decision`] |
-//! | to know who comes most | [`sketch`] |
-//! | to test a new algorithm or carrier | `laws` (feature `laws`) |
+//! | operations and their results | [`Op`], [`Decision`] |
+//! | the keys with the most traffic | [`sketch`] |
+//! | to test a new algorithm or store | `laws` (feature `laws`) |
 //!
 //! ```
 //! use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};

@@ -1,4 +1,4 @@
-//! The closed set of limits: one enum to name any of them, dispatch and nothing else.
+//! [`Limit`]: one enum for all limits, which dispatches to their algorithms.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,7 +15,7 @@ use crate::invalid::InvalidLimit;
 use crate::rate::{Interval, Rate};
 use crate::time::{Span, Timestamp};
 
-/// Any limit. Adding an algorithm means adding a carrier for every store, so an enum is honest.
+/// Any limit. An enum and not a trait object, because every store implements each algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
@@ -32,18 +32,18 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// A token bucket: refills at `rate`, holds `rate.count` unless [`Builder::burst`] says more
-    /// or less. The usual choice.
+    /// A token bucket: refills at `rate` and holds `rate.count` units unless [`Builder::burst`]
+    /// sets another number. The usual choice.
     pub const fn token_bucket(rate: Rate) -> Builder {
         Builder::new(AlgorithmName::TokenBucket, rate)
     }
 
-    /// GCRA: a bucket of 1 unless [`Builder::burst`] says more, that is strict spacing.
+    /// GCRA: a bucket of 1 unless [`Builder::burst`] sets more; a bucket of 1 means strict spacing.
     pub const fn gcra(rate: Rate) -> Builder {
         Builder::new(AlgorithmName::Gcra, rate)
     }
 
-    /// A leaky bucket: admits what fits its queue and says how long to hold back.
+    /// A leaky bucket: admits what fits its queue and returns the delay before each start.
     pub const fn leaky_bucket(rate: Rate) -> Builder {
         Builder::new(AlgorithmName::LeakyBucket, rate)
     }
@@ -68,7 +68,7 @@ impl Limit {
         InFlight::new(places, ttl.into()).map(Self::InFlight)
     }
 
-    /// The name of the state family, as keys and scripts spell it.
+    /// The name of the state family, as used in Redis keys and scripts.
     pub const fn family(&self) -> &'static str {
         match self {
             Self::Bucket(_) => "bucket",
@@ -80,14 +80,14 @@ impl Limit {
     }
 }
 
-/// The six names a person chooses from.
+/// The names of the six rate algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlgorithmName {
     /// One counter per window.
     FixedWindow,
     /// Every admission with its time.
     SlidingLog,
-    /// Two counters, weighed.
+    /// Two weighted counters.
     SlidingWindow,
     /// Bursts up to the bucket, refilled at the rate.
     TokenBucket,
@@ -98,12 +98,12 @@ pub enum AlgorithmName {
 }
 
 impl AlgorithmName {
-    /// Whether its limits are buckets, which take a burst.
+    /// Whether the algorithm is a bucket, which takes a burst.
     const fn is_bucket(self) -> bool {
         matches!(self, Self::TokenBucket | Self::Gcra | Self::LeakyBucket)
     }
 
-    /// All of them, simplest first.
+    /// All algorithms, simplest first.
     pub const ALL: [Self; 6] = [
         Self::FixedWindow,
         Self::SlidingLog,
@@ -113,7 +113,7 @@ impl AlgorithmName {
         Self::LeakyBucket,
     ];
 
-    /// As policies, commands and documents spell it.
+    /// The spelling in policies, commands and documents.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::FixedWindow => "fixed_window",
@@ -167,7 +167,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A limit of this algorithm and rate, everything else by default.
+    /// A limit of this algorithm and rate, with defaults for all other options.
     pub const fn new(algorithm: AlgorithmName, rate: Rate) -> Self {
         Self {
             algorithm,
@@ -180,25 +180,25 @@ impl Builder {
         }
     }
 
-    /// Buckets: how many may come at once.
+    /// Buckets: units that may be taken at once.
     pub const fn burst(mut self, burst: u64) -> Self {
         self.burst = Some(burst);
         self
     }
 
-    /// Leaky bucket: how many may wait; the rate's count by default.
+    /// Leaky bucket: units that may be delayed; the rate's count by default.
     pub const fn queue(mut self, queue: u64) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// Fixed window: windows start this long after the epoch's.
+    /// Fixed window: shifts the start of windows from multiples of their length since the epoch.
     pub const fn offset(mut self, offset: Span) -> Self {
         self.offset = Some(offset);
         self
     }
 
-    /// Fixed window: denied requests use up the window too.
+    /// Fixed window: denied requests count towards the window too.
     pub const fn count_denied(mut self) -> Self {
         self.denied = Denied::Counted;
         self
@@ -215,7 +215,7 @@ impl Builder {
         self.check_options()?;
         let Rate { count, per } = self.rate;
         if self.algorithm.is_bucket() {
-            // Before the burst, which is the rate's count unless it is given.
+            // Checked before the burst, whose default is the rate's count.
             Interval::of(self.rate)?;
         }
         match self.algorithm {
@@ -262,7 +262,7 @@ impl Builder {
     }
 }
 
-/// The state of any limit. One that belongs to another family reads as never seen.
+/// The state of any limit. A state of another family counts as never seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum State {
@@ -281,7 +281,7 @@ pub enum State {
     InFlight(InFlightState),
 }
 
-/// Runs `$run` on the algorithm and its state, whichever family they are.
+/// Runs `$run` on the algorithm and the state of its family.
 macro_rules! dispatch {
     ($limit:expr, $state:expr, |$algorithm:ident, $inner:ident| $run:expr) => {
         dispatch!(@ $limit, $state, |$algorithm, $inner| $run,
@@ -312,7 +312,7 @@ impl Algorithm for Limit {
                         _ => {
                             let mut fresh = Default::default();
                             let decision = algorithm.decide(&mut fresh, now, op);
-                            // A fresh state that nothing was written to is no state at all.
+                            // A fresh state that was not written to stays absent.
                             if fresh != Default::default() {
                                 *state = State::$family(fresh);
                             }
@@ -469,7 +469,7 @@ mod tests {
 
     /// Neither a peek nor a return nor a denial creates a key.
     #[test]
-    fn what_takes_nothing_creates_nothing() {
+    fn operations_that_take_nothing_create_no_key() {
         let now = Timestamp::from_secs(9);
         for name in AlgorithmName::ALL {
             let mut state = State::default();
@@ -500,7 +500,7 @@ mod tests {
         assert!(Limit::in_flight(5, Span::from_secs(1)).is_ok());
     }
 
-    /// The very instant that left a state is sound; one tick earlier it could not have been.
+    /// A state is sound at the instant that left it and ahead one tick earlier.
     #[test]
     fn a_state_is_ahead_of_the_tick_before_it_was_left() {
         let minute = Rate::per_minute(2);

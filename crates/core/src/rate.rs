@@ -1,4 +1,4 @@
-//! Rates: how many units per how long, kept as an exact fraction.
+//! Rates: units per time, kept as an exact fraction.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,7 +6,7 @@ use core::str::FromStr;
 use crate::invalid::InvalidLimit;
 use crate::time::Span;
 
-/// So many units per so much time. Any numbers; a [`Limit`](crate::Limit) checks them once.
+/// `count` units per `per`. Any numbers are accepted here; a [`Limit`](crate::Limit) checks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     /// Units per `per`.
@@ -51,7 +51,7 @@ impl fmt::Display for Rate {
 impl FromStr for Rate {
     type Err = InvalidLimit;
 
-    /// Reads `100/60s`, `100/s`, `5000/hour`, `3/250ms`.
+    /// Parses `100/60s`, `100/s`, `5000/hour`, `3/250ms`.
     ///
     /// A month is 30 days and a year 365, as in envoyproxy/ratelimit.
     fn from_str(text: &str) -> Result<Self, InvalidLimit> {
@@ -95,7 +95,8 @@ pub(crate) struct Interval {
     pub(crate) den: u64,
     pub(crate) ticks: u64,
     pub(crate) part: u64,
-    /// `floor((2^64 - 1) / num)`: dividing by `num` is multiplying by this, and one correction.
+    /// `floor((2^64 - 1) / num)`: a division by `num` is a multiplication by this and one
+    /// correction.
     pub(crate) inverse: u64,
 }
 
@@ -146,14 +147,14 @@ impl Interval {
     }
 }
 
-/// `units × part` as whole denominators and the rest.
+/// `units × part` in whole denominators, and the remainder.
 fn times_part(units: u64, part: u64, den: u64) -> (u64, u64) {
     let parts = u128::from(units) * u128::from(part);
     // Below `units`, at most 2^53, and below `den`.
     (narrow(parts / u128::from(den)), narrow(parts % u128::from(den)))
 }
 
-/// Checks that a window or refill period is one we can count in: 1 us to 10 years.
+/// Checks that a window or refill period is between 1 us and 10 years.
 pub(crate) fn check_period(per: Span) -> Result<(), InvalidLimit> {
     match per.as_micros() {
         1..=Interval::MAX_PERIOD => Ok(()),
@@ -161,7 +162,7 @@ pub(crate) fn check_period(per: Span) -> Result<(), InvalidLimit> {
     }
 }
 
-/// The value, which the caller has shown to fit; saturates rather than wraps if it does not.
+/// Converts a value that the caller has shown to fit; saturates if it does not.
 #[inline(always)]
 pub(crate) fn narrow(value: u128) -> u64 {
     debug_assert!(u64::try_from(value).is_ok(), "bounds checked when the limit was built");
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_back() {
+    fn printed_rates_parse_again() {
         for text in ["100/60s", "3/250ms", "1/7us"] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string(), text);

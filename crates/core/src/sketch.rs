@@ -1,9 +1,9 @@
-//! Who comes most often, in memory that never grows: a count-min sketch, and the few keys at its top.
+//! Heavy hitters in constant memory: a count-min sketch and the keys with the highest counts.
 //!
 //! # Promise
-//! A key is never told to have come less often than it has since the counts were last halved; it may
-//! be told to have come more often, by at most what others brought to the cells it shares in every
-//! row. A key with more than [`HeavyHitters::TOP`] keys before it is not told.
+//! The reported count of a key is never below its true count since the counts were last halved. It
+//! may be higher, by at most the units of the other keys that share a cell with it in every row.
+//! Only the [`HeavyHitters::TOP`] highest keys are reported.
 //!
 //! # Reference
 //! Cormode and Muthukrishnan, *An Improved Data Stream Summary*, with conservative update.
@@ -12,69 +12,69 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Counts keys by their hash, and remembers those that came most.
+/// Counts keys by their hash, and keeps the keys with the highest counts.
 #[derive(Clone, Debug)]
 pub struct HeavyHitters {
-    /// One row after the other.
+    /// The counters, row by row.
     cells: Box<[u32]>,
     top: Vec<Hitter>,
     /// Units since the counts were last halved.
     units: u64,
 }
 
-/// A key at the top.
+/// A key with a high count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hitter {
-    /// The key, or as much of it as was kept.
+    /// The key, cut off after [`HeavyHitters::MAX_KEY`] bytes.
     pub key: Box<[u8]>,
-    /// How many units it brought, about.
+    /// Approximate number of units counted.
     pub units: u64,
     hash: u64,
 }
 
 impl HeavyHitters {
-    /// How many keys are remembered.
+    /// Number of keys that are reported.
     pub const TOP: usize = 32;
 
-    /// The longest key that is kept; the rest of a longer one is cut off.
+    /// The longest key that is kept; longer keys are cut off.
     pub const MAX_KEY: usize = 128;
 
     const ROWS: usize = 4;
     const WIDTH: usize = 1 << 12;
 
-    /// After so many units all counts are halved, so that what was hot yesterday makes room.
+    /// Number of units after which all counts are halved, so that old traffic makes room for new.
     const HALF_LIFE: u64 = 1 << 22;
 
-    /// Nobody has come yet.
+    /// A sketch without counts.
     pub fn new() -> Self {
         let cells = vec![0; Self::ROWS * Self::WIDTH].into_boxed_slice();
         Self { cells, top: Vec::with_capacity(Self::TOP), units: 0 }
     }
 
-    /// Counts `units` of a key. `hash` has to be a good one with a secret, or somebody could make
-    /// keys that share every cell. The key is asked for only if it comes to the top.
+    /// Counts `units` of a key. `hash` must be keyed with a secret, or a client could construct
+    /// keys that share every cell. `key` is called only if the key enters the top list.
     pub fn add(&mut self, hash: u64, units: u32, key: impl FnOnce() -> Box<[u8]>) {
         self.units += u64::from(units);
         if self.units >= Self::HALF_LIFE {
             self.halve();
         }
-        let places = Self::places(hash);
-        let least = places.iter().map(|place| self.cells[*place]).min().unwrap_or(0);
+        let indexes = Self::indexes(hash);
+        let least = indexes.iter().map(|index| self.cells[*index]).min().unwrap_or(0);
         let count = least.saturating_add(units);
-        for place in places {
-            self.cells[place] = self.cells[place].max(count);
+        for index in indexes {
+            self.cells[index] = self.cells[index].max(count);
         }
-        self.place(hash, u64::from(count), key);
+        self.insert_top(hash, u64::from(count), key);
     }
 
-    /// Who came most, the first first.
+    /// The keys with the highest counts, highest first.
     pub fn top(&self) -> Vec<Hitter> {
         let mut top = self.top.clone();
         top.sort_by(|one, other| other.units.cmp(&one.units).then(one.key.cmp(&other.key)));
         top
     }
 
-    fn place(&mut self, hash: u64, units: u64, key: impl FnOnce() -> Box<[u8]>) {
+    fn insert_top(&mut self, hash: u64, units: u64, key: impl FnOnce() -> Box<[u8]>) {
         if let Some(known) = self.top.iter_mut().find(|hitter| hitter.hash == hash) {
             known.units = units;
             return;
@@ -106,16 +106,16 @@ impl HeavyHitters {
         self.top.retain(|hitter| hitter.units > 0);
     }
 
-    /// One cell of each row.
-    fn places(hash: u64) -> [usize; Self::ROWS] {
-        // Two halves of a hash make as many as are needed (Kirsch and Mitzenmacher).
+    /// The index of one cell per row.
+    fn indexes(hash: u64) -> [usize; Self::ROWS] {
+        // Two halves of a hash yield as many hashes as needed (Kirsch and Mitzenmacher).
         let (low, high) = (hash & 0xffff_ffff, (hash >> 32) | 1);
-        let mut places = [0; Self::ROWS];
-        for (row, place) in (0_u64..).zip(&mut places) {
+        let mut indexes = [0; Self::ROWS];
+        for (row, index) in (0_u64..).zip(&mut indexes) {
             let column = low.wrapping_add(row.wrapping_mul(high)) % (Self::WIDTH as u64);
-            *place = usize::try_from(row * (Self::WIDTH as u64) + column).unwrap_or(0);
+            *index = usize::try_from(row * (Self::WIDTH as u64) + column).unwrap_or(0);
         }
-        places
+        indexes
     }
 }
 
@@ -158,14 +158,14 @@ mod tests {
         let names: Vec<String> = (0..8).map(|heavy| heavy.to_string()).collect();
         assert_eq!(first, names.iter().map(String::as_bytes).collect::<Vec<_>>());
         for hitter in &top[..8] {
-            // Never less than the truth, and not much more.
+            // Never below the true count, and not much above it.
             assert!((2_000..2_200).contains(&hitter.units), "{hitter:?}");
         }
         assert_eq!(top.len(), HeavyHitters::TOP);
     }
 
     #[test]
-    fn what_is_long_past_makes_room() {
+    fn old_traffic_makes_room() {
         let mut hitters = HeavyHitters::new();
         add(&mut hitters, 1, 1_000);
         for _ in 0..12 {

@@ -1,4 +1,4 @@
-//! Time as whole microseconds.
+//! Time in whole microseconds.
 //!
 //! Both types stay below 2^53, so a double (Lua's only number) holds every value exactly.
 
@@ -94,7 +94,7 @@ const fn civil_date(days: u64) -> (u64, u64, u64) {
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// A span of length zero.
     pub const ZERO: Self = Self(0);
     /// 2^53 - 1 microseconds, 285 years.
     pub const MAX: Self = Self((1 << 53) - 1);
@@ -128,7 +128,7 @@ impl Span {
         self.0
     }
 
-    /// True if this is no time at all.
+    /// True if the span is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -150,7 +150,7 @@ impl From<Span> for Duration {
 }
 
 impl From<Duration> for Span {
-    /// Rounds up to a whole microsecond, because a wait cut short is a broken promise.
+    /// Rounds up to a whole microsecond, because a shorter wait would end before units are free.
     fn from(duration: Duration) -> Self {
         let micros = duration.as_nanos().div_ceil(1_000);
         Self::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))

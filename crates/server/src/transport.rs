@@ -1,4 +1,4 @@
-//! Doors: each turns bytes of a protocol into questions, and answers into bytes.
+//! Transports: each decodes requests of one protocol and encodes the answers.
 
 pub(crate) mod access;
 pub(crate) mod admin;
@@ -19,7 +19,7 @@ use crate::runtime::tls::Tls;
 
 pub(crate) use self::stream::Stream;
 
-/// What is spoken on a listener.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// The Redis protocol.
@@ -28,17 +28,17 @@ pub enum Protocol {
     Http,
     /// gRPC over HTTP/2.
     Grpc,
-    /// HTTP/1.1, for those who run the daemon.
+    /// HTTP/1.1, for the admin API.
     Admin,
-    /// HTTP/1.1, for those who only read metrics.
+    /// HTTP/1.1, for metrics only.
     Metrics,
 }
 
 impl Protocol {
-    /// All of them, in the order of their numbers.
+    /// All protocols, in the order of their numbers.
     pub const ALL: [Self; 5] = [Self::Resp, Self::Http, Self::Grpc, Self::Admin, Self::Metrics];
 
-    /// What people call it.
+    /// The protocol's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Resp => "RESP",
@@ -49,7 +49,7 @@ impl Protocol {
         }
     }
 
-    /// What TLS calls it.
+    /// The protocol's ALPN names.
     pub(crate) const fn in_tls(self) -> &'static [&'static str] {
         match self {
             Self::Resp => &[],
@@ -59,14 +59,14 @@ impl Protocol {
     }
 }
 
-/// A listener: what is spoken behind it, and how it is locked.
+/// A listener's protocol and TLS configuration.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<Tls>,
 }
 
-/// Waits at most so long. What need not wait at all does not even look at the clock.
+/// Waits at most for `patience`. A future that is ready at once does not read the clock.
 pub(crate) async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));

@@ -1,4 +1,4 @@
-//! Time. The only file that reads it.
+//! Clocks. This is the only file that reads the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -11,13 +11,13 @@ const WALL_READS_APART: u64 = 1_000_000;
 /// Microseconds by which two reads of an unchanged wall clock may seem to differ.
 const WALL_NOISE: u64 = 1_000;
 
-/// Where a limiter gets its time from.
+/// The clock of a limiter.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// The machine's: wall time at start plus monotonic time since, so that setting the wall clock
-    /// neither refills nor empties anything. [`Clock::wall`] follows the wall clock.
+    /// The machine's clock: wall time at the start plus monotonic time since, so that setting the
+    /// wall clock neither refills nor empties a key. [`Clock::wall`] follows the wall clock.
     System(SystemClock),
-    /// A test's: moves only when told to.
+    /// A clock for tests, which moves only when it is advanced.
     Manual(ManualClock),
 }
 
@@ -34,7 +34,7 @@ impl From<ManualClock> for Clock {
 }
 
 impl Clock {
-    /// Now.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Timestamp {
         match self {
@@ -44,7 +44,7 @@ impl Clock {
     }
 
     /// The wall time when this clock shows `now`: for calendar periods, for overrides that end at a
-    /// date, and for times shown to people. A corrected wall clock is noticed within about a second.
+    /// date, and for displayed times. A corrected wall clock is noticed within about a second.
     #[inline]
     pub fn wall(&self, now: Timestamp) -> Timestamp {
         let ahead = match self {
@@ -57,9 +57,9 @@ impl Clock {
 
 /// The processor's time stamp counter, checked against the kernel's monotonic clock.
 ///
-/// Reading the counter costs a third of asking the kernel, but some virtual machines have counters
-/// that jump between cores. So every tenth of a second one reader compares the two: small drift is
-/// corrected, and a counter found to have jumped is not used again.
+/// Reading the counter costs a third of a system call, but the counters of some virtual machines
+/// jump between cores. Every tenth of a second one reader therefore compares the two: small drift
+/// is corrected, and a counter that has jumped is not used again.
 #[derive(Clone, Debug)]
 pub struct SystemClock(Arc<Shared>);
 
@@ -71,14 +71,14 @@ struct Shared {
     scale: u64,
     started: Instant,
     started_micros: u64,
-    /// Microseconds to add to what the counter says.
+    /// Microseconds to add to the counter's time.
     correction: AtomicI64,
     /// The counter at the last check, and the kernel's time since the start.
     checked_at: AtomicU64,
     checked_micros: AtomicU64,
-    /// Ticks until the next check; 0, that is always, for a counter that is not trusted.
+    /// Ticks until the next check; 0, which means always, for a counter that is not trusted.
     check_after: AtomicU64,
-    /// Ticks between two reads of the counter that were not interrupted.
+    /// Ticks between two reads of the counter without an interruption.
     short_ticks: u64,
     /// Microseconds that the wall clock is ahead of this clock; negative if it is behind.
     wall_ahead: AtomicI64,
@@ -87,7 +87,7 @@ struct Shared {
 }
 
 impl SystemClock {
-    /// A clock that starts at the present wall time.
+    /// A clock that starts at the current wall time.
     #[expect(clippy::disallowed_methods, reason = "this is the file that reads time")]
     pub fn new() -> Self {
         const TICKS: u64 = 1 << 40;
@@ -114,12 +114,12 @@ impl SystemClock {
         }))
     }
 
-    /// Now.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Timestamp {
         let shared = &*self.0;
         let raw = shared.counter.raw();
-        // A counter that went back is as far from the last check as one that is overdue.
+        // Wrapping: a counter that went back counts as overdue for a check.
         let since_check = raw.wrapping_sub(shared.checked_at.load(Ordering::Relaxed));
         if since_check >= shared.check_after.load(Ordering::Relaxed) {
             return shared.check();
@@ -129,7 +129,7 @@ impl SystemClock {
         Timestamp::from_micros(micros.wrapping_add_signed(correction))
     }
 
-    /// False once the time stamp counter was found to be off, and the kernel is asked each time.
+    /// False once the counter was found to be wrong and the kernel's clock is used instead.
     pub fn trusts_counter(&self) -> bool {
         self.0.counter_is_trusted()
     }
@@ -148,7 +148,7 @@ impl Shared {
         ((u128::from(ticks) * u128::from(self.scale)) >> 64) as u64
     }
 
-    /// Asks the kernel, and compares.
+    /// Reads the kernel's clock and compares the counter with it.
     #[cold]
     fn check(&self) -> Timestamp {
         let raw = self.counter.raw();
@@ -162,7 +162,7 @@ impl Shared {
             self.follow_wall(wall, now, elapsed);
         }
         if !self.counter_is_trusted() || interrupted {
-            // What a thread that was off the processor in between would find means nothing.
+            // A thread that was preempted in between has no valid comparison.
             return now;
         }
         let off = elapsed.wrapping_sub(self.elapsed(raw)).cast_signed();
@@ -180,8 +180,8 @@ impl Shared {
         elapsed >= self.wall_due.load(Ordering::Relaxed)
     }
 
-    /// Notes how far the wall clock is ahead, read when this clock showed `now`. A difference below
-    /// [`WALL_NOISE`] is due to the reading.
+    /// Records how far the wall clock is ahead, read when this clock showed `now`. Ignores a
+    /// difference below [`WALL_NOISE`], which the reading itself causes.
     fn follow_wall(&self, wall: u64, now: Timestamp, elapsed: u64) {
         let ahead = wall.wrapping_sub(now.as_micros()).cast_signed();
         if ahead.abs_diff(self.wall_ahead.load(Ordering::Relaxed)) >= WALL_NOISE {
@@ -201,7 +201,8 @@ fn wall_micros() -> u64 {
     Span::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).as_micros()
 }
 
-/// Between two checks the counter may drift by a thousandth, and a little for the reading.
+/// Whether the drift is plausible: a thousandth of the time between two checks, and a little for
+/// the reading.
 fn is_sound(strayed_micros: u64, between_checks_micros: u64) -> bool {
     const READING: u64 = 1_000;
     strayed_micros <= READING + between_checks_micros / 1_000
@@ -244,7 +245,7 @@ impl ManualClock {
         }))
     }
 
-    /// Now.
+    /// The current time.
     #[inline]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.micros.load(Ordering::SeqCst))
@@ -255,14 +256,14 @@ impl ManualClock {
         self.set(self.now() + time.into());
     }
 
-    /// Sets what [`Clock::wall`] shows at the present instant, and leaves the clock itself as it is: what
-    /// a corrected wall clock does.
+    /// Sets what [`Clock::wall`] shows at the current instant, like a corrected wall clock, and
+    /// leaves the clock itself unchanged.
     pub fn set_wall(&self, wall: Timestamp) {
         let ahead = wall.as_micros().wrapping_sub(self.now().as_micros()).cast_signed();
         self.0.wall_ahead.store(ahead, Ordering::SeqCst);
     }
 
-    /// Sets the clock to any instant, earlier ones too.
+    /// Sets the clock to any instant, also an earlier one.
     pub fn set(&self, now: Timestamp) {
         self.0.micros.store(now.as_micros(), Ordering::SeqCst);
         #[cfg(feature = "tokio")]
@@ -282,7 +283,7 @@ impl Clock {
     pub(crate) async fn sleep_until(&self, instant: Timestamp) {
         match self {
             Self::System(clock) => {
-                // A timer may fire a little early by our clock: ask again.
+                // A timer may fire a little early by this clock: check again.
                 while clock.now() < instant {
                     let wait = instant.since(clock.now()).as_micros();
                     tokio::time::sleep(std::time::Duration::from_micros(wait)).await;
@@ -311,7 +312,7 @@ mod tests {
         let mut last = first;
         while start.elapsed().as_millis() < 350 {
             let now = clock.now();
-            // Corrections are far below what this would allow.
+            // Corrections are far below this tolerance.
             assert!(now + Span::from_millis(5) >= last, "{now} after {last}");
             last = now;
         }
@@ -328,7 +329,7 @@ mod tests {
             let clock = SystemClock::new();
             let before = clock.now();
             let mut jumped = Arc::into_inner(clock.0).expect("the only handle");
-            // The counter is where it is: to have jumped, it must have been elsewhere before.
+            // The counter cannot be moved, so its last value is moved instead.
             let elsewhere = |raw: u64| raw.wrapping_add_signed(-jump);
             jumped.counter_at_start = elsewhere(jumped.counter_at_start);
             let checked_at = elsewhere(jumped.checked_at.load(Ordering::Relaxed));
@@ -361,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manual_clock_moves_only_when_told() {
+    fn a_manual_clock_moves_only_when_advanced() {
         let clock = ManualClock::at(Timestamp::from_secs(10));
         let shared = Clock::from(clock.clone());
         assert_eq!(shared.now(), Timestamp::from_secs(10));

@@ -1,4 +1,4 @@
-//! What a state is kept under.
+//! Keys of states.
 
 mod to_key;
 
@@ -13,14 +13,14 @@ pub use self::to_key::{KeyBytes, ToKey};
 
 /// A limit's own part of its keys: which limit it is, and what kind of state it keeps.
 ///
-/// Numbers are not part of it, so changing a rate, a burst or a limit keeps everybody's state. The
-/// family is, and for aligned windows their length and offset, because counts of one window mean
-/// nothing in another.
+/// Numbers are not part of the scope, so a changed rate, burst or limit keeps the state of all
+/// keys. The family is part of it, and for aligned windows their length and offset, because counts
+/// of one window have no meaning in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scope(u64);
 
 impl Scope {
-    /// The scope of the limit called `name`.
+    /// The scope of the limit `name`.
     pub fn new(name: &str, limit: &Limit) -> Self {
         let (length, offset) = match limit {
             Limit::FixedWindow(window) => (window.length(), window.offset()),
@@ -31,17 +31,17 @@ impl Scope {
         let numbers = [lengths[0], lengths[1], length.as_micros(), offset.as_micros()];
         let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
         let fields = limit.family().bytes().chain(name.bytes()).chain(numbers);
-        // Not secret: a store in memory mixes it with a secret of its own.
+        // The hash is public; the memory store mixes it with a secret.
         Self(fnv(0xcbf2_9ce4_8422_2325, fields))
     }
 
-    /// The scope of one of the keys that each key of this scope is divided into.
+    /// The scope of one shard of the keys of this scope.
     pub(crate) fn shard(self, number: u32, of: u32) -> Self {
         let fields = [number, of].into_iter().flat_map(u32::to_le_bytes);
         Self(fnv(self.0, b"shard".iter().copied().chain(fields)))
     }
 
-    /// Eleven letters and digits.
+    /// The scope as eleven letters and digits.
     #[inline]
     pub(crate) fn letters(self) -> [u8; 11] {
         const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -59,7 +59,7 @@ fn fnv(start: u64, bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(start, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// As it appears in the keys of a shared store: eleven letters and digits.
+/// The scope in the keys of a shared store: eleven letters and digits.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.letters().into_iter().try_for_each(|letter| f.write_char(char::from(letter)))
@@ -69,23 +69,23 @@ impl fmt::Display for Scope {
 /// One key of one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
-    /// Of which limit.
+    /// The scope of the limit.
     pub scope: Scope,
-    /// Whose.
+    /// The value that the limit counts, such as a user or an address.
     pub text: &'a [u8],
-    /// What this key has in common with the others of its tenant: a cluster keeps keys of one tag
-    /// together, so that they can be decided together. The text itself unless told otherwise.
+    /// The tenant of this key: a cluster keeps the keys of one tag in one slot, so that they can be
+    /// decided together. The text itself by default.
     pub tag: &'a [u8],
 }
 
 impl<'a> Key<'a> {
-    /// The key of `text`, which is its own tag.
+    /// The key of `text`, with `text` as its tag.
     #[inline(always)]
     pub const fn new(scope: Scope, text: &'a [u8]) -> Self {
         Self { scope, text, tag: text }
     }
 
-    /// The same, kept together with all keys of this tag.
+    /// The same key with another tag.
     pub const fn tagged(self, tag: &'a [u8]) -> Self {
         Self { tag, ..self }
     }
@@ -96,18 +96,18 @@ impl<'a> Key<'a> {
     }
 }
 
-/// How a store turns keys into fingerprints. Either way with a secret drawn at start, so that
-/// nobody outside can choose keys that collide.
+/// How a store turns keys into fingerprints. Both ways use a secret drawn at the start, so that no
+/// client can choose keys that collide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hashing {
     /// A fast keyed hash.
     #[default]
     Fast,
-    /// SipHash-1-3, for key spaces that adversaries control and watch the timing of.
+    /// SipHash-1-3, for keys that adversaries choose and whose timing they observe.
     Strong,
 }
 
-/// A store's secret.
+/// The hash secret of a store.
 #[derive(Debug)]
 pub(crate) struct Secret {
     fast: SharedSeed,
@@ -116,13 +116,13 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
-    /// The same for all, so that a schedule can be run again.
+    /// The same secret in every run, so that a schedule can be replayed.
     #[cfg(tidegate_shuttle)]
     pub(crate) fn new(_hashing: Hashing) -> Self {
         Self::known()
     }
 
-    /// No secret at all, for those who have to see the same again.
+    /// A constant instead of a secret, for simulations that must be repeatable.
     pub(crate) fn known() -> Self {
         Self { fast: SharedSeed::from_u64(1), salt: 2, strong: None }
     }
@@ -150,7 +150,7 @@ impl Secret {
         }
     }
 
-    /// What [`Secret::hash_with`] needs to know of a scope, if hashing is fast.
+    /// The salt of a scope for [`Secret::hash_with`], if hashing is fast.
     pub(crate) fn salt(&self, scope: Scope) -> Option<u64> {
         self.strong.is_none().then_some(scope.0 ^ self.salt)
     }

@@ -1,13 +1,13 @@
-//! The same limit with other numbers: a share of it, or more of it.
+//! Scales the numbers of a limit, for shares and percentages.
 
 use std::num::NonZeroU32;
 
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Limit, Rate, Span};
 
-/// `times / out_of` of a limit: its units rounded down, and at least one unit of one that has any; the
-/// rate of a bucket exactly. Takes as long to refill or to end as the limit itself, or less. `None` if
-/// these would be numbers that no limit may have.
+/// `times / out_of` of a limit: its units rounded down, at least one if the limit has any; a
+/// bucket's rate exactly. The refill or window takes at most as long as the limit's. `None` if the
+/// result is no valid limit.
 pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
     let share = |count: u64| {
         let share = u128::from(count) * u128::from(times) / u128::from(out_of.max(1));
@@ -16,27 +16,27 @@ pub(crate) fn scaled(limit: &Limit, times: u32, out_of: u32) -> Option<Limit> {
     resized(limit, (times, out_of), share)
 }
 
-/// More than the limit, because nodes do not share alike: 3 / 2.
+/// The factor of a node's share, above 1 because nodes do not get the same traffic: 3 / 2.
 const MORE: (u32, u32) = (3, 2);
 
-/// What one of so many nodes lets in by itself: rate and units times 1.5, divided by the nodes. The limit
-/// itself if it cannot be divided.
+/// The local limit of one of `nodes` nodes: rate and units times 1.5, divided by the nodes. The
+/// limit itself if it cannot be divided.
 pub(crate) fn share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
     let (times, out_of) = MORE;
     scaled(limit, times, out_of.saturating_mul(nodes.get())).unwrap_or(*limit)
 }
 
-/// The part of so many used units that falls to the share of one node, rounded up.
+/// The part of `used` units that counts towards the share of one node, rounded up.
 pub(crate) fn units_of_share(used: u64, nodes: NonZeroU32) -> u64 {
     let (times, out_of) = (u128::from(MORE.0), u128::from(MORE.1) * u128::from(nodes.get()));
     u64::try_from((u128::from(used) * times).div_ceil(out_of)).unwrap_or(u64::MAX)
 }
 
-/// The share of a node whose store has not answered since the start: 1 / 4.
+/// The factor of the share of a node whose store has not answered since the start: 1 / 4.
 const FIRST: (u32, u32) = (1, 4);
 
-/// What one of so many nodes admits by itself before its store has answered: rate and units divided by four
-/// times the nodes. The limit itself if it cannot be divided.
+/// The local limit of one of `nodes` nodes before its store has answered: rate and units divided by
+/// four times the nodes. The limit itself if it cannot be divided.
 pub(crate) fn first_share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
     let (times, out_of) = FIRST;
     scaled(limit, times, out_of.saturating_mul(nodes.get())).unwrap_or(*limit)
@@ -64,7 +64,7 @@ pub(crate) fn resized(
             Limit::sliding_log(window(it.limit(), it.length())).large_log().build().ok()
         }
         Limit::Bucket(it) => {
-            // The time of one unit is ticks + part / denominator; in so many times less, one more.
+            // The time of one unit is ticks + part / denominator, scaled by out_of / times.
             let (one, denominator) = (it.time_of(1)?, u128::from(it.denominator()));
             let time = u128::from(one.ticks) * denominator + u128::from(one.part);
             let (count, per) = (u128::from(times) * denominator, time * u128::from(out_of));
@@ -83,7 +83,7 @@ pub(crate) fn resized(
     }
 }
 
-/// The same bucket, holding so many units; `None` of anything else.
+/// The same bucket with another capacity; `None` for other algorithms.
 pub(crate) fn with_capacity(limit: &Limit, capacity: u64) -> Option<Limit> {
     let Limit::Bucket(bucket) = limit else { return None };
     let one = bucket.time_of(1)?;
@@ -109,7 +109,7 @@ mod tests {
         limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(0)).limit
     }
 
-    /// Units that a key admits in so many seconds, asking every millisecond.
+    /// Units that a key admits in `secs` seconds, tried every millisecond.
     fn admitted(limit: &Limit, secs: u64) -> u64 {
         let mut state = State::default();
         let start = Timestamp::from_secs(1_000_000_020);

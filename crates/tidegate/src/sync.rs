@@ -1,4 +1,4 @@
-//! Atomics and locks, swapped for instrumented ones when shuttle explores the schedules.
+//! Atomics and locks, replaced by instrumented ones when shuttle explores schedules.
 
 #[cfg(not(tidegate_shuttle))]
 pub(crate) use std::sync::{
@@ -12,8 +12,7 @@ pub(crate) use shuttle::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-/// Locks, carrying on after a panic elsewhere: what these locks guard is valid between any two
-/// statements.
+/// Locks, ignoring a poisoned lock: the guarded data is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     match mutex.lock() {
         Ok(guard) => guard,
@@ -21,8 +20,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     }
 }
 
-/// Waits a moment for another thread: first by spinning, then by giving up the processor, because
-/// a holder that was preempted cannot go on while we spin.
+/// Waits a moment for another thread: first spins, then yields the processor, because a preempted
+/// lock holder cannot continue while this thread spins.
 #[cfg(not(tidegate_shuttle))]
 #[inline]
 pub(crate) fn pause(attempt: u32) {

@@ -57,7 +57,7 @@ fn a_folder_is_its_policy_files_by_name() {
     // The second one is refused, so this is their order.
     let loaded = source(&folder.0).load().unwrap();
     assert!(loaded.findings.contains("b.yml:1:9: "), "{}", loaded.findings);
-    assert!(loaded.findings.contains("a.yaml has this domain already"), "{}", loaded.findings);
+    assert!(loaded.findings.contains("a.yaml already defines this domain"), "{}", loaded.findings);
     let both = Source::new([folder.0.join("b.yml"), folder.0.join("a.yaml")], Merging::Allow);
     assert_eq!(both.load().unwrap().errors, 0);
 }

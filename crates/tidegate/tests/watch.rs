@@ -205,7 +205,7 @@ fn a_truncated_file_keeps_the_policy_until_it_is_written() {
     station.wait_for("b", 1);
     fs::write(&a, "# limits\n").unwrap();
     let said = station.refusal();
-    assert!(said.contains("a.yaml is empty and was not; keeping the last policy"), "{said}");
+    assert!(said.contains("a.yaml has become empty; keeping the last policy"), "{said}");
     assert_eq!(version(&station.in_force.load(), "a"), Some(2));
     fs::remove_file(&a).unwrap();
     while station.in_force.load().domain("a").is_some() {

@@ -51,7 +51,7 @@ fn files_that_share_a_domain_are_merged_only_if_asked() {
     let other = GOOD.replace("api_key", "tenant").replace("remote_address", "path");
     let files = [("a.yaml", GOOD), ("b.yml", &other), ("notes.txt", "domain: [")];
     let (status, text) = lint("refused", &files, &[]);
-    assert!(status == 1 && text.contains("a.yaml has this domain already"), "{text}");
+    assert!(status == 1 && text.contains("a.yaml already defines this domain"), "{text}");
     let (status, text) = lint("merged", &files, &["--merge"]);
     assert_eq!((status, text.as_str()), (0, "4 rules in 1 domain of 2 files can be used\n"));
 }
@@ -68,7 +68,7 @@ fn limits_whose_keys_start_afresh_are_reported() {
     let (old, new) = (policy("UTC"), policy("Asia/Tokyo"));
     let files = [("new.yaml", &*new), ("old.txt", &*old)];
     let warning =
-        "has days in Asia/Tokyo instead of days in UTC: every key has its whole quota again";
+        "has days in Asia/Tokyo instead of days in UTC: every key gets its whole quota again";
     for (options, expected) in
         [(&["--previous", "old.txt"][..], 0), (&["--previous", "old.txt", "--strict"][..], 1)]
     {
@@ -139,7 +139,7 @@ fn files_that_are_no_policies_are_refused_quickly() {
     let deep = "[".repeat(100_000);
     std::fs::write(folder.join("deep.yaml"), deep).unwrap();
     for (file, status, says) in
-        [("huge.yaml", 2, "has 104857600 bytes"), ("deep.yaml", 1, "inside one another")]
+        [("huge.yaml", 2, "has 104857600 bytes"), ("deep.yaml", 1, "nested deeper than")]
     {
         let mut command = Command::cargo_bin("tidegate").unwrap();
         let command = command.current_dir(&folder).args(["lint", file]);

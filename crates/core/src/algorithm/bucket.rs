@@ -1,31 +1,31 @@
-//! The bucket: token bucket, GCRA and leaky bucket are one engine.
+//! The bucket: one engine for token bucket, GCRA and leaky bucket.
 //!
 //! # Idea
-//! Remember one instant, the *theoretical arrival time* (TAT): when the bucket will be full again.
-//! Taking a unit moves it one interval `T` later; it may be at most `D = capacity × T` ahead of now.
-//! Nothing is refilled and nothing drains: time passing is the refill.
+//! The state is one instant, the *theoretical arrival time* (TAT): when the bucket will be full
+//! again. Taking a unit moves the TAT one interval `T` later; the TAT may be at most `D = capacity
+//! × T` ahead of now. No timer refills or drains the bucket: the passing of time is the refill.
 //!
 //! ```text
 //!   now              TAT                   now + D
 //!    ├── debt ───────┤── tokens left × T ──┤        take c: TAT += c × T, if it stays within D
 //! ```
 //!
-//! A leaky bucket is the same test with `D = (queue + burst) × T`; an admitted request is told how
-//! long to hold back so that starts are spaced evenly. No queue exists and nothing has to drain it.
+//! A leaky bucket is the same test with `D = (queue + burst) × T`; the decision for an admitted
+//! request includes the delay that spaces starts evenly. There is no queue to drain.
 //!
 //! # Promise
 //! Any closed interval of length w admits at most `capacity + floor(w / T)`. A rolling period can
-//! therefore hold up to capacity plus one period's worth; a strict "never more than X in any W"
+//! therefore hold up to the capacity plus one period's units; a strict "never more than X in any W"
 //! needs `capacity + W / T <= X`, or a sliding log.
 //!
 //! # State
-//! One instant: 8 bytes where the interval is a simple fraction of a microsecond, else 16.
+//! One instant: 8 bytes if the interval is a whole number of microseconds, otherwise 16.
 //!
 //! # When to use, when not
-//! Token bucket: bursts are a feature (public APIs). GCRA (burst 1): strict spacing. Leaky bucket:
-//! what is behind must see a smooth stream and callers can wait. Not for "exactly N per calendar
-//! day" (fixed window) nor for an exact rolling count (sliding log). All of a burst may arrive
-//! within a microsecond: size it to what is behind, not to what looks generous.
+//! Token bucket: bursts are wanted (public APIs). GCRA (burst 1): strict spacing. Leaky bucket: the
+//! backend needs a smooth stream and callers can wait. Do not use a bucket for "exactly N per
+//! calendar day" (fixed window) or for an exact rolling count (sliding log). A whole burst may
+//! arrive within a microsecond: size it to what the backend can take.
 //!
 //! # Reference
 //! GCRA: ITU-T I.371, "virtual scheduling"; ta < TAT - tau rejects, with tau = D - T for cost 1.
@@ -37,14 +37,14 @@ use crate::invalid::InvalidLimit;
 use crate::rate::{Interval, Rate, narrow};
 use crate::time::{Span, Timestamp};
 
-/// The numbers of a bucket.
+/// The configured numbers of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     interval: Interval,
     capacity: u64,
     /// `D`: the time an empty bucket needs to fill.
     fill: Moment,
-    /// What starts without delay; equal to `capacity` unless shaping.
+    /// Units that start without delay; equal to `capacity` unless shaping.
     burst: u64,
 }
 
@@ -75,7 +75,7 @@ impl Bucket {
         Self::with_capacity(rate, burst, burst)
     }
 
-    /// A bucket that spaces admitted requests: `burst` start at once, `queue` more wait their turn.
+    /// A bucket that spaces admitted requests: `burst` start at once, `queue` more are delayed.
     pub fn shaping(rate: Rate, burst: u64, queue: u64) -> Result<Self, InvalidLimit> {
         if burst == 0 || burst > MAX_COST {
             return Err(InvalidLimit::Burst);
@@ -96,42 +96,42 @@ impl Bucket {
         Ok(Self { interval, capacity, fill: Moment { ticks, part }, burst })
     }
 
-    /// The denominator that [`Moment::part`] counts in; 1 if the interval is whole microseconds.
+    /// The denominator of [`Moment::part`]; 1 if the interval is whole microseconds.
     #[inline]
     pub const fn denominator(&self) -> u64 {
         self.interval.den
     }
 
-    /// The most that can be taken at once.
+    /// The most units that one operation can take.
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// What starts without delay: all of the capacity, unless the bucket spaces what it admits.
+    /// Units that start without delay: the whole capacity, unless the bucket is shaping.
     pub const fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// The time that `units` take to refill, exactly; `None` for more than the bucket holds.
+    /// The exact time that `units` take to refill; `None` for more than the bucket holds.
     pub fn time_of(&self, units: u64) -> Option<Moment> {
         let (ticks, part) = (units <= self.capacity).then(|| self.interval.times(units))?;
         Some(Moment { ticks, part })
     }
 
-    /// `D`: the time an empty bucket needs to fill, exactly.
+    /// `D`: the exact time an empty bucket needs to fill.
     pub const fn fill_time(&self) -> Moment {
         self.fill
     }
 
-    /// The instant the bucket is full again, seen from `now`: never in the past, never further
-    /// ahead than an empty bucket.
+    /// The instant the bucket is full again, as seen from `now`: never in the past, never further
+    /// ahead than for an empty bucket.
     #[inline(always)]
     fn full_at(&self, state: &BucketState, now: Timestamp) -> Seen {
         let floor = Moment { ticks: now.as_micros(), part: 0 };
         let ceiling = Moment { ticks: floor.ticks + self.fill.ticks, part: self.fill.part };
         let mut full_at = state.full_at;
         if full_at.part >= self.interval.den {
-            // Written under other numbers: less than one tick is at stake, round it up.
+            // Written under other numbers: round up, which adds less than one tick.
             full_at = Moment { ticks: full_at.ticks + 1, part: 0 };
         }
         let repaired = full_at > ceiling;
@@ -184,7 +184,8 @@ impl Bucket {
         }
     }
 
-    /// Allowed: at once, or for a shaping bucket after the delay that keeps starts apart.
+    /// The outcome of an admission: immediate, or for a shaping bucket delayed to keep starts
+    /// apart.
     #[inline(always)]
     fn admission(&self, seen: &Seen, cost: u64) -> Outcome {
         if self.burst == self.capacity {
@@ -228,7 +229,7 @@ impl Bucket {
                 (outcome, seen.repaired || !matches!(outcome, Outcome::Deny { .. }))
             }
             Op::Return(units) => {
-                // A key that owes nothing stays unwritten, so a return never creates one.
+                // A key without debt stays unwritten, so a return never creates a key.
                 let owing = seen.full_at > seen.floor;
                 self.give_back(&mut seen, units);
                 (Outcome::Allow, owing && units > 0)
@@ -266,55 +267,6 @@ impl Bucket {
     }
 }
 
-/// A bucket whose interval is whole microseconds and that delays nobody: most of them.
-///
-/// It decides by the same function. With these two facts known, the compiler leaves out all that
-/// deals in parts and in delays, which is half of it; a store that has asked once whether a bucket
-/// is whole need not pay for the rest on every decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Whole(Bucket);
-
-impl Whole {
-    /// The same bucket, if it is one.
-    pub const fn new(bucket: Bucket) -> Option<Self> {
-        let whole = bucket.interval.den == 1 && bucket.burst == bucket.capacity;
-        if whole { Some(Self(bucket)) } else { None }
-    }
-
-    #[inline(always)]
-    fn bucket(&self) -> Bucket {
-        let interval = Interval { den: 1, part: 0, ..self.0.interval };
-        let fill = Moment { part: 0, ..self.0.fill };
-        Bucket { interval, fill, capacity: self.0.capacity, burst: self.0.capacity }
-    }
-}
-
-impl Algorithm for Whole {
-    type State = BucketState;
-
-    #[inline(always)]
-    fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
-        self.bucket().decide_exactly(state, now, op)
-    }
-
-    fn idle_at(&self, state: &BucketState) -> Timestamp {
-        self.0.idle_at(state)
-    }
-
-    #[inline(always)]
-    fn is_ahead(&self, state: &BucketState, now: Timestamp) -> bool {
-        self.bucket().is_ahead(state, now)
-    }
-
-    fn promise(&self, within: Span) -> Option<u64> {
-        self.0.promise(within)
-    }
-
-    fn explain(&self, state: &BucketState, now: Timestamp) -> Explanation {
-        self.0.explain(state, now)
-    }
-}
-
 /// A state as it looks from one instant.
 struct Seen {
     floor: Moment,
@@ -323,7 +275,7 @@ struct Seen {
     repaired: bool,
 }
 
-/// Waits round up.
+/// Rounds a gap up to whole microseconds, because waits round up.
 #[inline(always)]
 fn ceil(gap: Moment) -> Span {
     Span::within_bounds(gap.ticks + u64::from(gap.part > 0))
@@ -374,6 +326,55 @@ impl Algorithm for Bucket {
             idle_at: self.idle_at(state),
             detail,
         }
+    }
+}
+
+/// A bucket whose interval is whole microseconds and that never delays; most buckets are.
+///
+/// `Whole` decides by the same function as [`Bucket`]. Because `part` and `delay` are constant
+/// here, the compiler removes the arithmetic on fractions and delays, which is half of the code. A
+/// store checks once whether a bucket is whole and saves that work on every decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Whole(Bucket);
+
+impl Whole {
+    /// Wraps `bucket`; `None` if its interval has a fraction or it delays requests.
+    pub const fn new(bucket: Bucket) -> Option<Self> {
+        let whole = bucket.interval.den == 1 && bucket.burst == bucket.capacity;
+        if whole { Some(Self(bucket)) } else { None }
+    }
+
+    #[inline(always)]
+    fn bucket(&self) -> Bucket {
+        let interval = Interval { den: 1, part: 0, ..self.0.interval };
+        let fill = Moment { part: 0, ..self.0.fill };
+        Bucket { interval, fill, capacity: self.0.capacity, burst: self.0.capacity }
+    }
+}
+
+impl Algorithm for Whole {
+    type State = BucketState;
+
+    #[inline(always)]
+    fn decide(&self, state: &mut BucketState, now: Timestamp, op: Op) -> Decision {
+        self.bucket().decide_exactly(state, now, op)
+    }
+
+    fn idle_at(&self, state: &BucketState) -> Timestamp {
+        self.0.idle_at(state)
+    }
+
+    #[inline(always)]
+    fn is_ahead(&self, state: &BucketState, now: Timestamp) -> bool {
+        self.bucket().is_ahead(state, now)
+    }
+
+    fn promise(&self, within: Span) -> Option<u64> {
+        self.0.promise(within)
+    }
+
+    fn explain(&self, state: &BucketState, now: Timestamp) -> Explanation {
+        self.0.explain(state, now)
     }
 }
 

@@ -101,7 +101,7 @@ fn a_token_bucket_lets_a_burst_through_where_a_leaky_bucket_spaces_it() {
 }
 
 #[test]
-fn a_leaky_bucket_drains_evenly_and_drops_what_overflows() {
+fn a_leaky_bucket_drains_evenly_and_drops_overflow() {
     let (leaky, mut state) = (shaping("10/s", 1, 5), BucketState::default());
     let delays: Vec<_> = (0..6).map(|_| take(&leaky, &mut state, secs(0), 1).delay()).collect();
     assert_eq!(delays, [0, 100, 200, 300, 400, 500].map(Span::from_millis));
@@ -111,7 +111,7 @@ fn a_leaky_bucket_drains_evenly_and_drops_what_overflows() {
 }
 
 #[test]
-fn a_leaky_bucket_needs_nobody_to_drain_it() {
+fn a_leaky_bucket_drains_without_a_timer() {
     let (leaky, mut state) = (shaping("10/s", 1, 5), BucketState::default());
     for _ in 0..6 {
         take(&leaky, &mut state, secs(0), 1);
@@ -245,7 +245,7 @@ fn a_rolling_minute_can_hold_nearly_twice_the_burst() {
     assert_eq!(bucket.promise(Span::from_secs(60)), Some(200), "closed at both ends");
 }
 
-/// 1.13.8: a time to live of an hour would forget half the debt.
+/// 1.13.8: a time to live of an hour would lose half the debt.
 #[test]
 fn a_debt_of_two_hours_is_kept_for_two_hours() {
     let bucket = bucket("5000/h", 10_000);
@@ -300,7 +300,7 @@ fn five_is_five_after_any_idle_time() {
 
 /// governor #102, #157: the snapshot's remaining was not what could be taken.
 #[test]
-fn remaining_is_what_probes_can_take() {
+fn remaining_is_the_number_of_successful_probes() {
     let bucket = bucket("7/s", 9);
     let mut state = BucketState::default();
     for now in (0..3_000_000).step_by(61_803) {
@@ -341,7 +341,7 @@ fn rates_above_one_per_tick_are_exact() {
 
 /// redis-cell #50: at 6000/s the key vanished; below a millisecond it answered retry_after 0.
 #[test]
-fn a_wait_below_a_millisecond_is_told_and_kept() {
+fn a_wait_below_a_millisecond_is_exact() {
     let bucket = bucket("6000/s", 1);
     let mut state = emptied(&bucket, secs(1));
     assert_eq!(wait(take(&bucket, &mut state, secs(1), 1)), Some(167));
@@ -353,7 +353,7 @@ fn a_wait_below_a_millisecond_is_told_and_kept() {
 /// redis-cell #12, #13 ran 30 % fast; throttled's `PerSec(3)` truncates the interval; gubernator
 /// truncates a float.
 #[test]
-fn a_stream_gets_exactly_its_rate_however_often_it_asks() {
+fn a_stream_gets_exactly_its_rate_at_any_polling_interval() {
     for (rate, count) in [("10/s", 10), ("3/s", 3), ("7/s", 7)] {
         for poll in [997, 33_333, 99_999] {
             let (bucket, mut state) = (bucket(rate, 2), BucketState::default());
@@ -400,9 +400,9 @@ fn the_whole_bucket_is_free_after_exactly_one_refill() {
     assert!(take(&bucket, &mut state, at(3_333_334), 7).is_allowed());
 }
 
-/// gubernator #225: asking pushed the reset away, so the key never refilled.
+/// gubernator #225: denied requests pushed the reset back, so the key never refilled.
 #[test]
-fn denied_requests_do_not_push_the_refill_away() {
+fn denied_requests_do_not_delay_the_refill() {
     let bucket = bucket("1/s", 2);
     let mut state = emptied(&bucket, secs(0));
     for now in (0..1_000_000).step_by(1_000) {
@@ -415,7 +415,7 @@ fn denied_requests_do_not_push_the_refill_away() {
 
 /// upstash tests only for 0 tokens: cost 5 passes with 1 left and leaves -4.
 #[test]
-fn a_cost_above_what_is_left_takes_nothing() {
+fn a_cost_above_the_remaining_units_takes_nothing() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 9);
     let denied = take(&bucket, &mut state, secs(0), 5);
@@ -506,7 +506,7 @@ fn a_clock_that_lags_a_little_frees_nothing() {
 
 /// Units come back, never above full, and a key never seen stays so.
 #[test]
-fn a_return_gives_back_at_most_what_is_owed() {
+fn a_return_is_capped_at_the_debt() {
     let bucket = bucket("3/s", 9);
     let mut state = BucketState::default();
     assert_eq!(bucket.decide(&mut state, secs(1), Op::Return(5)).remaining, 9);
@@ -520,7 +520,7 @@ fn a_return_gives_back_at_most_what_is_owed() {
 
 /// `Force` stops at an empty bucket and reports what it could not book.
 #[test]
-fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
+fn a_forced_cost_books_the_remaining_units_and_reports_the_rest() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     let forced = bucket.decide(&mut state, secs(0), Op::Force(4));
     assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 6, 0));
@@ -534,7 +534,7 @@ fn a_forced_cost_books_what_is_left_and_reports_the_rest() {
 fn a_forced_cost_that_does_not_fit_empties_the_bucket() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 4);
-    // Half a second on, 3.5 are owed: six are free, and half of the seventh.
+    // Half a second later, 3.5 units are owed: six are free, and half of the seventh.
     let forced = bucket.decide(&mut state, ms(500), Op::Force(9));
     assert_eq!((forced.remaining, forced.unbooked), (0, 3));
     assert_eq!(state.full_at, Moment { ticks: 10_500_000, part: 0 });
@@ -558,7 +558,7 @@ fn a_return_is_exact_to_the_fraction_of_a_microsecond() {
 fn a_return_of_all_whole_units_leaves_the_begun_one() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 4);
-    // Half a second on, 3.5 are owed; three come back.
+    // Half a second later, 3.5 units are owed; three are returned.
     let told = bucket.decide(&mut state, ms(500), Op::Return(3));
     assert_eq!((told.remaining, told.reset_after), (9, Span::from_millis(500)));
     assert_eq!(state.full_at, Moment { ticks: 1_000_000, part: 0 });
@@ -577,7 +577,7 @@ fn nothing_returned_and_nothing_forced_write_nothing() {
     }
 }
 
-/// 2.1: the burst and floor(w x N / P), where an interval is no whole number of microseconds.
+/// 2.1: the burst and floor(w x N / P), where the interval is no whole number of microseconds.
 #[test]
 fn the_promise_counts_thirds_of_a_microsecond() {
     let bucket = bucket("3/s", 9);
@@ -589,7 +589,7 @@ fn the_promise_counts_thirds_of_a_microsecond() {
 }
 
 #[test]
-fn a_reset_forgets_the_debt() {
+fn a_reset_deletes_the_debt() {
     let bucket = bucket("1/h", 10);
     let mut state = emptied(&bucket, secs(50));
     let told = bucket.decide(&mut state, secs(50), Op::Reset);
@@ -599,7 +599,7 @@ fn a_reset_forgets_the_debt() {
 
 /// limitador's `max - hits` would underflow here.
 #[test]
-fn after_lowering_nobody_waits_longer_than_one_new_refill() {
+fn after_lowering_no_key_waits_longer_than_one_new_refill() {
     let (old, new) = (bucket("1/min", 100), bucket("1/s", 5));
     let mut state = emptied(&old, secs(0));
     let denied = take(&new, &mut state, secs(10), 5);
@@ -656,7 +656,7 @@ fn numbers_out_of_range_are_refused() {
     assert_eq!(Bucket::new(Rate::per_second(0), 1), Err(InvalidLimit::Count));
 }
 
-/// The one that leaves out parts and delays is the same bucket.
+/// `Whole`, which skips fractions and delays, decides like the bucket it wraps.
 #[test]
 fn a_whole_bucket_decides_as_the_bucket_it_is() {
     let bucket = Bucket::new(Rate::per_second(2), 5).unwrap();
@@ -688,7 +688,7 @@ fn a_whole_bucket_decides_as_the_bucket_it_is() {
 
 /// Thirds of a second: 4 units take 1,333,333 and 1/3 us, all nine take 3 s.
 #[test]
-fn a_bucket_tells_its_capacity_and_times() {
+fn a_bucket_reports_its_capacity_and_times() {
     let bucket = bucket("3/s", 9);
     assert_eq!(bucket.capacity(), 9);
     assert_eq!(bucket.time_of(0), Some(Moment::default()));

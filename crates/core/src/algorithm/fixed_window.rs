@@ -1,23 +1,23 @@
 //! The fixed window: one counter per key and window.
 //!
 //! # Idea
-//! Time is cut into windows of equal length, the same for everybody. Count what is admitted in the
-//! present one; a new window starts at nought.
+//! Time is cut into windows of equal length, which are the same for all keys. The state counts the
+//! units admitted in the current window; each new window starts at 0.
 //!
 //! # Promise
-//! Each window admits at most its limit, so an interval of length w admits at most
-//! `limit × (ceil(w / W) + 1)`: **twice the limit across a boundary**, however short the window.
+//! Each window admits at most its limit, so an interval of length w admits at most `limit × (ceil(w
+//! / W) + 1)`: **twice the limit across a boundary**, however short the window.
 //!
 //! # State
 //! The window's end and a count: 16 bytes.
 //!
 //! # When to use, when not
-//! Quotas people reason about by the calendar ("10,000 a day"), where everybody's reset is the same
-//! instant. Not where a burst is the threat (log-ins, expensive calls): see *Promise*.
+//! Quotas that follow the calendar ("10,000 a day"), where all keys reset at the same instant. Not
+//! for limits that must stop bursts (log-ins, expensive calls): see *Promise*.
 //!
 //! # Reference
-//! The counter-and-expiry limiter of envoyproxy/ratelimit, whose variant also counts what it
-//! denied ([`Denied::Counted`]).
+//! The counter-and-expiry limiter of envoyproxy/ratelimit, whose variant also counts denied
+//! requests ([`Denied::Counted`]).
 
 use crate::algorithm::Algorithm;
 use crate::algorithm::window::{WindowPosition, Windows};
@@ -27,7 +27,7 @@ use crate::invalid::InvalidLimit;
 use crate::rate::Interval;
 use crate::time::{Span, Timestamp};
 
-/// The numbers of a fixed window.
+/// The configured numbers of a fixed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: u64,
@@ -35,17 +35,17 @@ pub struct FixedWindow {
     denied: Denied,
 }
 
-/// Whether a denied request uses up the window too.
+/// Whether denied requests count towards the window too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Denied {
-    /// Only what was admitted counts.
+    /// Only admitted units count.
     #[default]
     Ignored,
-    /// Everything counts, as in envoyproxy/ratelimit.
+    /// All requests count, as in envoyproxy/ratelimit.
     Counted,
 }
 
-/// What is remembered of a key: a count, and which window it belongs to.
+/// The state of a key: a count, and the window it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FixedWindowState {
     /// The end of the window, in microseconds since the epoch.
@@ -55,7 +55,7 @@ pub struct FixedWindowState {
 }
 
 impl FixedWindow {
-    /// The largest limit, and the largest count that is kept.
+    /// The largest limit, and the largest count a state holds.
     pub const MAX: u64 = Interval::MAX_COUNT;
 
     /// `limit` units per window of `length`; windows start at the epoch plus `offset`.
@@ -78,26 +78,26 @@ impl FixedWindow {
         Span::from_micros(self.windows.length)
     }
 
-    /// How long after the epoch's multiples of its length a window starts.
+    /// Distance from the multiples of the length since the epoch to the start of a window.
     pub const fn offset(&self) -> Span {
         self.windows.offset()
     }
 
-    /// Units that each window may admit.
+    /// Units that each window admits.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Whether denied requests use up the window too.
+    /// Whether denied requests count towards the window too.
     pub const fn denied(&self) -> Denied {
         self.denied
     }
 
-    /// The state as it counts at `now`, and whether it had to be repaired.
+    /// The state as seen from `now`, and whether it had to be repaired.
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
         let end = self.windows.end(now);
-        match self.windows.place(state.end, now) {
+        match self.windows.position(state.end, now) {
             WindowPosition::Current | WindowPosition::Ahead => (*state, false),
             WindowPosition::Previous | WindowPosition::Past => {
                 (FixedWindowState { end, count: 0 }, false)
@@ -117,7 +117,8 @@ impl FixedWindow {
         }
     }
 
-    /// What denying `cost` leaves behind.
+    /// Counts a denied `cost`, if the limit counts denied requests. Returns whether the state
+    /// changed.
     fn count_denied(&self, seen: &mut FixedWindowState, cost: u64) -> bool {
         match self.denied {
             Denied::Ignored => false,

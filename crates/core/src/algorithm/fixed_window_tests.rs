@@ -24,7 +24,7 @@ fn take(window: &FixedWindow, state: &mut FixedWindowState, now: Timestamp, cost
     window.decide(state, now, Op::Take(cost))
 }
 
-/// How many of `tries` single units pass, `every` microseconds apart from `from` on.
+/// How many of `tries` single units pass, sent every `every` microseconds from `from` on.
 fn passed(
     window: &FixedWindow,
     state: &mut FixedWindowState,
@@ -73,7 +73,7 @@ fn a_shorter_window_does_not_mend_the_boundary() {
 
 /// gubernator #225 re-armed the reset with every hit.
 #[test]
-fn everybody_in_a_window_is_told_the_same_reset() {
+fn all_keys_of_a_window_have_the_same_reset() {
     let window = window(3, 60);
     let (mut busy, mut idle) = (FixedWindowState::default(), FixedWindowState::default());
     for now in (120_000_000..180_000_000).step_by(7_654_321).map(at) {
@@ -104,9 +104,9 @@ fn denies_until_the_window_ends() {
     assert!(take(&window, &mut state, secs(60), 1).is_allowed());
 }
 
-/// 1.13.7: only a window may count what it denied, and only if asked to.
+/// 1.13.7: only a window may count denied requests, and only if configured to.
 #[test]
-fn a_denied_request_counts_only_where_it_was_asked_for() {
+fn a_denied_request_counts_only_if_configured() {
     let (plain, envoy) = (window(10, 60), counting(10, 60));
     let (mut first, mut second) = (FixedWindowState::default(), FixedWindowState::default());
     for (window, state) in [(&plain, &mut first), (&envoy, &mut second)] {
@@ -133,7 +133,7 @@ fn denied_hits_saturate() {
 
 /// 0 is legal in envoyproxy's form and denies everything.
 #[test]
-fn a_limit_of_nought_denies_everything_for_good() {
+fn a_limit_of_zero_denies_everything_for_good() {
     let (window, mut state) = (window(0, 60), FixedWindowState::default());
     assert!(take(&window, &mut state, secs(0), 1).is_never());
     assert!(take(&window, &mut state, secs(0), 0).is_allowed());
@@ -217,7 +217,7 @@ fn the_promise_counts_every_window_an_interval_can_touch() {
 }
 
 #[test]
-fn a_window_tells_its_length_and_offset() {
+fn a_window_reports_its_length_and_offset() {
     let (day, two_hours) = (Span::from_secs(86_400), Span::from_secs(7_200));
     for offset in [Span::ZERO, Span::from_micros(1), two_hours, Span::from_micros(86_399_999_999)] {
         let window = FixedWindow::new(10, day, offset, Denied::Ignored).unwrap();
@@ -307,7 +307,7 @@ fn numbers_out_of_range_are_refused() {
 }
 
 #[test]
-fn a_window_tells_its_limit_and_what_it_counts() {
+fn a_window_reports_its_limit_and_what_it_counts() {
     assert_eq!((window(10, 60).limit(), window(10, 60).denied()), (10, Denied::Ignored));
     assert_eq!((counting(7, 60).limit(), counting(7, 60).denied()), (7, Denied::Counted));
 }

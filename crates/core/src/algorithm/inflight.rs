@@ -1,21 +1,21 @@
-//! The in-flight limit: how many at once, whatever the rate.
+//! The in-flight limit (concurrency limit): how many units may be held at once.
 //!
 //! # Idea
-//! Taking a place yields a *lease*; releasing the lease frees the place. A lease that its holder
-//! never releases (it crashed) ends by itself after its time to live; one that takes longer renews
-//! its lease before it ends.
+//! Taking units yields a *lease*; releasing the lease frees its units. A lease that is never
+//! released, because its holder crashed, expires after its time to live; a holder that needs longer
+//! renews its lease before it expires.
 //!
 //! # Promise
-//! At no instant do unexpired leases weigh more than the limit. Holders that outlive their lease
-//! come on top of it: choose the time to live above the longest request.
+//! At no instant do unexpired leases weigh more than the limit. Work that outlives its lease is not
+//! counted: choose a time to live above the longest request.
 //!
 //! # State
 //! One entry of 24 bytes per lease.
 //!
 //! # When to use, when not
-//! Expensive or slow work, retry pile-ups: rate says how often, this says how many together. It is
-//! orthogonal to rate and usually stands beside a rate limit. It has no units per time and saves
-//! up nothing.
+//! Expensive or slow work, retry pile-ups. A rate bounds how often requests start; this limit
+//! bounds how many run at once. The two are independent and are usually combined. An in-flight
+//! limit has no units per time and saves up no credit.
 //!
 //! # Reference
 //! The concurrent-requests limiter Stripe described in 2017.
@@ -28,31 +28,32 @@ use crate::explain::{Detail, Explanation};
 use crate::invalid::InvalidLimit;
 use crate::time::{Span, Timestamp};
 
-/// The numbers of an in-flight limit.
+/// The configured numbers of an in-flight limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     limit: u64,
     ttl: u64,
 }
 
-/// Leases in the order they end in, which is the order they were taken or last renewed in.
+/// The leases of a key, ordered by expiry, which is the order in which they were taken or renewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct InFlightState {
     leases: VecDeque<Lease>,
     /// The sum of all weights.
     total: u64,
-    /// The newest lease id given out. Ids only grow, so a late release never frees another's place.
+    /// The newest lease id issued. Ids only grow, so a late release never frees another holder's
+    /// units.
     last_id: u64,
 }
 
-/// One place taken.
+/// Units held under one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Its id.
+    /// The lease id.
     pub id: u64,
-    /// From this microsecond on it no longer counts.
+    /// The microsecond from which the lease no longer counts.
     pub expires: u64,
-    /// Units it holds.
+    /// Units held.
     pub weight: u64,
 }
 
@@ -61,7 +62,7 @@ struct Seen {
     expired: usize,
     /// Units held by unexpired leases.
     held: u64,
-    /// No lease may end later than one taken now would.
+    /// The expiry of a lease taken now; no stored lease may expire later.
     latest: u64,
     repaired: bool,
 }
@@ -69,14 +70,15 @@ struct Seen {
 impl InFlight {
     /// The largest limit.
     pub const MAX: u64 = 100_000;
-    /// A time to live for holders that cannot get lost: permits within one process. A shared store refuses
-    /// it, because a process that crashes would keep its places: see [`InFlight::MAX_SHARED_TTL`].
+    /// A time to live for holders that cannot get lost: permits within one process. A shared store
+    /// refuses it, because a crashed process would keep its units: see
+    /// [`InFlight::MAX_SHARED_TTL`].
     pub const NO_EXPIRY: Span = Span::from_secs(100 * 365 * 86_400);
-    /// The longest time to live on a shared store: one day. A permit renews its lease, so work may take
-    /// longer than that.
+    /// The longest time to live on a shared store: one day. A permit renews its lease, so work may
+    /// take longer.
     pub const MAX_SHARED_TTL: Span = Span::from_secs(86_400);
 
-    /// At most `limit` units at once; a lease ends after `ttl` if it is not released.
+    /// At most `limit` units at once; a lease expires after `ttl` if it is not released.
     pub fn new(limit: u64, ttl: Span) -> Result<Self, InvalidLimit> {
         if limit == 0 || limit > Self::MAX {
             return Err(InvalidLimit::InFlight);
@@ -129,19 +131,19 @@ impl InFlight {
 }
 
 impl InFlightState {
-    /// A state as another store kept it: leases in the order they end in, and the newest id.
+    /// Rebuilds a state that a store serialised: leases ordered by expiry, and the newest id.
     pub fn restore(leases: impl IntoIterator<Item = Lease>, last_id: u64) -> Self {
         let leases: VecDeque<Lease> = leases.into_iter().collect();
         let total = leases.iter().map(|lease| lease.weight).sum();
         Self { leases, total, last_id }
     }
 
-    /// The leases, in the order they end in.
+    /// The leases, ordered by expiry.
     pub fn leases(&self) -> impl ExactSizeIterator<Item = Lease> + '_ {
         self.leases.iter().copied()
     }
 
-    /// True if this lease is among them, expired or not.
+    /// True if the state contains this lease, expired or not.
     pub fn holds(&self, lease: LeaseId) -> bool {
         self.position(lease).is_some()
     }
@@ -178,7 +180,8 @@ impl InFlightState {
         }
     }
 
-    /// Moves a lease that has not ended to the back: it now ends last. False if it has ended.
+    /// Moves an unexpired lease to the back, where the latest expiry is. Returns false if the lease
+    /// has expired.
     fn renew(&mut self, seen: &Seen, now: Timestamp, id: LeaseId) -> bool {
         let unexpired = |place: &usize| self.leases[*place].expires > now.as_micros();
         if self.position(id).filter(unexpired).is_none() {
@@ -190,7 +193,7 @@ impl InFlightState {
         true
     }
 
-    /// Where a lease is. Ids are in order until one is renewed.
+    /// The index of a lease. Ids are sorted until one is renewed.
     fn position(&self, id: LeaseId) -> Option<usize> {
         let sorted = self.leases.binary_search_by_key(&id.number(), |lease| lease.id).ok();
         sorted.or_else(|| self.leases.iter().position(|lease| lease.id == id.number()))
@@ -204,7 +207,7 @@ impl Algorithm for InFlight {
         let seen = self.seen(state, now);
         let (mut outcome, mut unbooked, mut lease) = (Outcome::Allow, 0, None);
         match op {
-            // Units of an in-flight limit come back by their lease only.
+            // Units of an in-flight limit are returned by releasing their lease only.
             Op::Return(_) => {}
             Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
@@ -220,7 +223,8 @@ impl Algorithm for InFlight {
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(seen.held));
                 let booked = units - unbooked;
-                // Even if nothing fits: a key that is only ever forced must not stay locked.
+                // Repairs even if nothing fits, or a key that only gets forced costs would stay
+                // locked.
                 if booked > 0 || (seen.repaired && units > 0) {
                     state.settle(&seen);
                 }
@@ -252,7 +256,7 @@ impl Algorithm for InFlight {
 
     fn idle_at(&self, state: &InFlightState) -> Timestamp {
         let ends = state.leases.back().map_or(0, |lease| lease.expires);
-        // While now is not past the last id, forgetting it could give it out again.
+        // Until the clock is past the last id, evicting the state could issue that id again.
         let ids = if state.last_id == 0 { 0 } else { state.last_id + 1 };
         Timestamp::from_micros(ends.max(ids))
     }

@@ -17,7 +17,7 @@ fn take(limit: &InFlight, state: &mut InFlightState, now: Timestamp, cost: u64) 
     limit.decide(state, now, Op::Take(cost))
 }
 
-/// Takes `cost` places, which must be free; the lease.
+/// Takes `cost` units, which must be free, and returns the lease.
 fn lease(limit: &InFlight, state: &mut InFlightState, now: Timestamp, cost: u64) -> LeaseId {
     take(limit, state, now, cost).lease.unwrap()
 }
@@ -49,7 +49,7 @@ fn releasing_twice_frees_one_place() {
     }
 }
 
-/// 2.6: a crashed holder's place comes back by itself, to the microsecond.
+/// 2.6: the units of a crashed holder are freed by expiry, to the microsecond.
 #[test]
 fn a_lease_ends_after_its_time_to_live() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
@@ -61,7 +61,7 @@ fn a_lease_ends_after_its_time_to_live() {
     assert!(take(&limit, &mut state, secs(40), 2).is_allowed());
 }
 
-/// 2.6: who comes late frees nobody else's place.
+/// 2.6: a late release frees no other holder's units.
 #[test]
 fn a_late_release_frees_nothing() {
     let (limit, mut state) = (places(1, 30), InFlightState::default());
@@ -89,7 +89,7 @@ fn a_lease_id_is_never_given_out_twice() {
     assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "{seen:?}");
 }
 
-/// While a state could give an id out again if it were forgotten, it is not idle.
+/// A state is not idle while evicting it could issue one of its ids again.
 #[test]
 fn a_state_is_not_idle_before_its_ids_are_past() {
     let (limit, mut state) = (places(100, 1), InFlightState::default());
@@ -112,7 +112,7 @@ fn a_heavy_request_holds_its_weight() {
     assert!(take(&limit, &mut state, secs(0), 6).is_never());
 }
 
-/// 2.6: nobody is thrown out, it drains.
+/// 2.6: a lowered limit ends no lease; the key drains.
 #[test]
 fn a_lowered_limit_drains() {
     let (limit, mut state) = (places(10, 30), InFlightState::default());
@@ -169,20 +169,20 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     lease(&limit, &mut state, secs(0), 1);
     lease(&limit, &mut state, secs(20), 4);
     let kept = state.clone();
-    // The first lease has ended, but the second alone fills a limit of four.
+    // The first lease has expired, but the second alone fills a limit of four.
     let forced = places(4, 30).decide(&mut state, secs(31), Op::Force(2));
     assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
     assert_eq!((forced.lease, &state), (None, &kept));
-    // Forcing nothing is a peek, also where a lease ends too late: 50 s is beyond 0 + 30 s.
+    // Forcing 0 is a peek, also where a lease expires too late: 50 s is beyond 0 + 30 s.
     for (now, remaining) in [(31, 1), (0, 0)] {
         let forced = limit.decide(&mut state, secs(now), Op::Force(0));
         assert_eq!((forced.remaining, forced.lease, &state), (remaining, None, &kept));
     }
 }
 
-/// What has ended makes room in memory too, once something is written.
+/// Expired leases free their memory with the next write.
 #[test]
-fn a_forced_cost_drops_what_has_ended() {
+fn a_forced_cost_drops_expired_leases() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(0), 1);
     lease(&limit, &mut state, secs(20), 4);
@@ -192,14 +192,14 @@ fn a_forced_cost_drops_what_has_ended() {
 }
 
 #[test]
-fn units_come_back_by_their_lease_only() {
+fn units_are_returned_by_their_lease_only() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(0), 3);
     assert_eq!(limit.decide(&mut state, secs(0), Op::Return(3)).remaining, 2);
 }
 
 #[test]
-fn explains_who_holds_what() {
+fn explains_the_leases() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(10), 2);
     lease(&limit, &mut state, secs(20), 3);
@@ -221,10 +221,10 @@ fn a_lease_takes_24_bytes() {
     assert_eq!(size_of::<Lease>(), 24);
 }
 
-/// Whoever keeps to a budget of bytes asks first: what is told is enough, and nothing if there is
+/// A store with a memory budget asks first: the reported growth is sufficient, and 0 if there is
 /// room for one more lease of 24 bytes.
 #[test]
-fn growth_is_told_before_it_happens() {
+fn growth_is_known_before_it_happens() {
     let (limit, mut state) = (places(100, 30), InFlightState::default());
     assert_eq!((state.heap_bytes(), state.growth_bytes()), (0, 4 * 24));
     for held in 1..=100 {
@@ -235,7 +235,7 @@ fn growth_is_told_before_it_happens() {
     }
 }
 
-/// Until it is released, whether or not it has ended.
+/// A lease is held until it is released, even if it has expired.
 #[test]
 fn a_state_knows_its_leases() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
@@ -246,7 +246,7 @@ fn a_state_knows_its_leases() {
     assert!(!state.holds(first) && state.holds(second));
 }
 
-/// It bounds how many at once; in the time between, any number can come and go.
+/// The limit bounds concurrency; over an interval, any number of requests can start and end.
 #[test]
 fn it_promises_nothing_per_time() {
     assert_eq!(places(5, 30).promise(Span::from_secs(60)), None);
@@ -265,7 +265,7 @@ fn numbers_out_of_range_are_refused() {
     assert_eq!(InFlight::NO_EXPIRY, Span::from_secs(3_153_600_000));
 }
 
-/// 2.6: a holder that takes longer keeps its place for another full time to live.
+/// 2.6: a holder that needs longer keeps its units for another full time to live.
 #[test]
 fn a_renewed_lease_ends_a_time_to_live_later() {
     let (limit, mut state) = (places(2, 30), InFlightState::default());
@@ -281,7 +281,8 @@ fn a_renewed_lease_ends_a_time_to_live_later() {
     assert!(!state.holds(first) && state.holds(second));
 }
 
-/// A lease that has ended may be another's place by now: it stays ended, and nothing is written.
+/// The units of an expired lease may belong to another holder: it is not renewed, and nothing is
+/// written.
 #[test]
 fn a_lease_that_has_ended_is_not_renewed() {
     let (limit, mut state) = (places(2, 30), InFlightState::default());
@@ -291,7 +292,8 @@ fn a_lease_that_has_ended_is_not_renewed() {
         assert!(limit.decide(&mut state, secs(now), Op::Renew(ended)).is_never(), "at {now} s");
         assert_eq!(state, kept);
     }
-    // One microsecond before its end it is renewed: 1970-01-01T00:00:29.999999Z s and 30 s more.
+    // It is renewed one microsecond before it expires: at 1970-01-01T00:00:29.999999Z for 30 s
+    // more.
     assert!(limit.decide(&mut state, at(29_999_999), Op::Renew(ended)).is_allowed());
     assert_eq!(state.leases().next().map(|lease| lease.expires), Some(59_999_999));
     let unknown = LeaseId::new(77).unwrap();

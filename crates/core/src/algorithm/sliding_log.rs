@@ -1,23 +1,24 @@
 //! The sliding log: every admission with its time, an exact rolling window.
 //!
 //! # Idea
-//! Write down when each unit was admitted; a request passes if fewer than the limit lie within the
-//! last window. An entry is out of it the instant it is exactly one window old.
+//! The state records when each unit was admitted; a request passes if fewer units than the limit
+//! were admitted within the last window. An entry leaves the window when it is exactly one window
+//! old.
 //!
 //! # Promise
-//! Any rolling window admits at most the limit. Nothing else here promises that.
+//! Any rolling window admits at most the limit. No other algorithm of this crate promises that.
 //!
 //! # State
-//! One entry of 16 bytes per admission (admissions of the same microsecond share one): up to
-//! `limit` of them. 10,000 a minute is 160 kB for every active key.
+//! One entry of 16 bytes per admission (admissions of the same microsecond share one), up to
+//! `limit` entries: at 10,000 a minute, 160 kB per active key.
 //!
 //! # When to use, when not
 //! Small limits that must be exact: five password resets an hour, an audit trail. Not above a few
 //! thousand: [`SlidingLog::new`] refuses more than 10,000.
 //!
 //! # Reference
-//! The sorted-set limiter known from Redis, with the count taken after pruning and nothing written
-//! on a denial.
+//! The sorted-set limiter known from Redis, except that expired entries are pruned before counting
+//! and a denial writes nothing.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -29,7 +30,7 @@ use crate::invalid::InvalidLimit;
 use crate::rate::check_period;
 use crate::time::{Span, Timestamp};
 
-/// The numbers of a sliding log.
+/// The configured numbers of a sliding log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     limit: u64,
@@ -40,7 +41,7 @@ pub struct SlidingLog {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlidingLogState {
     entries: VecDeque<Entry>,
-    /// The sum of all weights, so that no decision adds up the whole log.
+    /// The sum of all weights, so that a decision need not add up the whole log.
     total: u64,
 }
 
@@ -55,11 +56,11 @@ pub struct Entry {
 
 /// A state as it looks from one instant.
 struct Seen {
-    /// Entries that have left the window, and their weight.
+    /// Number of entries that have left the window.
     expired: usize,
     /// Units within the window.
     sum: u64,
-    /// Some entries are later than now: they count as made now.
+    /// Some entries are later than now; they count as made now.
     future: bool,
 }
 
@@ -74,7 +75,8 @@ impl SlidingLog {
         Self::up_to(Self::MAX, limit, length)
     }
 
-    /// As [`SlidingLog::new`], for those who accept up to 16 MB per key.
+    /// Like [`SlidingLog::new`], for limits up to [`SlidingLog::MAX_LARGE`], which take up to 16 MB
+    /// per key.
     pub fn large(limit: u64, length: Span) -> Result<Self, InvalidLimit> {
         Self::up_to(Self::MAX_LARGE, limit, length)
     }
@@ -87,7 +89,7 @@ impl SlidingLog {
         Ok(Self { limit, length: length.as_micros() })
     }
 
-    /// Units that any rolling window may admit.
+    /// Units that any rolling window admits.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
@@ -137,7 +139,7 @@ impl SlidingLog {
 }
 
 impl SlidingLogState {
-    /// A state as another store kept it: admissions, oldest first.
+    /// Rebuilds a state that a store serialised: admissions, oldest first.
     pub fn restore(entries: impl IntoIterator<Item = Entry>) -> Self {
         let entries: VecDeque<Entry> = entries.into_iter().collect();
         let total = entries.iter().map(|entry| entry.weight).sum();
@@ -160,7 +162,7 @@ impl SlidingLogState {
         if full { self.entries.capacity().max(4) * size_of::<Entry>() } else { 0 }
     }
 
-    /// Brings the log to what `seen` says: drops what has expired, stamps the future as now.
+    /// Applies `seen` to the log: drops expired entries, sets future times to now.
     fn settle(&mut self, seen: &Seen, now: Timestamp) {
         self.entries.drain(..seen.expired);
         self.total = seen.sum;
@@ -185,7 +187,7 @@ impl SlidingLogState {
         }
     }
 
-    /// Takes the newest units out again.
+    /// Removes the newest units.
     fn remove(&mut self, mut units: u64) {
         while let Some(entry) = self.entries.back_mut().filter(|_| units > 0) {
             let removed = units.min(entry.weight);
@@ -229,7 +231,8 @@ impl Algorithm for SlidingLog {
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(sum));
                 let booked = units - unbooked;
-                // Even if nothing fits: a key that is only ever forced must not stay locked.
+                // Repairs even if nothing fits, or a key that only gets forced costs would stay
+                // locked.
                 if booked > 0 || (seen.future && units > 0) {
                     state.settle(&seen, now);
                 }

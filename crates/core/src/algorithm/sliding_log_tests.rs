@@ -65,10 +65,10 @@ fn memory_grows_with_the_limit() {
     assert!((160_000..=330_000).contains(&state.heap_bytes()), "{}", state.heap_bytes());
 }
 
-/// Whoever keeps to a budget of bytes asks first: what is told is enough, and nothing if there is
+/// A store with a memory budget asks first: the reported growth is sufficient, and 0 if there is
 /// room for one more entry of 16 bytes.
 #[test]
-fn growth_is_told_before_it_happens() {
+fn growth_is_known_before_it_happens() {
     let (log, mut state) = (log(100, 60), SlidingLogState::default());
     assert_eq!((state.heap_bytes(), state.growth_bytes()), (0, 4 * 16));
     for held in 1..=100 {
@@ -151,7 +151,7 @@ fn two_instants_a_microsecond_apart_are_two_instants() {
 
 /// shenyu #6754 counted before pruning.
 #[test]
-fn what_has_expired_is_dropped_before_it_is_counted() {
+fn expired_entries_are_dropped_before_counting() {
     let log = log(3, 60);
     let mut state = taken(&log, secs(0), 3);
     assert_eq!(take(&log, &mut state, secs(60), 3).remaining, 0);
@@ -166,7 +166,7 @@ fn admissions_of_the_same_microsecond_all_count() {
     assert_eq!((passed, entries(&state)), (5, [(1_000_000, 5)].to_vec()));
 }
 
-/// 1.13.7: a log never counts what it denied.
+/// 1.13.7: a log never counts denied requests.
 #[test]
 fn a_denied_request_is_not_logged() {
     let log = log(1, 60);
@@ -220,7 +220,7 @@ fn a_peek_writes_nothing_not_even_a_repair() {
     }
 }
 
-/// Only what lies ahead of the clock is restamped, and it keeps its order and weight.
+/// Only entries ahead of the clock are restamped, and they keep their order and weight.
 #[test]
 fn a_small_step_back_restamps_only_the_future() {
     let (log, mut state) = (log(9, 60), SlidingLogState::default());
@@ -285,7 +285,7 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
     let forced = log(4, 60).decide(&mut state, secs(61), Op::Force(2));
     assert_eq!((forced.outcome, forced.remaining, forced.unbooked), (Outcome::Allow, 0, 2));
     assert_eq!(state, kept);
-    // Forcing nothing is a peek, also where an entry is later than now.
+    // Forcing 0 is a peek, also where an entry is later than now.
     for (now, remaining) in [(61, 1), (0, 0)] {
         assert_eq!(wide.decide(&mut state, secs(now), Op::Force(0)).remaining, remaining);
         assert_eq!(state, kept, "at {now} s");
@@ -295,7 +295,7 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
 }
 
 #[test]
-fn a_reset_forgets_the_entries() {
+fn a_reset_deletes_the_entries() {
     let log = log(5, 60);
     let mut state = taken(&log, secs(0), 3);
     let told = log.decide(&mut state, secs(0), Op::Reset);
@@ -304,7 +304,7 @@ fn a_reset_forgets_the_entries() {
 }
 
 #[test]
-fn a_long_log_must_be_asked_for() {
+fn a_long_log_must_be_enabled() {
     let minute = Span::from_secs(60);
     assert_eq!(SlidingLog::new(10_001, minute), Err(InvalidLimit::LogLength));
     assert!(SlidingLog::new(10_000, minute).is_ok());

@@ -1,8 +1,8 @@
 //! The sliding window counter: two counters that approximate a rolling window.
 //!
 //! # Idea
-//! Keep the count of the present window and of the one before; weigh the older by the share of it
-//! that a rolling window would still cover.
+//! The state counts the units of the current and of the previous window. The estimate weighs the
+//! previous count by the share of that window that a rolling window still covers.
 //!
 //! ```text
 //!   ├──── previous ────┤──── current ────┤
@@ -13,18 +13,18 @@
 //! product stays below 2^53 and Rust and Lua agree to the last unit.
 //!
 //! # Promise
-//! Any interval of length w <= W admits at most `limit + ceil(limit × w / W)`. That is tight: an
-//! adversary who fills the end of a window and then drips gets **twice the limit in a rolling
-//! window** (200 in 60 s at 100 per 60 s), though only 104 in any 2 s. It is not an exact rolling
-//! window; a sliding log is.
+//! Any interval of length w <= W admits at most `limit + ceil(limit × w / W)`. The bound is tight:
+//! a client that fills the end of a window and then sends at the free rate gets **twice the limit
+//! in a rolling window** (200 in 60 s at 100 per 60 s), but only 104 in any 2 s. For an exact
+//! rolling window use a sliding log.
 //!
 //! # State
 //! A window's end and two counts of at most 2^32: 16 bytes as the memory store packs them.
 //!
 //! # When to use, when not
-//! Where a boundary burst is the bug and a small error is not (edge protection, log-ins at scale).
-//! It saves up no credit while idle. Not for exact audits (sliding log), nor where idle clients
-//! should be able to burst above the limit (token bucket).
+//! Limits where a boundary burst is unacceptable and a small error is acceptable (edge protection,
+//! log-ins at scale). An idle key saves up no credit. Not for exact audits (sliding log), nor where
+//! idle clients should be able to burst above the limit (token bucket).
 //!
 //! # Reference
 //! The counter Cloudflare published in 2017 for its edge rate limiting.
@@ -36,23 +36,23 @@ use crate::explain::{Detail, Explanation};
 use crate::invalid::InvalidLimit;
 use crate::time::{Span, Timestamp};
 
-/// The numbers of a sliding window counter.
+/// The configured numbers of a sliding window counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: u64,
     windows: Windows,
-    /// `u`: the weight changes every so many microseconds.
+    /// `u`: microseconds between two changes of the weight.
     step: u64,
-    /// `n`: how many steps a window has, at most 2^20.
+    /// `n`: steps per window, at most 2^20.
     steps: u64,
 }
 
-/// What is remembered of a key: two counts, and which window the newer belongs to.
+/// The state of a key: two counts, and the window that the newer one belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlidingWindowState {
     /// The end of the newer window, in microseconds since the epoch.
     pub end: u64,
-    /// Units admitted in the window before.
+    /// Units admitted in the previous window.
     pub previous: u64,
     /// Units admitted in the newer window.
     pub current: u64,
@@ -87,17 +87,17 @@ impl SlidingWindow {
         Span::from_micros(self.windows.length)
     }
 
-    /// About how many units a rolling window may admit.
+    /// Approximate number of units that a rolling window admits.
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The weight of the window before changes every so many microseconds (`u`).
+    /// `u`: microseconds between two changes of the previous window's weight.
     pub const fn step(&self) -> u64 {
         self.step
     }
 
-    /// So many times per window (`n`).
+    /// `n`: number of weight changes per window.
     pub const fn steps(&self) -> u64 {
         self.steps
     }
@@ -106,7 +106,7 @@ impl SlidingWindow {
     fn seen(&self, state: &SlidingWindowState, now: Timestamp) -> Seen {
         let end = self.windows.end(now);
         let at = now.as_micros();
-        let (state, at, repaired) = match self.windows.place(state.end, now) {
+        let (state, at, repaired) = match self.windows.position(state.end, now) {
             WindowPosition::Current => (*state, at, false),
             WindowPosition::Ahead => (*state, state.end - self.windows.length, false),
             WindowPosition::Previous => {
@@ -144,14 +144,15 @@ impl SlidingWindow {
         Outcome::Deny { retry_after: Some(Span::from_micros(wait)) }
     }
 
-    /// When neither count weighs anything; may lie after the last timestamp.
+    /// When both counts have no weight left; may lie after the last timestamp.
     #[inline]
     fn gone_at(&self, state: &SlidingWindowState) -> u64 {
         let tail = if state.current > 0 { self.windows.length } else { 0 };
         state.end + tail
     }
 
-    /// The first instant at which `cost` fits, if nobody spends. `cost` is at most the limit.
+    /// The first instant at which `cost` fits if no further units are taken. `cost` is at most the
+    /// limit.
     fn free_at(&self, state: &SlidingWindowState, cost: u64) -> u64 {
         let room = self.limit - cost;
         let start = state.end - self.windows.length;
@@ -162,8 +163,8 @@ impl SlidingWindow {
             .unwrap_or(state.end + self.windows.length)
     }
 
-    /// How far into a window the weighted `count` of the window before is at most `room`; `None`
-    /// if not before its end.
+    /// How far into a window the weighted `count` of the previous window is at most `room`; `None`
+    /// if that is not before the window's end.
     fn faded(&self, count: u64, room: u64) -> Option<u64> {
         if count <= room {
             return Some(0);

@@ -37,7 +37,7 @@ fn wait(decision: Decision) -> Option<u64> {
     decision.retry_after().map(Span::as_micros)
 }
 
-/// Takes whatever it can as soon as it can until `end`; how much that is.
+/// Takes units as soon as they are free until `end`; returns how many.
 fn drip(
     window: &SlidingWindow,
     state: &mut SlidingWindowState,
@@ -141,8 +141,8 @@ fn an_adversary_gets_twice_the_limit_in_a_minute_but_104_in_two_seconds() {
     }
 }
 
-/// 2.5: up to one window it is the limit and its share, rounded up; beyond, a limit for each whole
-/// window and two for those cut at either end.
+/// 2.5: up to one window it is the limit and its share, rounded up; beyond, one limit for each
+/// whole window and two for those cut at either end.
 #[test]
 fn the_promise_grows_with_the_interval() {
     let window = window(100);
@@ -179,7 +179,7 @@ fn it_errs_to_both_sides_of_the_exact_log() {
 
 /// upstash tests `>= tokens` before adding: cost 5 passes with 1 left, remaining goes negative.
 #[test]
-fn a_cost_above_what_is_left_takes_nothing() {
+fn a_cost_above_the_remaining_units_takes_nothing() {
     let (window, mut state) = (window(10), SlidingWindowState::default());
     take(&window, &mut state, secs(0), 9);
     let denied = take(&window, &mut state, secs(0), 5);
@@ -199,7 +199,7 @@ fn a_limit_of_one_admits_one() {
 }
 
 #[test]
-fn a_limit_of_nought_denies_everything_for_good() {
+fn a_limit_of_zero_denies_everything_for_good() {
     assert!(take(&window(0), &mut SlidingWindowState::default(), secs(0), 1).is_never());
 }
 
@@ -230,9 +230,9 @@ fn denies_until_the_exact_instant() {
     }
 }
 
-/// 2.5: if no weight above nought is small enough, the wait ends with the second window, exactly.
+/// 2.5: if no weight above 0 is small enough, the wait ends with the second window, exactly.
 #[test]
-fn what_never_fades_enough_is_waited_out() {
+fn a_weight_that_never_fades_enough_is_waited_out() {
     // A window of 2 us has two steps: the 2 weigh 2 at 2 us, 1 at 3 us and are gone at 4 us.
     let short = SlidingWindow::new(2, Span::from_micros(2)).unwrap();
     // One of 2^20 + 1 us has 524,289 steps of 2 us, which end one microsecond after it does. Even
@@ -247,9 +247,9 @@ fn what_never_fades_enough_is_waited_out() {
     }
 }
 
-/// 2.5: gone is what has left both windows.
+/// 2.5: a count has no weight once it has left both windows.
 #[test]
-fn the_reset_is_when_both_counts_are_gone() {
+fn the_reset_is_when_both_counts_have_no_weight() {
     let window = window(100);
     let reset = |state: SlidingWindowState| {
         assert_eq!(window.idle_at(&state).since(secs(80)).as_micros(), {
@@ -315,7 +315,7 @@ fn a_return_reaches_the_window_before() {
     let (window, mut state) = (window(100), counted(30, 0));
     window.decide(&mut state, secs(90), Op::Return(10));
     assert_eq!(state, counted(20, 0));
-    // From the next window on, the present count is the one before.
+    // From the next window on, the current count is the previous one.
     let mut state = counted(30, 20);
     window.decide(&mut state, secs(120), Op::Return(5));
     assert_eq!(state, SlidingWindowState { end: 3 * MINUTE, previous: 15, current: 0 });
@@ -382,7 +382,7 @@ fn numbers_out_of_range_are_refused() {
 
 /// u = ceil(60,000,000 / 2^20) = 58 us and n = ceil(60,000,000 / 58).
 #[test]
-fn a_window_tells_its_numbers() {
+fn a_window_reports_its_numbers() {
     let window = window(100);
     assert_eq!((window.limit(), window.step(), window.steps()), (100, 58, 1_034_483));
 }

@@ -1,11 +1,11 @@
-//! Where an instant lies among aligned windows; shared by the two window algorithms.
+//! Aligned windows, and the position of an instant among them; shared by the two window algorithms.
 
 use crate::invalid::InvalidLimit;
 use crate::rate::check_period;
 use crate::time::{Span, Timestamp};
 
-/// How long before its start a stored window is kept when the clock has gone back, in microseconds:
-/// one hour. It bounds how long a wrong clock denies after its correction.
+/// How long before its start a stored window is kept after the clock went back, in microseconds:
+/// one hour. This bounds how long a corrected clock causes denials.
 pub(crate) const MAX_EARLY: u64 = 3_600_000_000;
 
 /// Windows of one length, back to back, aligned to the epoch plus an offset.
@@ -16,19 +16,19 @@ pub(crate) struct Windows {
     shift: u64,
 }
 
-/// How a stored window relates to the one an instant lies in.
+/// Position of a stored window relative to the window of an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WindowPosition {
     /// The same window.
     Current,
-    /// The stored window starts next, within [`MAX_EARLY`]: the clock went back a little. The stored
-    /// window is kept, because reopening the older one would admit its units again.
+    /// The stored window starts next, within [`MAX_EARLY`]: the clock went back a little. The
+    /// stored window is kept, because reopening the older one would admit its units again.
     Ahead,
-    /// The stored window is the one just before.
+    /// The stored window is the previous one.
     Previous,
-    /// Nothing stored, or too old to matter.
+    /// No window is stored, or it is too old to matter.
     Past,
-    /// No history could have left this: the clock went back further.
+    /// No history could have left this window: the clock went back further.
     Impossible,
 }
 
@@ -42,7 +42,7 @@ impl Windows {
         Ok(Self { length, shift: (length - offset.as_micros()) % length })
     }
 
-    /// How far windows start after the epoch's multiples of their length.
+    /// Distance from the multiples of the length since the epoch to the start of a window.
     pub(crate) const fn offset(&self) -> Span {
         Span::from_micros((self.length - self.shift) % self.length)
     }
@@ -55,7 +55,7 @@ impl Windows {
     }
 
     #[inline]
-    pub(crate) fn place(&self, stored_end: u64, now: Timestamp) -> WindowPosition {
+    pub(crate) fn position(&self, stored_end: u64, now: Timestamp) -> WindowPosition {
         let current_end = self.end(now);
         if stored_end == current_end {
             WindowPosition::Current
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_stored_window_is_placed_relative_to_now() {
         let windows = Windows::new(Span::from_micros(10), Span::ZERO).unwrap();
-        for (stored, place) in [
+        for (stored, position) in [
             (0, WindowPosition::Past),
             (30, WindowPosition::Past),
             (40, WindowPosition::Previous),
@@ -113,7 +113,7 @@ mod tests {
             (70, WindowPosition::Impossible),
             (55, WindowPosition::Impossible),
         ] {
-            assert_eq!(windows.place(stored, at(40)), place, "{stored}");
+            assert_eq!(windows.position(stored, at(40)), position, "{stored}");
         }
     }
 
@@ -122,8 +122,11 @@ mod tests {
         let day = 86_400_000_000;
         let windows = Windows::new(Span::from_micros(day), Span::ZERO).unwrap();
         let (tomorrow, start) = (2 * day, day);
-        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY)), WindowPosition::Ahead);
-        assert_eq!(windows.place(tomorrow, at(start - MAX_EARLY - 1)), WindowPosition::Impossible);
-        assert_eq!(windows.place(tomorrow, at(0)), WindowPosition::Impossible);
+        assert_eq!(windows.position(tomorrow, at(start - MAX_EARLY)), WindowPosition::Ahead);
+        assert_eq!(
+            windows.position(tomorrow, at(start - MAX_EARLY - 1)),
+            WindowPosition::Impossible
+        );
+        assert_eq!(windows.position(tomorrow, at(0)), WindowPosition::Impossible);
     }
 }

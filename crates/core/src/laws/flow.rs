@@ -1,18 +1,18 @@
-//! Laws about how states follow one another.
+//! Laws about sequences of states.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Check, Pace, Trace, Violation, Visit, Walk, single};
+use super::{Check, Pace, Run, StepContext, Trace, Violation, single};
 use crate::algorithm::Algorithm;
 use crate::decision::{Decision, Op};
 use crate::time::Span;
 
-/// L1: no interval admits more than [`Algorithm::promise`] says.
+/// L1: no interval admits more than [`Algorithm::promise`] units.
 ///
-/// Every interval that starts and ends with an admission is checked; what is given back meanwhile
-/// may be admitted again. Time runs forward here: a step back counts as none.
+/// Every interval that starts and ends with an admission is checked; units returned in between may
+/// be admitted again. Time only runs forward here: a step back counts as none.
 pub fn bound<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
     let forward = Trace {
         start: trace.start,
@@ -21,13 +21,13 @@ pub fn bound<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation
     admissions("L1 bound", algorithm, &forward)
 }
 
-/// L7: when the clock goes back nothing panics, no key waits for longer than one full refill (and
-/// at most one hour more where a window is kept that has not begun), and, while the clock stays within
-/// one refill, or within one window and one hour, of the latest instant, no more is admitted than in the
-/// time that did pass forwards.
+/// L7: after the clock went back, nothing panics and no key waits for longer than one full refill
+/// (at most one hour more if a window is kept that has not begun). While the clock stays within one
+/// refill of the latest instant (windows: within one window and one hour), no more units are
+/// admitted than the time that passed forwards allows.
 pub fn time<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
     admissions("L7 time", algorithm, trace)?;
-    super::walk("L7 time", algorithm, trace, patient)
+    super::run("L7 time", algorithm, trace, wait_is_bounded)
 }
 
 /// L8: the same trace gives the same decisions, from a fresh state and from any copy of one.
@@ -44,7 +44,7 @@ pub fn replay<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violatio
     }
 }
 
-/// A lease is named once: ids only grow, whatever the clock does. Renewing one names none.
+/// A lease id is issued once: ids only grow, whatever the clock does. A renewal issues no id.
 pub fn leases<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
     let mut newest = None;
     for (step, decision) in decisions(algorithm, trace).into_iter().enumerate() {
@@ -60,17 +60,18 @@ pub fn leases<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violatio
     Ok(())
 }
 
-/// New numbers on a living state: from step `at` on, `after` decides what `before` left.
+/// Changed numbers on an existing state: from step `at` on, `after` decides on the state that
+/// `before` left.
 ///
-/// Nothing panics, every law about one instant holds, and nobody waits for longer than one full
-/// refill at the new numbers. Both limits must share their windows, as they do under one key.
+/// Nothing panics, every law about one instant holds, and no key waits for longer than one full
+/// refill at the new numbers. Both limits must have the same windows, as they do under one key.
 pub fn changed_numbers<A: Algorithm>(
     before: &A,
     after: &A,
     trace: &Trace,
     at: usize,
 ) -> Result<(), Violation> {
-    let mut walk = Walk::new(trace);
+    let mut run = Run::new(trace);
     let mut state = A::State::default();
     let pace = Pace::of(after);
     let checks: [(&str, Check<A>); 9] = [
@@ -82,56 +83,56 @@ pub fn changed_numbers<A: Algorithm>(
         ("refund after a change", single::refund),
         ("force after a change", single::force),
         ("starvation after a change", single::starvation),
-        ("wait after a change", patient),
+        ("wait after a change", wait_is_bounded),
     ];
     for (step, planned) in trace.steps.iter().enumerate() {
-        let Some(op) = walk.advance(planned) else { break };
+        let Some(op) = run.advance(planned) else { break };
         let algorithm = if step < at { before } else { after };
-        let (now, clean, patience) = (walk.now, false, walk.patience(pace));
-        let visit = Visit { algorithm, state: &state, now, op, clean, pace, patience };
+        let (now, clean, wait_bound) = (run.now, false, run.wait_bound(pace));
+        let context = StepContext { algorithm, state: &state, now, op, clean, pace, wait_bound };
         for (law, check) in checks.iter().filter(|_| step >= at) {
-            check(&visit).map_err(|message| Violation { law, step, message })?;
+            check(&context).map_err(|message| Violation { law, step, message })?;
         }
-        walk.leases.extend(algorithm.decide(&mut state, now, op).lease);
+        run.leases.extend(algorithm.decide(&mut state, now, op).lease);
     }
     Ok(())
 }
 
-/// Nobody is told to wait beyond what L7 allows.
-fn patient<A: Algorithm>(visit: &Visit<'_, A>) -> Result<(), String> {
-    let limit = visit.after(Op::Read(0)).1.limit;
+/// No wait is longer than L7 allows.
+fn wait_is_bounded<A: Algorithm>(context: &StepContext<'_, A>) -> Result<(), String> {
+    let limit = context.after(Op::Read(0)).1.limit;
     for cost in [1, limit.div_ceil(2), limit].into_iter().filter(|cost| *cost > 0) {
-        let told = visit.after(Op::Take(cost)).1.retry_after().unwrap_or(Span::ZERO);
-        if visit.now + told > visit.patience {
-            return Err(format!("at {} cost {cost} waits {told}", visit.now));
+        let wait = context.after(Op::Take(cost)).1.retry_after().unwrap_or(Span::ZERO);
+        if context.now + wait > context.wait_bound {
+            return Err(format!("at {} cost {cost} waits {wait}", context.now));
         }
     }
     Ok(())
 }
 
 fn decisions<A: Algorithm>(algorithm: &A, trace: &Trace) -> Vec<Decision> {
-    let mut walk = Walk::new(trace);
+    let mut run = Run::new(trace);
     let mut state = A::State::default();
-    let mut told = Vec::new();
+    let mut decisions = Vec::new();
     for step in &trace.steps {
-        let Some(op) = walk.advance(step) else { break };
-        // Only the value may matter, not which copy of it: a state is moved between carriers.
+        let Some(op) = run.advance(step) else { break };
+        // Stores copy states, so only the value may matter.
         state = state.clone();
-        let decision = algorithm.decide(&mut state, walk.now, op);
-        walk.leases.extend(decision.lease);
-        told.push(decision);
+        let decision = algorithm.decide(&mut state, run.now, op);
+        run.leases.extend(decision.lease);
+        decisions.push(decision);
     }
-    told
+    decisions
 }
 
-/// What one step moved.
+/// The units that one step took and returned.
 struct Moved {
     step: usize,
-    /// How far the clock has run forwards by then, steps back aside.
+    /// How far the clock has run forwards by then, not counting steps back.
     forward: u64,
     taken: u64,
     returned: u64,
-    /// Intervals do not reach from one era into another.
+    /// Intervals that span two eras are not checked.
     era: u32,
 }
 
@@ -152,7 +153,7 @@ fn admissions<A: Algorithm>(
             let Some(promise) = algorithm.promise(within) else { return Ok(()) };
             if end.taken > 0 && taken > u128::from(promise) + returned {
                 let message = format!(
-                    "{taken} admitted (and {returned} given back) within {within} since step {}, \
+                    "{taken} admitted (and {returned} returned) within {within} since step {}, \
                      promised {promise}",
                     start.step
                 );
@@ -165,25 +166,25 @@ fn admissions<A: Algorithm>(
 
 fn movements<A: Algorithm>(algorithm: &A, trace: &Trace) -> Vec<Moved> {
     let pace = Pace::of(algorithm);
-    let mut walk = Walk::new(trace);
+    let mut run = Run::new(trace);
     let mut state = A::State::default();
     let (mut forward, mut era, mut high) = (0, 0, trace.start);
     let mut moved = Vec::new();
     for (step, planned) in trace.steps.iter().enumerate() {
-        let was = walk.now;
-        let Some(op) = walk.advance(planned) else { break };
-        forward += walk.now.since(was).as_micros();
-        high = high.max(walk.now);
-        if high.since(walk.now) > pace.tolerance() {
-            // So far back everything may be free again; but what only looks leaves the stale state,
-            // and the window after this one may be kept even by what writes.
+        let was = run.now;
+        let Some(op) = run.advance(planned) else { break };
+        forward += run.now.since(was).as_micros();
+        high = high.max(run.now);
+        if high.since(run.now) > pace.tolerance() {
+            // After such a step back all units may be free again. An operation that only reads
+            // leaves the stale state, and even one that writes may keep the next window.
             era += 1;
             if matches!(op, Op::Take(1..) | Op::Force(1..)) {
-                high = walk.now + pace.window;
+                high = run.now + pace.window;
             }
         }
-        let decision = algorithm.decide(&mut state, walk.now, op);
-        walk.leases.extend(decision.lease);
+        let decision = algorithm.decide(&mut state, run.now, op);
+        run.leases.extend(decision.lease);
         let (taken, returned) = match op {
             Op::Take(cost) if decision.is_allowed() => (cost, 0),
             Op::Force(cost) => (cost - decision.unbooked, 0),

@@ -104,7 +104,7 @@ async fn receive(connection: NewConnection, context: ConnContext) {
         Protocol::Resp => resp::converse(stream, context).await,
         Protocol::Http => http::converse(stream, context).await,
         Protocol::Grpc => grpc::converse(stream, context).await,
-        Protocol::Admin => admin::converse(stream, context, Access::WholeNumber).await,
+        Protocol::Admin => admin::converse(stream, context, Access::All).await,
         Protocol::Metrics => admin::converse(stream, context, Access::Metrics).await,
     }
     drop(slot);

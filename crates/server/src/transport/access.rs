@@ -1,5 +1,5 @@
-//! Which calls are answered: by the name that the client connected to, by the page that sent the call,
-//! and by the token. ADR 24 has the table.
+//! Access control of HTTP calls: by `Host`, by the origin of web pages, and by token. ADR 24 has
+//! the table.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 
 use crate::settings::{Address, Listen, Settings};
 
-/// A call that is not answered, and how to make one that is.
+/// A refused call, and how to get it accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
     pub(crate) status: StatusCode,
@@ -20,7 +20,7 @@ const fn denied<T>(status: StatusCode, why: &'static str) -> Result<T, Denied> {
     Err(Denied { status, why })
 }
 
-/// A caller of an HTTP listener, by the head of its request.
+/// A caller of an HTTP listener, known by the head of its request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller<'a> {
     pub(crate) head: &'a Parts,
@@ -28,10 +28,10 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Checks that a call on the admin port is no web page's, unless the page is our own.
+    /// Checks that a call on the admin listener does not come from a web page of another origin.
     ///
-    /// A browser connects to loopback for any page whose name resolves to it (DNS rebinding), and takes
-    /// the answer for that page's own. What tells such a call apart is the name in `Host`.
+    /// A browser connects to loopback for any page whose name resolves to it (DNS rebinding), and
+    /// treats the answer as that page's own. The name in `Host` distinguishes such a call.
     pub(crate) fn may_use_admin(&self) -> Result<(), Denied> {
         let listen = self.settings.admin.as_ref();
         if !self.names_listener(listen, &self.settings.hosts) {
@@ -42,21 +42,21 @@ impl Caller<'_> {
         self.check_origin()
     }
 
-    /// Checks that a call on the admin port may read or change keys.
+    /// Checks that a call on the admin listener may read or change keys.
     pub(crate) fn may_use_keys(&self) -> Result<(), Denied> {
         let why = "calls that name or change keys need a token on this address: set \
                    listen.admin.token_file";
         self.check_token(self.settings.token.as_deref(), self.settings.admin.as_ref(), why)
     }
 
-    /// Checks that a call on the HTTP port may return units.
+    /// Checks that a call on the HTTP listener may return units.
     pub(crate) fn may_return_units(&self) -> Result<(), Denied> {
         let (token, listen) = (self.settings.http_token.as_deref(), self.settings.http.as_ref());
         self.check_origin()?;
         let why = "calls that return units need a token on this address: set \
                    listen.http.token_file";
         self.check_token(token, listen, why)?;
-        // With a token, no web page gets here.
+        // Web pages do not have the token.
         if token.is_none() && !self.names_listener(listen, &[]) {
             let why = "Host is not a name of this listener: use its address or localhost, or set \
                        listen.http.token_file";
@@ -65,21 +65,21 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Whether the client connected to a name that a web page cannot have chosen.
+    /// Whether `Host` is a name that a web page cannot have chosen.
     fn names_listener(&self, listen: Option<&Listen>, names: &[String]) -> bool {
         let is_loopback = match listen.map(|listen| &listen.address) {
-            // No browser connects to a socket in the file system.
+            // Browsers do not connect to Unix sockets.
             Some(Address::Unix(_)) | None => return true,
             Some(Address::Tcp(address)) => address.ip().to_canonical().is_loopback(),
         };
-        // Beyond loopback, no call is answered for its address alone, and names are as many as there
-        // are networks: they are checked only if they are given.
+        // Beyond loopback, access does not depend on the address alone, and a network may use any
+        // names, so they are checked only if configured.
         if !is_loopback && names.is_empty() {
             return true;
         }
         let mut hosts = self.head.headers.get_all(HOST).iter().map(HeaderValue::to_str);
         let (Some(Ok(host)), None) = (hosts.next(), hosts.next()) else { return false };
-        // A proxy's form of a request has the name a second time.
+        // The absolute form of a request target contains the name a second time.
         let target = self.head.uri.authority().map(|authority| authority.as_str());
         [Some(host), target].into_iter().flatten().all(|host| {
             let name = without_port(host);
@@ -93,8 +93,8 @@ impl Caller<'_> {
         })
     }
 
-    /// Refuses calls that a browser makes for a page of another origin. Other programs do not say where
-    /// a call comes from.
+    /// Refuses calls that a browser makes for a page of another origin. Other programs do not send
+    /// these headers.
     fn check_origin(&self) -> Result<(), Denied> {
         const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
         let headers = &self.head.headers;
@@ -109,7 +109,7 @@ impl Caller<'_> {
         Ok(())
     }
 
-    /// Checks the token. Without one, only calls from this machine are answered.
+    /// Checks the token. Without one, only calls from this machine are accepted.
     fn check_token(
         &self,
         token: Option<&str>,
@@ -131,7 +131,7 @@ impl Caller<'_> {
     }
 }
 
-/// Whether `Origin`, if any, is the page's of this listener.
+/// Whether `Origin`, if present, is this listener's.
 fn is_origin_own(headers: &HeaderMap) -> bool {
     let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_ascii_lowercase();
     let host = headers.get(HOST).map(text);
@@ -141,7 +141,7 @@ fn is_origin_own(headers: &HeaderMap) -> bool {
     })
 }
 
-/// `example` of `example:80`, `[::1]` of `[::1]:80`.
+/// Removes the port: `example` of `example:80`, `[::1]` of `[::1]:80`.
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -155,7 +155,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// Compares a secret with what was shown, in a time that depends on nothing but the length shown.
+/// Compares `shown` with a secret in a time that depends on the length of `shown` only.
 pub(crate) fn is_same(shown: &[u8], secret: &[u8]) -> bool {
     let expected = secret.iter().chain(std::iter::repeat(&0));
     let differs = shown.iter().zip(expected).fold(0, |seen, (a, b)| seen | (a ^ b));
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(ask(&local, &[], Check::Admin), Some(421));
         let twice = [("host", "localhost"), ("host", "evil.example")];
         assert_eq!(ask(&local, &twice, Check::Admin), Some(421));
-        // Beyond loopback names count once they are given.
+        // Beyond loopback, names are checked once they are configured.
         let mut open = settings(ANY, None);
         assert_eq!(named(&open, "limits.internal:6070"), None);
         open.hosts = vec!["limits.internal".into()];

@@ -1,11 +1,12 @@
-//! For those who run the daemon: what it has counted, whether it is well, and changes in a hurry.
+//! The admin API: metrics, status, and changes at run time.
 //!
 //! ```text
-//!   reading: status.rs, metrics.rs      changing: change.rs      which calls are answered: access.rs
+//!   reading: status.rs, metrics.rs      changing: change.rs      access control: access.rs
 //! ```
 //!
 //! # Bounds
-//! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`]; both have to come in time.
+//! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`]; both must arrive within
+//! [`TIME`].
 
 mod audit;
 mod change;
@@ -36,29 +37,29 @@ pub(crate) use self::status::reason;
 /// The most bytes of a body.
 const MAX_BODY: usize = 16 << 10;
 
-/// The most bytes of a head, give or take what is read at once.
+/// The most bytes of a head, approximately.
 const MAX_HEAD: usize = 16 << 10;
 
-/// How long a head or a body may take to come.
+/// How long a head or a body may take to arrive.
 const TIME: Duration = Duration::from_secs(30);
 
-/// How long to wait before a call that failed because of the store is made again, in seconds.
+/// `Retry-After` in seconds of a call that failed because of the store.
 const STORE_RETRY: u64 = 1;
 
-/// Everything here is built in one piece.
+/// A response whose body is in memory.
 type Reply = Response<Full<Bytes>>;
 
-/// What may be asked on a listener.
+/// The paths that a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Everything.
-    WholeNumber,
-    /// `/metrics` and nothing else.
+    /// All paths.
+    All,
+    /// `/metrics` only.
     Metrics,
 }
 
-/// What an answer is made from.
-struct Office {
+/// The parts that answers are built from.
+struct AdminContext {
     service: RateLimitService,
     settings: Arc<Settings>,
     access: Access,
@@ -66,57 +67,61 @@ struct Office {
     client: String,
 }
 
-/// Answers until the peer has had enough or the server stops.
+/// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext, access: Access) {
     let ConnContext { service, settings, mut stopped, .. } = context;
     let client = stream.peer().map_or_else(|| "unix socket".into(), |peer| peer.to_string());
-    let office = Office { service, settings, access, client };
+    let context = AdminContext { service, settings, access, client };
     let service = service_fn(|request| {
-        let office = &office;
-        async move { Ok::<_, Infallible>(office.answer(request).await) }
+        let context = &context;
+        async move { Ok::<_, Infallible>(context.answer(request).await) }
     });
-    let head_time = TIME.min(office.settings.idle_after);
+    let head_time = TIME.min(context.settings.idle_after);
     let bounds = Bounds { head: MAX_HEAD, head_time, taking: TIME, stop_grace: Duration::ZERO };
     http::serve(stream, &bounds, service, &mut stopped).await;
 }
 
-/// What can be asked, and what for.
+/// The paths, with a description of each.
 const PATHS: [(&str, &str); 15] = [
-    ("/metrics", "what was counted, for Prometheus"),
-    ("/stats", "what was counted, as envoyproxy/ratelimit tells it"),
-    ("/rlconfig", "every limit of the policy, as envoyproxy/ratelimit tells it"),
-    ("/healthz", "whether the process lives"),
+    ("/metrics", "metrics in the Prometheus format"),
+    ("/stats", "counters in the format of envoyproxy/ratelimit"),
+    ("/rlconfig", "all limits of the policy, in the format of envoyproxy/ratelimit"),
+    ("/healthz", "liveness"),
     (
         "/readyz",
-        "whether it is ready: a policy, a store that does not refuse, and not about to end",
+        "readiness: a policy is loaded, the store is usable, and the server is not stopping",
     ),
-    ("/v1/status", "how it is, whether its store answers, and what is owed there"),
+    ("/v1/status", "status of the daemon and its store, with pending debits"),
     (
         "/v1/nodes",
         "the live nodes that share the store, with their policy revisions, and the count in use",
     ),
-    ("/v1/policy", "which policy is in force, and what overrules it"),
-    ("/v1/hot-keys", "which keys come most, and which are denied most"),
-    ("/v1/reset", "POST: lets a key, or whoever descriptors are about, start afresh"),
-    ("/v1/overrides", "PUT, DELETE: other numbers for a limit, for a while"),
-    ("/v1/kill-switch", "PUT, DELETE: limits that are decided and hold nobody back"),
-    ("/v1/demotions", "PUT, DELETE: a key that this node decides by itself, by its share"),
-    ("/v1/log-level", "PUT: how much is logged"),
-    ("/debug/pprof/", "not here: this is no Go program; use perf or a debugger"),
+    ("/v1/policy", "the policy in force, and what overrides it"),
+    ("/v1/hot-keys", "the keys with the most requests and the most denials"),
+    ("/v1/reset", "POST: resets a key, or the keys of descriptors"),
+    ("/v1/overrides", "PUT, DELETE: temporary overrides of limits"),
+    ("/v1/kill-switch", "PUT, DELETE: limits in shadow mode"),
+    (
+        "/v1/demotions",
+        "PUT, DELETE: keys that this node decides locally, by its share of the limit",
+    ),
+    ("/v1/log-level", "PUT: the log level"),
+    ("/debug/pprof/", "not available: this is not a Go program; use perf or a debugger"),
 ];
 
-/// Paths for probes and scrapers, which use any name: no key and no address of a client is shown there.
+/// Paths for probes and scrapers, which may use any `Host`; they show no keys and no client
+/// addresses.
 const PUBLIC: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 
-/// Paths that name keys when they are read.
+/// Paths whose answers contain keys.
 const NAME_KEYS: [&str; 2] = ["/v1/hot-keys", "/v1/demotions"];
 
-impl Office {
+impl AdminContext {
     async fn answer(&self, request: Request<Incoming>) -> Reply {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         if self.access == Access::Metrics && path != "/metrics" {
-            return refusal(StatusCode::NOT_FOUND, "there is nothing but /metrics here");
+            return refusal(StatusCode::NOT_FOUND, "not found; this listener serves /metrics only");
         }
         let is_read = head.method == Method::GET || head.method == Method::HEAD;
         let caller = Caller { head: &head, settings: &self.settings };
@@ -129,12 +134,12 @@ impl Office {
             checked.and_then(|()| if names_keys { caller.may_use_keys() } else { Ok(()) });
         match checked {
             Err(denied) => denial(denied),
-            Ok(()) if is_read => self.tell(path).await,
+            Ok(()) if is_read => self.read(path).await,
             Ok(()) => self.change(&caller, body).await,
         }
     }
 
-    async fn tell(&self, path: &str) -> Reply {
+    async fn read(&self, path: &str) -> Reply {
         let service = &self.service;
         match path {
             "/" => plain(StatusCode::OK, &paths()),
@@ -165,11 +170,11 @@ impl Office {
             "/v1/log-level" => document(&json!({ "level": service.status().log().level().name() })),
             "/v1/reset" => other_method("POST"),
             _ if path.starts_with("/debug/pprof") => {
-                let why = "there are no pprof endpoints: this is no Go program; use perf or a \
+                let why = "there are no pprof endpoints: this is not a Go program; use perf or a \
                            debugger on the process";
                 refusal(StatusCode::NOT_FOUND, why)
             }
-            _ => refusal(StatusCode::NOT_FOUND, "nothing is here; / lists what is"),
+            _ => refusal(StatusCode::NOT_FOUND, "not found; / lists all paths"),
         }
     }
 
@@ -182,7 +187,7 @@ impl Office {
             path if PATHS.iter().any(|(known, _)| *known == path) || path == "/" => {
                 return other_method("GET");
             }
-            _ => return refusal(StatusCode::NOT_FOUND, "nothing is here; / lists what is"),
+            _ => return refusal(StatusCode::NOT_FOUND, "not found; / lists all paths"),
         };
         if !allowed.contains(&head.method.as_str()) {
             return other_method(&allowed.join(", "));
@@ -211,7 +216,7 @@ fn paths() -> String {
 }
 
 fn other_method(allowed: &str) -> Reply {
-    let mut reply = refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("ask with {allowed}"));
+    let mut reply = refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("use {allowed}"));
     if let Ok(allowed) = HeaderValue::from_str(allowed) {
         reply.headers_mut().insert(header::ALLOW, allowed);
     }
@@ -243,13 +248,13 @@ fn typed(status: StatusCode, text: &str, kind: &'static str) -> Reply {
     let mut reply = Response::new(Full::new(Bytes::copy_from_slice(text.as_bytes())));
     *reply.status_mut() = status;
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    // Whatever a key says, no browser takes it for a page.
+    // Keeps browsers from interpreting a key as a page.
     let guard = HeaderValue::from_static("nosniff");
     reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, guard);
     reply
 }
 
-/// A change, from a fuzzer: nobody is let in without the token, and what is carried out is told.
+/// Runs a change from a fuzzer: checks that it needs the token and that it is logged.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_change(
     service: &RateLimitService,
@@ -261,7 +266,7 @@ pub(crate) async fn try_change(
         let shown = head.headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         assert!(shown.is_some_and(|shown| shown.ends_with(b"s3cret")), "{shown:?}");
     }
-    // Refused or not: what it says is read.
+    // Parses the body whether or not the call is refused.
     match change::carry_out(service, "fuzzer", head, body).await {
         Ok(told) => assert!(told.is_object(), "{told}"),
         Err(change::Refused::Wrong(why)) => assert!(!why.is_empty(), "a refusal says why"),

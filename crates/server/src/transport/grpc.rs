@@ -1,19 +1,19 @@
-//! gRPC over HTTP/2: Envoy's rate limit service, and what its operators expect beside it.
+//! gRPC over HTTP/2: Envoy's rate limit service, health checks and reflection.
 //!
 //! ```text
 //!   stream ──message.rs──▶ rls ──▶ service ──▶ rls ──body.rs──▶ stream
 //!                        └▶ health.rs, reflection.rs ─┘
 //! ```
 //!
-//! Nothing stands between HTTP/2 and the decision: the message is read where it lies, and the answer
-//! is written once. Calls that came together are answered together, at once or when the store has
-//! answered, by the connection's own task: waking one of each call's own costs more than the call.
+//! There are no layers between HTTP/2 and the decision: the message is parsed in place, and the
+//! answer is written once. The connection's task answers calls that arrived together as a batch, at
+//! once or when the store has answered, because a task per call costs more than the call itself.
 //!
 //! # Bounds
-//! A connection has at most [`MAX_STREAMS`] requests under way, each with at most [`MAX_HEAD`] bytes of
-//! head and a message of [`MAX_MESSAGE`](super::rls::MAX_MESSAGE), which has to come within
-//! [`BODY_TIME`](call::BODY_TIME). `frames.rs` ends connections of peers that flood; `budget.rs` bounds the
-//! memory of all connections together.
+//! A connection has at most [`MAX_STREAMS`] requests in progress, each with at most [`MAX_HEAD`]
+//! bytes of head and a message of [`MAX_MESSAGE`](super::rls::MAX_MESSAGE), which must arrive
+//! within [`BODY_TIME`](call::BODY_TIME). `frames.rs` ends connections of peers that flood;
+//! `budget.rs` bounds the memory of all connections together.
 
 mod body;
 mod budget;
@@ -43,10 +43,10 @@ use tracing::warn;
 
 use self::body::Body;
 use self::budget::{Account, Charge};
-use self::call::Begun;
+use self::call::Started;
 use self::frames::{Counted, Frames};
 use super::Stream;
-use super::http::Patient;
+use super::http::WriteTimeout;
 use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
@@ -56,58 +56,60 @@ pub(crate) use self::budget::Budget;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::call::try_call;
 
-/// The most requests under way on one connection. Envoy opens up to 1,024 streams before it has read this,
-/// and older versions as many as its circuit breaker allows; a refused stream is a request that fails open.
+/// The most requests in progress on one connection. Envoy opens up to 1,024 streams before it has
+/// read this setting, and older versions as many as its circuit breaker allows; a refused stream is
+/// a request that fails open.
 const MAX_STREAMS: u32 = 4_096;
 
 /// The most bytes of a head.
 const MAX_HEAD: u32 = 16 << 10;
 
-/// The most streams that h2 may reset because of the peer before it ends the connection. It is only reached by
-/// a peer that never acknowledges the settings; `frames.rs` counts all others.
+/// The most streams that h2 may reset because of the peer before it ends the connection. Only a
+/// peer that never acknowledges the settings reaches it; `frames.rs` counts all others.
 const MAX_RESETS: usize = 16 * MAX_STREAMS as usize;
 
-/// How many reset streams are remembered, whose last frames may still be on their way.
+/// The most reset streams that are remembered, because their last frames may still arrive.
 const MAX_REMEMBERED: usize = 1_024;
 
-/// How many bytes of a connection's messages may be on their way to us, and of one stream's.
+/// The flow-control windows of a connection and of a stream, in bytes.
 const WINDOWS: (u32, u32) = (1 << 20, 128 << 10);
 
-/// How many bytes of answers a stream holds that its peer does not take.
+/// The most bytes of answers that a stream buffers for a peer that does not read.
 const MAX_UNSENT: usize = 64 << 10;
 
-/// How long a connection may take to ask for something.
+/// How long a connection may take to send its first request.
 const FIRST_TIME: Duration = Duration::from_secs(60);
 
-/// How long a connection that nobody uses may take to end.
+/// How long an idle connection may take to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a connection that was accepted before the server stopped may take to send its first request.
-const LAST_GREETING: Duration = Duration::from_secs(1);
+/// How long a connection that was accepted before the server stopped may take to send its first
+/// request.
+const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// How long the peer may take to read why its connection ends.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// How often a silent peer is asked whether it is there, and how long it may take to say so.
+/// How often a silent peer is sent a PING, and how long it may take to answer.
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 type Reply = Response<Body>;
 
-/// A call that came, and where its answer goes.
+/// A call and the stream for its answer.
 type Call = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// A connection, as its requests see it.
+/// The state of a connection that its requests share.
 #[derive(Debug)]
 struct GrpcConnection {
     service: RateLimitService,
     settings: Arc<Settings>,
     stopped: watch::Receiver<bool>,
     account: Account,
-    /// How many requests there have been.
+    /// Number of requests so far.
     asked: AtomicU64,
 }
 
-/// Answers until the peer has had enough, the connection is old, or the server stops.
+/// Serves a connection until the peer closes it, it is too old, or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let ConnContext { service, settings, mut stopped, budget } = context;
     let (asked, account) = (AtomicU64::new(0), Account::new(&budget));
@@ -115,7 +117,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         Arc::new(GrpcConnection { service, settings, stopped: stopped.clone(), account, asked });
     let first_time = FIRST_TIME.min(grpc.settings.idle_after);
     let frames = Arc::new(Frames::default());
-    let stream = Patient::new(stream, grpc.settings.stuck_after);
+    let stream = WriteTimeout::new(stream, grpc.settings.stuck_after);
     let mut greeting = pin!(builder().handshake(Counted::new(stream, Arc::clone(&frames))));
     let greeted = tokio::select! {
         biased;
@@ -124,41 +126,43 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     };
     let greeted = match greeted {
         Some(greeted) => greeted,
-        // Requests may be on their way: the peer could connect while the listener was open.
-        None => timeout(LAST_GREETING, greeting).await,
+        // Requests may be in transit, because the peer could connect while the listener was open.
+        None => timeout(FIRST_REQUEST_GRACE, greeting).await,
     };
     let Ok(Ok(connection)) = greeted else { return };
     let (calls, waiting) = (Vec::new(), FuturesUnordered::new());
     let (blocked, is_short_of_memory) = (None, false);
-    let mut line = Line { connection, grpc, frames, calls, waiting, blocked, is_short_of_memory };
-    // That it broke off concerns nobody but the peer, who knows.
-    if let Some(grace) = line.until_it_should_end(first_time, &mut stopped).await {
-        // The peer is told to ask elsewhere; what it has asked already is answered.
-        line.connection.graceful_shutdown();
-        let _ = timeout(grace, poll_fn(|context| line.poll_answer(context))).await;
+    let mut calls_queue =
+        CallQueue { connection, grpc, frames, calls, waiting, blocked, is_short_of_memory };
+    // An error of the connection is the peer's, which knows about it.
+    if let Some(grace) = calls_queue.until_end(first_time, &mut stopped).await {
+        // Tells the peer to use another connection; requests in progress are answered.
+        calls_queue.connection.graceful_shutdown();
+        let _ = timeout(grace, poll_fn(|context| calls_queue.poll_answer(context))).await;
     }
-    line.end_if_abused().await;
+    calls_queue.end_if_abused().await;
 }
 
-/// A connection and those who ask on it.
-struct Line {
+/// A connection and the calls on it.
+struct CallQueue {
     connection: Connection<Counted, Bytes>,
     grpc: Arc<GrpcConnection>,
     frames: Arc<Frames>,
-    /// What has come and is to be answered next; as many as there may be streams.
+    /// Calls to answer next; as many as there may be streams.
     calls: Vec<Call>,
-    /// Those that could not be answered at once; as many again at most. Each tells whether its answer was taken.
+    /// Calls that could not be answered at once; as many again at most. Each yields whether its
+    /// answer was taken.
     waiting: FuturesUnordered<BoxFuture<'static, bool>>,
-    /// The cost of answers that the peer does not read.
+    /// The budget charge for answers that the peer does not read.
     blocked: Option<Charge>,
     /// Set once there was no memory for such answers. The connection then ends.
     is_short_of_memory: bool,
 }
 
-impl Line {
-    /// Answers until there is a reason to part, and says how long that may take; `None` if it is over
-    /// already.
-    async fn until_it_should_end(
+impl CallQueue {
+    /// Answers until the connection should end, and returns the grace period; `None` if it has
+    /// ended already.
+    async fn until_end(
         &mut self,
         mut patience: Duration,
         stopped: &mut watch::Receiver<bool>,
@@ -166,7 +170,7 @@ impl Line {
         let grpc = Arc::clone(&self.grpc);
         let settings = &grpc.settings;
         let mut pings = Pings::new(self.connection.ping_pong()?);
-        let mut aged = pin!(sleep(about(settings.max_age)));
+        let mut aged = pin!(sleep(jittered(settings.max_age)));
         let mut idle = pin!(sleep(patience));
         let mut seen = 0;
         let mut silent = pin!(sleep(KEEP_ALIVE.0));
@@ -174,14 +178,15 @@ impl Line {
             tokio::select! {
                 biased;
                 () = poll_fn(|context| self.poll_answer(context)) => {
-                    return self.is_short_of_memory.then_some(FAREWELL);
+                    return self.is_short_of_memory.then_some(CLOSE_TIME);
                 }
-                // The worker sees to it that this ends.
+                // The worker enforces the end.
                 _ = stopped.wait_for(|stopped| *stopped) => return Some(Duration::MAX),
                 () = aged.as_mut() => return Some(settings.max_age_grace),
                 () = idle.as_mut() => {
                     let asked = grpc.asked.load(Ordering::Relaxed);
-                    // One is ours, one the line's; any other belongs to a request under way.
+                    // One reference is this one, one the line's; any other belongs to a request in
+                    // progress.
                     if asked == seen && Arc::strong_count(&grpc) == 2 {
                         return Some(IDLE_GRACE);
                     }
@@ -200,7 +205,8 @@ impl Line {
         }
     }
 
-    /// Answers whatever comes. Ready when the connection has ended, or should because of abuse or lack of memory.
+    /// Answers calls as they arrive. Ready when the connection has ended, or should end because of
+    /// abuse or lack of memory.
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.frames.begin_turn();
         loop {
@@ -215,12 +221,13 @@ impl Line {
                 return Poll::Ready(());
             }
             let (mut has_answered, mut taken) = (!self.calls.is_empty(), 0);
-            // Only now, so that the answers leave in one write: the next look for calls sends them.
+            // Answered after all calls are collected, so that the answers leave in one write: the
+            // next poll for calls sends them.
             for call in self.calls.drain(..) {
                 self.grpc.asked.fetch_add(1, Ordering::Relaxed);
                 match call::begin(&self.grpc, call, context) {
-                    Begun::Ended { is_taken } => taken += usize::from(is_taken),
-                    Begun::Waiting(call) => self.waiting.push(call),
+                    Started::Ended { is_taken } => taken += usize::from(is_taken),
+                    Started::Waiting(call) => self.waiting.push(call),
                 }
             }
             while let Poll::Ready(Some(is_taken)) = self.waiting.poll_next_unpin(context) {
@@ -233,7 +240,7 @@ impl Line {
         }
     }
 
-    /// Whether there is room for the answers that the peer does not read, if it does not.
+    /// Whether there is memory for the answers that a blocked peer does not read.
     fn can_hold_answers(&mut self) -> bool {
         if !self.frames.is_blocked() {
             self.blocked = None;
@@ -266,15 +273,15 @@ impl Line {
         self.log_closed(why);
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let closed = poll_fn(|context| self.connection.poll_closed(context));
-        let _ = timeout(FAREWELL, closed).await;
+        let _ = timeout(CLOSE_TIME, closed).await;
     }
 }
 
-/// Asks a silent peer whether it is there.
+/// Sends PINGs to a silent peer.
 struct Pings {
     pings: PingPong,
     is_awaited: bool,
-    /// How many requests there had been when it was last looked at.
+    /// Number of requests at the last check.
     asked: u64,
 }
 
@@ -283,8 +290,8 @@ impl Pings {
         Self { pings, is_awaited: false, asked: 0 }
     }
 
-    /// Asks, unless it has been heard of since the last time, and says when to come again; `None` if
-    /// the peer is gone.
+    /// Sends a PING unless there were requests since the last time, and returns the time until the
+    /// next check; `None` if the peer is gone.
     fn send(&mut self, asked: u64) -> Option<Duration> {
         let has_spoken = std::mem::replace(&mut self.asked, asked) != asked;
         if has_spoken {
@@ -297,7 +304,7 @@ impl Pings {
         Some(KEEP_ALIVE.1)
     }
 
-    /// Ready when the peer has said that it is there.
+    /// Ready when the peer has answered the PING.
     fn poll_pong(&mut self, context: &mut Context<'_>) -> Poll<()> {
         if self.is_awaited && matches!(self.pings.poll_pong(context), Poll::Ready(Ok(_))) {
             self.is_awaited = false;
@@ -321,7 +328,8 @@ fn builder() -> Builder {
     builder
 }
 
-/// A tenth more or less, so that those who came together do not leave together.
-fn about(span: Duration) -> Duration {
+/// The span, changed at random by up to a tenth, so that connections that began together do not end
+/// together.
+fn jittered(span: Duration) -> Duration {
     (span / 1_000).saturating_mul(fastrand::u32(900..=1_100))
 }

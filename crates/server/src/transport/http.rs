@@ -5,9 +5,9 @@
 //! ```
 //!
 //! # Bounds
-//! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`] and [`MAX_HEADERS`] headers, and
-//! both have to come within [`HEAD_TIME`] and [`BODY_TIME`]. A peer that takes no byte of its answer
-//! for as long as a connection may be idle is cut off.
+//! A body has at most [`MAX_BODY`] bytes, a head at most [`MAX_HEAD`] bytes and [`MAX_HEADERS`]
+//! headers; they must arrive within [`BODY_TIME`] and [`HEAD_TIME`]. A connection is closed if its
+//! peer reads no byte of its answer for as long as a connection may be idle.
 
 mod batch;
 mod check_request;
@@ -46,7 +46,7 @@ use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
 
-pub(crate) use self::timeouts::Patient;
+pub(crate) use self::timeouts::WriteTimeout;
 pub(crate) use self::unreadable::unreadable as unreadable_json;
 
 /// The most bytes of a body.
@@ -58,23 +58,24 @@ const MAX_HEAD: usize = 64 << 10;
 /// The most headers of a request.
 const MAX_HEADERS: usize = 100;
 
-/// How long a head may take to come, the wait for the next request on the same connection included.
+/// How long a head may take to arrive, including the wait for the next request on the same
+/// connection.
 const HEAD_TIME: Duration = Duration::from_secs(60);
 
-/// How long a body may take to come.
+/// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// How long an idle connection stays open once the server stops. A request that is on its way by then is
-/// answered with `Connection: close`, so that the client knows before it sends another one.
+/// How long an idle connection stays open once the server is stopping. A request that is in
+/// transit by then is answered with `Connection: close`, so that the client knows before it sends another one.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// What programs that write clients read. `docs/reference/openapi.json` is the same.
+/// The OpenAPI document. `docs/reference/openapi.json` is the same.
 const OPENAPI: &str = include_str!("http/openapi.json");
 
-/// Everything here is built in one piece.
+/// A response whose body is in memory.
 pub(crate) type Reply = Response<Full<Bytes>>;
 
-/// Who asks, and what answers.
+/// A connection and the state that answers its requests.
 struct HttpConnection {
     service: RateLimitService,
     settings: Arc<Settings>,
@@ -82,7 +83,7 @@ struct HttpConnection {
     stopped: watch::Receiver<bool>,
 }
 
-/// Answers until the peer has had enough or the server stops.
+/// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let ConnContext { service, settings, mut stopped, .. } = context;
     let connection =
@@ -101,20 +102,20 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     serve(stream, &bounds, service, &mut stopped).await;
 }
 
-/// What a connection may take.
+/// Bounds of a connection.
 #[derive(Debug)]
 pub(crate) struct Bounds {
     /// Bytes of a head.
     pub(crate) head: usize,
-    /// The time that a head takes to come.
+    /// How long a head may take to arrive.
     pub(crate) head_time: Duration,
-    /// The time that the peer takes no byte of its answer.
+    /// How long the peer may read no byte of its answer.
     pub(crate) taking: Duration,
-    /// The time that an idle connection stays open once the server stops.
+    /// How long an idle connection stays open once the server is stopping.
     pub(crate) stop_grace: Duration,
 }
 
-/// Answers by a service until the peer has had enough or the server stops.
+/// Serves requests with `service` until the peer closes the connection or the server is stopping.
 pub(crate) async fn serve<S>(
     stream: Stream,
     bounds: &Bounds,
@@ -123,7 +124,7 @@ pub(crate) async fn serve<S>(
 ) where
     S: Service<Request<Incoming>, Response = Reply, Error = Infallible>,
 {
-    let stream = TokioIo::new(Patient::new(stream, bounds.taking));
+    let stream = TokioIo::new(WriteTimeout::new(stream, bounds.taking));
     let is_stopping = stopped.clone();
     let service = service_fn(|request| {
         let answer = service.call(request);
@@ -137,18 +138,18 @@ pub(crate) async fn serve<S>(
         .timer(TokioTimer::new())
         .header_read_timeout(bounds.head_time)
         .max_buf_size(bounds.head)
-        // Answers are short: copying one costs less than telling the kernel of its two parts.
+        // Answers are short: copying one costs less than a vectored write.
         .writev(false)
         .max_headers(MAX_HEADERS);
     let mut connection = pin!(builder.serve_connection(stream, service));
     let is_stopping = tokio::select! {
         biased;
-        // That it broke off concerns nobody but the peer, who knows.
+        // An error of the connection is the peer's, which knows about it.
         _ = connection.as_mut() => false,
         _ = stopped.wait_for(|stopped| *stopped) => true,
     };
     if is_stopping && timeout(bounds.stop_grace, connection.as_mut()).await.is_err() {
-        // Answers the request under way, and takes no further one.
+        // Answers the request in progress and accepts no further one.
         connection.as_mut().graceful_shutdown();
         let _ = connection.await;
     }
@@ -163,7 +164,7 @@ impl HttpConnection {
         let Some(route) = Route::of(head.uri.path()) else {
             return refusal(
                 StatusCode::NOT_FOUND,
-                &format!("there is {}", Route::PATHS.join(", ")),
+                &format!("not found; the paths are {}", Route::PATHS.join(", ")),
             );
         };
         if !route.takes(&head.method) {
@@ -172,14 +173,14 @@ impl HttpConnection {
         let (service, answers) = (&self.service, &self.settings.answers);
         let caller = Caller { head: &head, settings: &self.settings };
         match route {
-            Route::Ask(action) => match whole(body).await {
+            Route::Ask(action) => match read_body(body).await {
                 Ok(body) => {
                     at_length(body.len(), check_request::answer(service, &caller, action, &body))
                         .await
                 }
                 Err(refused) => refused,
             },
-            Route::Batch => match whole(body).await {
+            Route::Batch => match read_body(body).await {
                 Ok(body) => at_length(body.len(), batch::answer(service, &caller, &body)).await,
                 Err(refused) => refused,
             },
@@ -188,7 +189,7 @@ impl HttpConnection {
                 at_length(length, forward::answer(service, answers, self.peer, &head)).await
             }
             Route::Health => text(StatusCode::OK, "ok\n"),
-            Route::Json => match whole(body).await {
+            Route::Json => match read_body(body).await {
                 Ok(body) => at_length(body.len(), rls::json(service, &caller, &body)).await,
                 Err(refused) => refused,
             },
@@ -201,7 +202,7 @@ impl HttpConnection {
     }
 }
 
-/// What must not be answered whatever it asks.
+/// The answer to requests that are refused whatever their path.
 fn unreadable(head: &Parts) -> Option<Reply> {
     if length(head) > MAX_HEAD {
         let told = format!("a head has at most {MAX_HEAD} bytes");
@@ -215,7 +216,7 @@ fn length(head: &Parts) -> usize {
     head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
-/// The last answer on its connection.
+/// Marks a reply as the last one on its connection.
 fn closing(mut reply: Reply) -> Reply {
     reply.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     reply
@@ -224,31 +225,33 @@ fn closing(mut reply: Reply) -> Reply {
 fn other_method(method: &Method, allow: &'static str) -> Reply {
     let mut reply = match *method {
         Method::OPTIONS => empty(StatusCode::NO_CONTENT),
-        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("ask with {allow}")),
+        _ => refusal(StatusCode::METHOD_NOT_ALLOWED, &format!("use {allow}")),
     };
     reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     reply
 }
 
-/// All of a body.
-async fn whole(body: Incoming) -> Result<Bytes, Reply> {
+/// Reads a whole body.
+async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
     let too_large = || {
         let told = format!("a body has at most {MAX_BODY} bytes");
         closing(refusal(StatusCode::PAYLOAD_TOO_LARGE, &told))
     };
-    // Whoever says how much is to come need not send it.
+    // The declared length is refused before the body arrives.
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_large());
     }
     match within(BODY_TIME, Limited::new(body, MAX_BODY).collect()).await {
-        Some(Ok(whole)) => Ok(whole.to_bytes()),
+        Some(Ok(collected)) => Ok(collected.to_bytes()),
         Some(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Some(Err(_)) => Err(closing(refusal(StatusCode::BAD_REQUEST, "the body broke off"))),
-        None => Err(closing(refusal(StatusCode::REQUEST_TIMEOUT, "the body took too long"))),
+        Some(Err(_)) => Err(closing(refusal(StatusCode::BAD_REQUEST, "the body is incomplete"))),
+        None => {
+            Err(closing(refusal(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")))
+        }
     }
 }
 
-/// What a caller on this machine sends, for a fuzzer: it may return units.
+/// A request head from this machine, for fuzzers: it may return units.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn local() -> (Parts, Settings) {
     let http = Some(([127, 0, 0, 1], 0).into());
@@ -257,7 +260,7 @@ pub(crate) fn local() -> (Parts, Settings) {
     (head, Settings { http, ..Settings::default() })
 }
 
-/// The body of a question, from a fuzzer: whatever is done with it.
+/// Runs a request body from a fuzzer through every action.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_body(service: &RateLimitService, body: &[u8]) {
     use self::check_request::Action;
@@ -268,7 +271,7 @@ pub(crate) async fn try_body(service: &RateLimitService, body: &[u8]) {
     }
 }
 
-/// The body of a batch, from a fuzzer; returns the status that it is answered with.
+/// Runs a batch body from a fuzzer; returns the status of the answer.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_batch(service: &RateLimitService, body: &[u8]) -> u16 {
     let (head, settings) = local();
@@ -276,11 +279,11 @@ pub(crate) async fn try_batch(service: &RateLimitService, body: &[u8]) -> u16 {
     batch::answer(service, &caller, body).await.status().as_u16()
 }
 
-/// A request that a proxy holds, from a fuzzer; returns the status that it is answered with.
+/// Runs a forwarded request from a fuzzer; returns the status of the answer.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_forward(service: &RateLimitService, head: &Parts) -> u16 {
     let answers = crate::settings::Answers { x_rate_limit: true, ..Default::default() };
     let peer = Some([192, 0, 2, 1].into());
-    // Whichever route leads there: what stands in the path is read, too.
+    // Also reads the domain and path from the URL.
     forward::answer(service, &answers, peer, head).await.status().as_u16()
 }

@@ -4,16 +4,17 @@
 //!   bytes ──frame.rs──▶ words ──command.rs──▶ throttle.rs, policy.rs ──reply.rs──▶ bytes
 //! ```
 //!
-//! # What it costs
-//! What is read goes into one buffer per thread and is taken apart there; the answers of everything
-//! that was read together leave in one write. A connection owns memory only while a request has come
-//! in part, or while its peer does not read.
+//! # Memory
+//! Connections of a thread share one read buffer, in which requests are parsed in place; the
+//! answers of all requests that were read together leave in one write. A connection owns memory
+//! only for a partial request, or while its peer does not read.
 //!
 //! # Bounds
-//! A request as in `frame.rs`. A connection that has more requests at hand than [`MAX_TURN`] carries out
-//! that many, then waits until the other connections of its thread have had a turn. While answers wait for the peer, nothing is read; they are at most
-//! [`MAX_ANSWERS`] bytes and those of one more request. At most [`MAX_ASKED`] requests of a connection
-//! wait for a store that is not in this process; a transaction counts as one of them.
+//! `frame.rs` bounds a request. A connection with more than [`MAX_TURN`] of work executes that
+//! much, then waits until the other connections of its thread have had a turn. While answers wait
+//! for the peer, nothing is read; they are at most [`MAX_ANSWERS`] bytes and those of one more
+//! request. At most [`MAX_PENDING`] requests of a connection wait for a remote store; a transaction
+//! counts as one of them.
 
 mod command;
 mod connection;
@@ -41,8 +42,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use self::command::{After, Session, Step};
-use self::decision::{Asking, Errand};
-use self::frame::{Frame, Places, Words};
+use self::decision::{RemoteCommand, StoreCommand};
+use self::frame::{Frame, WordRanges, Words};
 use super::Stream;
 use crate::runtime::turns::Turn;
 use crate::runtime::worker::ConnContext;
@@ -50,93 +51,94 @@ use crate::runtime::worker::ConnContext;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::fuzzing::try_bytes;
 
-/// How much is read at once.
+/// The most bytes read at once.
 const MAX_READ: usize = 16 << 10;
 
-/// How much work a connection does in one turn: each request counts one, and one more for every
-/// [`BYTES_PER_WORK`] of it and of its answer. Tens of microseconds; a pipeline of usual depth fits into
-/// one turn.
+/// The work that a connection does in one turn: each request counts one, and one more for every
+/// [`BYTES_PER_WORK`] of it and of its answer. Tens of microseconds; a pipeline of usual depth fits
+/// into one turn.
 const MAX_TURN: usize = 128;
 const BYTES_PER_WORK: usize = 128;
 
-/// How much work a connection does without waiting for a turn.
+/// The work that a connection does without waiting for a turn.
 const MAX_FREE: usize = 32;
 
-/// No further request is carried out while more bytes of answers than this have not been sent.
+/// Execution pauses while more bytes of answers than this have not been sent.
 const MAX_ANSWERS: usize = 256 << 10;
 
-/// How many requests of one connection wait for the store. They go there together.
-const MAX_ASKED: usize = 128;
+/// The most requests of one connection that wait for the store. They are sent together.
+const MAX_PENDING: usize = 128;
 
-/// How long a peer has to close its side after we have closed ours. Closing while it still sends
-/// could cost it the answers that are on their way.
-const FAREWELL: Duration = Duration::from_millis(250);
+/// How long a peer has to close its side after this side is closed. Closing while it still sends
+/// could discard answers in transit.
+const CLOSE_TIME: Duration = Duration::from_millis(250);
 
-/// Memory that a thread's connections take turns with: none is held across a wait.
-struct Desk {
+/// Buffers that the connections of a thread share; none is held across a wait.
+struct SharedBuffers {
     read: Box<[u8]>,
     answers: Vec<u8>,
-    places: Places,
+    places: WordRanges,
 }
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk {
+    static BUFFERS: RefCell<SharedBuffers> = RefCell::new(SharedBuffers {
         read: vec![0; MAX_READ].into(),
         answers: Vec::with_capacity(MAX_READ),
-        places: Places::default(),
+        places: WordRanges::default(),
     });
 }
 
-/// One connection.
-struct Conversation {
+/// The state of one connection.
+struct RespConnection {
     socket: Stream,
     session: Session,
-    /// Answers that the store still owes, and those that have to wait for them.
-    asked: FuturesOrdered<BoxFuture<'static, Vec<u8>>>,
-    /// What came and is not yet carried out: part of a request, or what has to wait for the peer.
+    /// Pending answers of the store, and answers that must follow them.
+    pending_answers: FuturesOrdered<BoxFuture<'static, Vec<u8>>>,
+    /// Bytes that are not yet executed: part of a request, or requests that wait for the peer.
     pending: Vec<u8>,
     /// Answers that the peer has not taken yet.
     unsent: Vec<u8>,
-    /// Whether something was completed since the last tick.
+    /// Whether a request was completed since the last tick.
     was_active: bool,
-    /// How many ticks nothing was.
+    /// Number of ticks without one.
     quiet: u32,
-    /// How many of them are too many.
+    /// The most such ticks.
     most_quiet: u32,
-    /// How many ticks a request, or its answer, was on its way and got nowhere.
+    /// Number of ticks in which a request or its answer made no progress.
     stuck: u32,
     ticks: Interval,
     after: After,
-    /// Whether something pending is whole, and waits for the peer, the store or the next turn.
+    /// Whether `pending` has a complete request that waits for the peer, the store or the next
+    /// turn.
     is_held_back: bool,
     /// Work done in this turn.
     work: usize,
     /// The turn, if there was too much work for one; or the wait for the next.
     turn: Option<Turn>,
     next_turn: Option<BoxFuture<'static, Turn>>,
-    /// Whether to end as soon as nothing more comes.
+    /// Whether to end as soon as no more bytes arrive.
     is_stopping: bool,
 }
 
-/// Talks until either side has had enough.
+/// Serves a connection until either side ends it.
 pub(crate) async fn converse(socket: Stream, context: ConnContext) {
     static NEXT: AtomicI64 = AtomicI64::new(1);
     let ConnContext { service, settings, mut stopped, .. } = context;
-    // As fine as those who are stuck need it.
+    // The resolution that `stuck_after` needs.
     let tick = settings.stuck_after.min(settings.idle_after).max(Duration::from_millis(1));
     let mut ticks = interval(tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut conversation = Conversation {
+    let mut connection = RespConnection {
         socket,
         session: Session::new(
             service.untimed(),
             Arc::clone(&settings),
             NEXT.fetch_add(1, Ordering::Relaxed),
         ),
-        asked: FuturesOrdered::new(),
+        pending_answers: FuturesOrdered::new(),
         pending: Vec::new(),
         unsent: Vec::new(),
-        // The first tick comes at once.
+        // The first tick fires at once.
         was_active: true,
         quiet: 0,
         stuck: 0,
@@ -152,17 +154,17 @@ pub(crate) async fn converse(socket: Stream, context: ConnContext) {
     };
     let ended = tokio::select! {
         biased;
-        ended = conversation.run() => Some(ended),
+        ended = connection.run() => Some(ended),
         _ = stopped.wait_for(|stopped| *stopped) => None,
     };
-    conversation.is_stopping = ended.is_none();
+    connection.is_stopping = ended.is_none();
     let ended = match ended {
         Some(ended) => ended,
-        // What has come is answered before anybody is asked to leave.
-        None => conversation.run().await,
+        // Requests that have arrived are answered before the connection ends.
+        None => connection.run().await,
     };
     if ended.is_ok() {
-        conversation.say_farewell().await;
+        connection.close().await;
     }
 }
 
@@ -174,14 +176,14 @@ async fn next_turn(turn: Option<Turn>) -> Turn {
     Turn::next().await
 }
 
-impl Conversation {
-    /// Reads and answers until the peer closes, asks to leave, or does nothing for too long.
+impl RespConnection {
+    /// Reads and answers until the peer closes, quits, or is idle for too long.
     async fn run(&mut self) -> io::Result<()> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        DESK.with_borrow_mut(|desk| {
+        BUFFERS.with_borrow_mut(|buffers| {
             if let Some(next) = &mut self.next_turn {
                 self.turn = Some(ready!(next.poll_unpin(context)));
                 self.next_turn = None;
@@ -197,7 +199,7 @@ impl Conversation {
                     };
                     (self.turn, self.work) = (Some(turn), 0);
                 }
-                match self.step(context, desk) {
+                match self.step(context, buffers) {
                     Poll::Ready(Ok(true)) => {}
                     Poll::Ready(Ok(false)) => return Poll::Ready(Ok(())),
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -219,50 +221,54 @@ impl Conversation {
     }
 
     fn owes_nothing(&self) -> bool {
-        self.unsent.is_empty() && self.asked.is_empty()
+        self.unsent.is_empty() && self.pending_answers.is_empty()
     }
 
-    /// Does what comes next; false if nothing does.
-    fn step(&mut self, context: &mut Context<'_>, desk: &mut Desk) -> Poll<io::Result<bool>> {
+    /// Makes progress; false if there is nothing to do.
+    fn step(
+        &mut self,
+        context: &mut Context<'_>,
+        buffers: &mut SharedBuffers,
+    ) -> Poll<io::Result<bool>> {
         if !self.unsent.is_empty() {
             return self.poll_send(context).map_ok(|()| true);
         }
-        if !self.asked.is_empty() {
-            desk.answers.clear();
-            self.collect(context, &mut desk.answers);
-            if !desk.answers.is_empty() || self.asked.is_empty() {
-                return self.send(context, &desk.answers).map_ok(|()| true);
+        if !self.pending_answers.is_empty() {
+            buffers.answers.clear();
+            self.collect(context, &mut buffers.answers);
+            if !buffers.answers.is_empty() || self.pending_answers.is_empty() {
+                return self.send(context, &buffers.answers).map_ok(|()| true);
             }
         }
         match self.after {
-            After::Leave if self.asked.is_empty() => Poll::Ready(Ok(false)),
+            After::Leave if self.pending_answers.is_empty() => Poll::Ready(Ok(false)),
             After::Leave => Poll::Pending,
-            // The next answer wakes it.
-            After::Stay if self.asked.len() >= MAX_ASKED => Poll::Pending,
-            After::Stay => self.poll_receive(context, desk),
+            // The next answer wakes the task.
+            After::Stay if self.pending_answers.len() >= MAX_PENDING => Poll::Pending,
+            After::Stay => self.poll_receive(context, buffers),
         }
     }
 
-    /// Takes the answers that the store has given, in the order of the requests.
+    /// Collects the store's answers in the order of the requests.
     fn collect(&mut self, context: &mut Context<'_>, answers: &mut Vec<u8>) {
         while answers.len() < MAX_ANSWERS
-            && let Poll::Ready(Some(answer)) = self.asked.poll_next_unpin(context)
+            && let Poll::Ready(Some(answer)) = self.pending_answers.poll_next_unpin(context)
         {
             answers.extend_from_slice(&answer);
             self.was_active = true;
         }
     }
 
-    /// Reads once, carries out what has become whole, and sends the answers. False at the end.
+    /// Reads once, executes complete requests, and sends the answers. False at the end.
     fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
-        desk: &mut Desk,
+        buffers: &mut SharedBuffers,
     ) -> Poll<io::Result<bool>> {
-        let Desk { read, answers, places } = desk;
+        let SharedBuffers { read, answers, places } = buffers;
         answers.clear();
         let mut pending = std::mem::take(&mut self.pending);
-        // What had to wait for the peer goes first.
+        // Requests that had to wait for the peer go first.
         if self.is_held_back {
             let done = self.carry_out(&pending, answers, places);
             pending.drain(..done);
@@ -278,7 +284,7 @@ impl Conversation {
             }
             let came = buffer.filled();
             if came.is_empty() {
-                // It may still want to hear what it asked for.
+                // The peer may still read its answers.
                 self.after = After::Leave;
                 return Poll::Ready(Ok(true));
             }
@@ -292,26 +298,29 @@ impl Conversation {
             }
         }
         if pending.is_empty() {
-            // Gives the memory back: most clients never send a request in parts again.
+            // Frees the memory, because most clients never send a partial request again.
             pending = Vec::new();
         }
         self.pending = pending;
         self.send(context, answers).map(|sent| sent.map(|()| true))
     }
 
-    /// Carries out whole requests, and tells how many bytes they were.
-    fn carry_out(&mut self, input: &[u8], answers: &mut Vec<u8>, places: &mut Places) -> usize {
+    /// Executes complete requests, and returns their length in bytes.
+    fn carry_out(&mut self, input: &[u8], answers: &mut Vec<u8>, places: &mut WordRanges) -> usize {
         let (now, decided) = (self.session.service.now(), self.session.service.decided());
         let mut done = 0;
         self.is_held_back = false;
         while self.after == After::Stay {
-            if answers.len() >= MAX_ANSWERS || self.asked.len() >= MAX_ASKED || self.is_over() {
+            if answers.len() >= MAX_ANSWERS
+                || self.pending_answers.len() >= MAX_PENDING
+                || self.is_over()
+            {
                 self.is_held_back = true;
                 break;
             }
             let rest = &input[done..];
             match frame::read(rest, places) {
-                Frame::WholeNumber(length) => {
+                Frame::Complete(length) => {
                     let request = &rest[..length];
                     let before = answers.len();
                     self.answer(now, &Words::new(request, places), request, answers);
@@ -332,54 +341,56 @@ impl Conversation {
         if self.after == After::Leave { input.len() } else { done }
     }
 
-    /// Answers a request, or sends for the answer.
+    /// Answers a request, or queues it for the store.
     fn answer(&mut self, now: Timestamp, words: &Words<'_>, request: &[u8], answers: &mut Vec<u8>) {
         let mut aside = Vec::new();
-        // What the store owes comes first.
-        let bytes = if self.asked.is_empty() { answers } else { &mut aside };
+        // Pending answers of the store come first.
+        let bytes = if self.pending_answers.is_empty() { answers } else { &mut aside };
         let step = self.session.execute(now, words, bytes);
         let is_silent = self.session.is_silent();
         match step {
             Step::Done(after) => self.after = after,
-            Step::Ask(asking) => {
-                let answer = self.errand(now, asking, request).run().boxed();
+            Step::Ask(store_command) => {
+                let answer = self.remote_command(now, store_command, request).run().boxed();
                 self.await_answer(answer, is_silent);
             }
             Step::Exec(transaction) => {
-                let (is_open, asking) = (self.session.is_open, Asking::Cell);
-                let answer = transaction.run(self.errand(now, asking, request), is_open).boxed();
+                let (is_open, store_command) = (self.session.is_open, StoreCommand::Cell);
+                let answer = transaction
+                    .run(self.remote_command(now, store_command, request), is_open)
+                    .boxed();
                 self.await_answer(answer, is_silent);
             }
         }
         if !aside.is_empty() {
-            self.asked.push_back(std::future::ready(aside).boxed());
+            self.pending_answers.push_back(std::future::ready(aside).boxed());
         }
     }
 
-    fn errand(&self, now: Timestamp, asking: Asking, request: &[u8]) -> Errand {
+    fn remote_command(&self, now: Timestamp, store_command: StoreCommand, request: &[u8]) -> RemoteCommand {
         let (service, protocol) = (self.session.service.timing_each(), self.session.protocol);
-        Errand { service, now, asking, protocol, frame: request.into() }
+        RemoteCommand { service, now, store_command, protocol, frame: request.into() }
     }
 
-    /// Queues an answer of the store; a client that wants none gets none.
+    /// Queues an answer of the store, unless the client disabled replies.
     fn await_answer(&mut self, answer: BoxFuture<'static, Vec<u8>>, is_silent: bool) {
-        self.asked.push_back(match is_silent {
+        self.pending_answers.push_back(match is_silent {
             true => answer.map(|_| Vec::new()).boxed(),
             false => answer,
         });
     }
 
-    /// Writes an answer of our own, behind what the store owes.
+    /// Writes an answer after the pending answers of the store.
     fn put(&mut self, answers: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        if self.asked.is_empty() {
+        if self.pending_answers.is_empty() {
             return write(answers);
         }
         let mut aside = Vec::new();
         write(&mut aside);
-        self.asked.push_back(std::future::ready(aside).boxed());
+        self.pending_answers.push_back(std::future::ready(aside).boxed());
     }
 
-    /// Sends as much as the peer takes at once; the rest is kept for later.
+    /// Sends as much as the peer takes at once; buffers the rest.
     fn send(&mut self, context: &mut Context<'_>, answers: &[u8]) -> Poll<io::Result<()>> {
         if answers.is_empty() {
             return Poll::Ready(Ok(()));
@@ -410,15 +421,15 @@ impl Conversation {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives up on a peer that has completed nothing for too long: neither a byte now and then nor a
-    /// reader that takes one now and then keeps a connection.
+    /// Times out a peer that has completed nothing for too long: neither sending nor reading a byte
+    /// now and then keeps a connection open.
     fn poll_idle(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.ticks.poll_tick(context).is_ready() {
             let was_active = std::mem::take(&mut self.was_active);
             let is_stuck = !self.pending.is_empty() || !self.unsent.is_empty();
             self.quiet = if was_active { 0 } else { self.quiet.saturating_add(1) };
             self.stuck = if was_active || !is_stuck { 0 } else { self.stuck + 1 };
-            // What was stuck at one tick may have begun just before it.
+            // A request that is stuck at one tick may have begun just before it.
             if self.stuck > 1 || self.quiet >= self.most_quiet {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
@@ -426,8 +437,8 @@ impl Conversation {
         Poll::Pending
     }
 
-    /// Sends what is left, closes our side, and gives the peer a moment to close its own.
-    async fn say_farewell(mut self) {
+    /// Sends the rest, closes this side, and gives the peer a moment to close its own.
+    async fn close(mut self) {
         let unsent = std::mem::take(&mut self.unsent);
         let (mut socket, idle_after) = (self.socket, self.ticks.period());
         let close = async {
@@ -439,7 +450,7 @@ impl Conversation {
         }
         let mut ignored = [0; 512];
         let read_on = async { while matches!(socket.read(&mut ignored).await, Ok(1..)) {} };
-        let _ = timeout(FAREWELL, read_on).await;
+        let _ = timeout(CLOSE_TIME, read_on).await;
     }
 }
 
@@ -454,9 +465,10 @@ mod tests {
     use crate::service::RateLimitService;
     use crate::settings::Settings;
 
-    /// A thousand commands have come at once; a task that is ready runs after a bounded number of them.
+    /// A thousand commands arrive at once; another task that is ready runs after a bounded number
+    /// of them.
     #[test]
-    fn a_pipeline_leaves_the_thread_to_others() {
+    fn a_pipeline_yields_the_thread_to_other_tasks() {
         const COMMANDS: u64 = 1_000;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -474,8 +486,8 @@ mod tests {
             };
             let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());
             let decided = || service.status().listener(crate::transport::Protocol::Http).allowed;
-            let conversation = tokio::spawn(converse(stream, context));
-            // From when the first were decided on, each time that another task has its turn.
+            let connection = tokio::spawn(converse(stream, context));
+            // The number of decisions at each turn of the other task, from the first decision on.
             let (mut last, mut most) = (0, 0);
             while last < COMMANDS {
                 tokio::task::yield_now().await;
@@ -484,7 +496,7 @@ mod tests {
                 last = now;
             }
             assert!(most <= (MAX_FREE + MAX_TURN) as u64, "{most} commands in one turn");
-            conversation.abort();
+            connection.abort();
         });
     }
 }

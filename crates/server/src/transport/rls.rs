@@ -1,4 +1,4 @@
-//! What Envoy's rate limit service is asked and answers, whatever carries it.
+//! Envoy's rate limit service, independent of its encoding.
 //!
 //! ```text
 //!   protobuf ──request.rs──┐                            ┌──response.rs──▶ protobuf
@@ -7,10 +7,11 @@
 //! ```
 //!
 //! # Bounds
-//! A message has at most [`MAX_MESSAGE`] bytes, [`MAX_DESCRIPTORS`](tidegate::policy::MAX_DESCRIPTORS) descriptors of [`MAX_ENTRIES`]
-//! entries each, and keys of [`MAX_KEY`] bytes. A value is as long as its message: whoever asks sends
-//! what a stranger wrote into a header, and refusing to answer would let that stranger pass wherever
-//! the proxy fails open.
+//! A message has at most [`MAX_MESSAGE`] bytes,
+//! [`MAX_DESCRIPTORS`](tidegate::policy::MAX_DESCRIPTORS) descriptors of [`MAX_ENTRIES`] entries
+//! each, and keys of [`MAX_KEY`] bytes. Values are bounded by the message only: proxies send header
+//! values that clients choose, and an error would let such a client pass where the proxy fails
+//! open.
 
 mod endpoint;
 mod json;
@@ -39,15 +40,15 @@ pub(crate) const MAX_ENTRIES: usize = 32;
 /// The most bytes of an entry's key.
 pub(crate) const MAX_KEY: usize = 512;
 
-/// Why a request is not decided. Never an answer of its own: Envoy lets whoever is answered with an
-/// unknown code pass, whatever its failure mode.
+/// Why a request is not decided. It becomes an error and never an answer: Envoy admits requests
+/// whose answer has an unknown code, whatever its failure mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// It is not a request.
+    /// The message is not a valid request.
     Malformed(&'static str),
-    /// It is larger than any may be.
+    /// The request exceeds a bound.
     TooMuch(String),
-    /// It could not be decided.
+    /// The decision failed.
     Undecided(CheckError),
 }
 
@@ -67,19 +68,19 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A message, from a fuzzer.
+/// Parses a message from a fuzzer.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_message(
     service: &crate::service::RateLimitService,
     message: &[u8],
     answers: &crate::settings::Answers,
 ) {
-    let Ok(question) = RateLimitRequest::read(message) else { return };
-    let descriptors = question.descriptors();
-    let Ok(verdict) = service.check(&question.request(&descriptors)).await else { return };
-    let told = RlsVerdict { question: &question, verdict: &verdict, answers };
-    write(&told, &mut Vec::new());
-    let _ = json::write(&told);
+    let Ok(wire_request) = RateLimitRequest::read(message) else { return };
+    let descriptors = wire_request.descriptors();
+    let Ok(verdict) = service.check(&wire_request.request(&descriptors)).await else { return };
+    let status = RlsVerdict { wire_request: &wire_request, verdict: &verdict, answers };
+    write(&status, &mut Vec::new());
+    let _ = json::write(&status);
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The bytes of a connection, whatever they travel on.
+//! The byte stream of a connection: TCP, Unix socket or TLS.
 
 use std::io;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use tokio_rustls::server::TlsStream;
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    /// Much larger than the others, and much rarer.
+    /// Boxed, because it is much larger than the others and rarer.
     Tls(Box<TlsStream<Self>>),
 }
 
 impl Stream {
-    /// Who is at the other end, if it has an address.
+    /// The peer's address, if it has one.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(socket) => socket.peer_addr().map(|address| address.ip()).ok(),

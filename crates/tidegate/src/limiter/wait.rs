@@ -1,9 +1,8 @@
-//! Waiting instead of being denied, in the order of arrival.
+//! Waits for units instead of denying, in the order of arrival.
 //!
-//! Waiters on one key queue up; only the first asks, sleeps for as long as the limiter said, and
-//! asks again. Nothing is taken ahead of time, so a waiter that gives up (its future is dropped)
-//! has spent nothing and the next one moves up. Callers who do not wait are not held back by those
-//! who do.
+//! Waiters on one key form a queue; only the first one asks, sleeps for the reported wait, and asks
+//! again. Nothing is reserved, so a waiter that gives up (its future is dropped) has spent nothing
+//! and the next one moves up. Callers that do not wait are not delayed by those that do.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -25,10 +24,10 @@ use crate::key::ToKey;
 use crate::store::{Store, StoreError};
 use crate::verdict::Verdict;
 
-/// The most that may wait on one limiter; further ones are answered at once.
+/// The most waiters of one limiter; further calls return at once.
 pub const MAX_WAITING: usize = 65_536;
 
-/// The queues of a limiter, one for each key that somebody waits on.
+/// The queues of a limiter, one for each key with waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: Mutex<Waiting>,
@@ -44,9 +43,9 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// Fair: held by whoever is first.
+    /// A fair lock, held by the first waiter.
     turn: tokio::sync::Mutex<()>,
-    /// Units came back before their time: a permit was dropped, a refund, a reset, a change.
+    /// Notified when units are freed early: a dropped permit, a refund, a reset, a changed limit.
     freed: Notify,
 }
 
@@ -59,7 +58,7 @@ impl Queues {
         !self.lock().queues.contains_key(key)
     }
 
-    /// A place in the queue of `key`; `None` if too many wait already.
+    /// Joins the queue of `key`; `None` if there are too many waiters.
     fn join<'a>(&'a self, key: &'a [u8]) -> Option<QueueEntry<'a>> {
         let mut waiting = self.lock();
         if waiting.count >= MAX_WAITING {
@@ -93,7 +92,7 @@ impl Queues {
     }
 }
 
-/// Standing in a queue. Dropping it leaves the queue, and the last to leave takes it away.
+/// Membership in a queue. Dropping it leaves the queue, and the last member removes the queue.
 struct QueueEntry<'a> {
     queues: &'a Queues,
     key: &'a [u8],

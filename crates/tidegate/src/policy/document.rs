@@ -1,7 +1,7 @@
-//! YAML text as a tree in which every node knows where it was written.
+//! Parsed YAML as a tree whose nodes know their position in the file.
 //!
-//! Scalars mean what they mean to envoyproxy/ratelimit, whose files are read unchanged: a reader of
-//! the tree says which type it expects, so `no` is a fine name and still a bool where one is due.
+//! Scalars have no type until the loader asks for one, as in envoyproxy/ratelimit, whose files load
+//! unchanged: `no` is a valid name and also a bool where the loader expects a bool.
 
 mod extent;
 pub(super) mod finding;
@@ -21,17 +21,18 @@ pub(crate) struct Document {
     pub(crate) root: Node,
 }
 
-/// A part of a document. Cheap to clone: aliases share what they refer to.
+/// A node of a document. Cheap to clone: aliases share the node they refer to.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) kind: Kind,
-    /// Where it was written; for an alias where it is used, while its children are where the anchor
-    /// is. A block text (`|`, `>`) is where its first line is, a map where its first key is.
+    /// Position in the file. An alias has the position of its use, while its children have those of
+    /// the anchor. A block scalar (`|`, `>`) has the position of its first line, a map that of its
+    /// first key.
     pub(crate) place: Location,
     file: Arc<str>,
 }
 
-/// What a node is.
+/// The content of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Scalar {
@@ -40,22 +41,22 @@ pub(crate) enum Kind {
         plain: bool,
     },
     List(Arc<Vec<Node>>),
-    /// In the order written, merged keys (`<<`) last. Keys are scalars, and no two are the same.
+    /// Entries in the order written, merged keys (`<<`) last. Keys are unique scalars.
     Map(Arc<Vec<(Node, Node)>>),
-    /// `null`, `~`, or nothing at all.
+    /// `null`, `~`, or an empty value.
     Null,
 }
 
 impl Document {
-    /// Reads a file. What is wrong with it goes to `findings`; what could be read is returned all
-    /// the same, so that the author learns of every mistake in one run.
+    /// Parses a file. Reports problems in `findings` and returns the documents that could be parsed
+    /// anyway, so that one run reports every mistake.
     pub(crate) fn parse(file: &str, text: &str, findings: &mut Findings) -> Vec<Self> {
         reader::read(Arc::from(file), text, findings)
     }
 }
 
 impl Node {
-    /// Any scalar: an unquoted `7` or `true` is a text where one is expected.
+    /// The text of any scalar; an unquoted `7` or `true` is accepted as text.
     pub(crate) fn as_text(&self) -> Result<&str, Finding> {
         match &self.kind {
             Kind::Scalar { text, .. } => Ok(text),
@@ -63,7 +64,7 @@ impl Node {
         }
     }
 
-    /// The spellings of YAML 1.1, as Go's yaml takes them for a bool.
+    /// A bool, in the YAML 1.1 spellings that Go's yaml accepts.
     pub(crate) fn as_bool(&self) -> Result<bool, Finding> {
         match self.plain_text() {
             Some(
@@ -77,8 +78,8 @@ impl Node {
         }
     }
 
-    /// Decimal, `0x`, `0o`, `0b` or octal with a leading zero, with `_` anywhere between: what Go's
-    /// yaml takes for an unsigned integer.
+    /// An unsigned integer in the spellings that Go's yaml accepts: decimal, `0x`, `0o`, `0b` or
+    /// octal with a leading zero, with `_` anywhere between digits.
     pub(crate) fn as_u64(&self) -> Result<u64, Finding> {
         let whole = self.plain_text().and_then(whole_number);
         whole.ok_or_else(|| {
@@ -111,27 +112,27 @@ impl Node {
         matches!(self.kind, Kind::Null)
     }
 
-    /// Where it was written, as `file:line:column`.
+    /// Position in the file, as `file:line:column`.
     pub(crate) fn at(&self) -> String {
         format!("{}:{}:{}", self.file, self.place.line, self.place.column)
     }
 
-    /// An error about this node; whoever knows the path adds it.
+    /// An error about this node, without a path; the caller adds it.
     pub(crate) fn error(&self, message: impl Into<String>) -> Finding {
         Finding::error(&self.file, self.place, message)
     }
 
-    /// A warning about this node; whoever knows the path adds it.
+    /// A warning about this node, without a path; the caller adds it.
     pub(crate) fn warning(&self, message: impl Into<String>) -> Finding {
         Finding::warning(&self.file, self.place, message)
     }
 
-    /// An error that says what was expected here and what was found.
+    /// An error that names the expected and the actual kind of value.
     pub(crate) fn mismatch(&self, expected: &str) -> Finding {
         self.error(format!("expected {expected}, found {}", self.description()))
     }
 
-    /// What it is, for a message: `a list`, `the number 7`, `the text "abc"`.
+    /// The node's kind and value, for a message: `a list`, `the number 7`, `the text "abc"`.
     pub(crate) fn description(&self) -> String {
         match &self.kind {
             Kind::Null => "nothing".into(),
@@ -146,7 +147,7 @@ impl Node {
 
     pub(crate) fn is_number(&self) -> bool {
         let Some(text) = self.plain_text() else { return false };
-        // Not `inf`, nor `nan`, which Rust takes for numbers.
+        // Excludes `inf` and `nan`, which Rust parses as numbers.
         let starts_so = text.trim_start_matches(['+', '-', '.']);
         let starts_so = starts_so.starts_with(|c: char| c.is_ascii_digit());
         starts_so && (whole_number(text).is_some() || text.parse::<f64>().is_ok())
@@ -173,7 +174,7 @@ fn whole_number(text: &str) -> Option<u64> {
         [b'0', _, ..] => (8, &digits[1..]),
         _ => (10, &*digits),
     };
-    // A second sign would be taken otherwise, as in `0x+7`.
+    // `from_str_radix` accepts a second sign, as in `0x+7`.
     if digits.starts_with('+') { None } else { u64::from_str_radix(digits, radix).ok() }
 }
 

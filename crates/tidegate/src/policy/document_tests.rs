@@ -7,7 +7,7 @@ fn parse(text: &str) -> (Vec<Document>, Findings) {
     (documents, findings)
 }
 
-/// The root of a text in which nothing is wrong.
+/// The root of a valid text.
 fn root(text: &str) -> Node {
     let (mut documents, findings) = parse(text);
     assert!(findings.is_empty(), "{findings}");
@@ -15,7 +15,7 @@ fn root(text: &str) -> Node {
     documents.remove(0).root
 }
 
-/// What is said about a text, one finding per line.
+/// The findings of a text, one per line.
 fn said(text: &str) -> String {
     parse(text).1.to_string()
 }
@@ -29,7 +29,7 @@ fn at(node: &Node) -> (u32, u32) {
     (node.place.line, node.place.column)
 }
 
-/// The tree without its places, on one line.
+/// The tree without positions, on one line.
 fn shown(node: &Node) -> String {
     let joined = |parts: Vec<String>| parts.join(", ");
     match &node.kind {
@@ -72,7 +72,7 @@ fn every_node_knows_its_line_and_column() {
     assert_eq!(at(&descriptors[1]), (7, 5));
     assert_eq!(at(child(&descriptors[1], "text")), (9, 7));
     assert_eq!(at(child(&descriptors[1], "empty")), (10, 10));
-    // An alias is where it is used, its children where the anchor is.
+    // An alias has the position of its use, its children those of the anchor.
     assert_eq!((at(&descriptors[2]), at(child(&descriptors[2], "text"))), ((11, 5), (9, 7)));
 }
 
@@ -104,7 +104,7 @@ fn a_file_holds_any_number_of_documents() {
 }
 
 #[test]
-fn scalars_are_what_the_reader_expects_them_to_be() {
+fn scalars_have_the_type_that_the_loader_expects() {
     let root = root("[7, '7', true, 'true', ~, null, '', '~', a b, no]");
     assert_eq!(shown(&root), r#"[7, "7", true, "true", null, null, "", "~", a b, no]"#);
     let items = root.as_list().unwrap();
@@ -163,7 +163,7 @@ fn whole_numbers_have_the_spellings_that_go_takes() {
 }
 
 #[test]
-fn a_mismatch_says_what_was_expected_and_what_was_found() {
+fn a_mismatch_names_the_expected_and_the_actual_value() {
     let message = |found: Result<String, Finding>| found.unwrap_err().message;
     let text = |text| message(root(text).as_text().map(str::to_owned));
     assert_eq!(text("[a]"), "expected text, found a list");
@@ -219,7 +219,7 @@ fn findings_beyond_a_thousand_are_only_counted() {
 }
 
 #[test]
-fn aliases_stand_for_what_they_refer_to() {
+fn aliases_stand_for_their_anchors() {
     assert_eq!(shown(&root("a: &x [1, {b: 2}]\nc: *x")), "{a: [1, {b: 2}], c: [1, {b: 2}]}");
     assert_eq!(shown(&root("- &x 1\n- *x\n- &x 2\n- *x")), "[1, 1, 2, 2]");
     assert_eq!(shown(&root("&k key: *k")), "{key: key}");
@@ -230,7 +230,7 @@ fn aliases_stand_for_what_they_refer_to() {
 fn an_alias_needs_a_whole_anchor_in_the_same_document() {
     assert_eq!(
         said("a: &x\n  b: *x"),
-        "policy.yaml:2:6: the alias stands inside what it refers to (at a.b)"
+        "policy.yaml:2:6: the alias is inside the node that it refers to (at a.b)"
     );
     assert_eq!(
         said("&x a\n---\n- *x"),
@@ -238,12 +238,12 @@ fn an_alias_needs_a_whole_anchor_in_the_same_document() {
     );
     assert_eq!(
         said("a: *x"),
-        "policy.yaml:1:4: the alias refers to an anchor that is not set before it (at a)"
+        "policy.yaml:1:4: the alias refers to an anchor that is not defined before it (at a)"
     );
 }
 
 #[test]
-fn what_is_written_wins_over_what_is_merged_and_earlier_over_later() {
+fn own_keys_win_over_merged_ones_and_earlier_over_later() {
     let base = "- &a {x: 1, y: 1}\n- &b {y: 2, z: 2}\n";
     let merged = |text: &str| shown(&root(&format!("{base}- {text}")).as_list().unwrap()[2]);
     assert_eq!(merged("{<<: *a, x: 0}"), "{x: 0, y: 1}");
@@ -281,33 +281,32 @@ fn a_key_is_text() {
 }
 
 #[test]
-fn the_tags_of_yaml_are_honoured_and_others_refused() {
+fn yaml_tags_are_honoured_and_other_tags_refused() {
     let tagged = "[!!str 7, !!str null, ! x, !!int '7', !!null '', !<tag:yaml.org,2002:str> 7]";
     assert_eq!(shown(&root(tagged)), r#"["7", "null", "x", 7, null, "7"]"#);
     assert_eq!(shown(&root("!!map {a: !!seq [b]}")), "{a: [b]}");
-    let refused = |tag: &str| format!("the tag \"{tag}\" means nothing here: leave it out (at a)");
+    let refused = |tag: &str| format!("the tag \"{tag}\" is not supported: remove it (at a)");
     assert_eq!(said("a: !secret b"), format!("policy.yaml:1:4: {}", refused("!secret")));
     assert_eq!(said("a: !!binary b"), format!("policy.yaml:1:4: {}", refused("!!binary")));
     assert_eq!(said("a: !!seq {}"), format!("policy.yaml:1:4: {}", refused("!!seq")));
 }
 
 #[test]
-fn a_syntax_error_names_the_place_in_words_a_person_understands() {
+fn a_syntax_error_has_a_position_and_a_plain_message() {
     let cases = [
         ("a: 'b\n  c: d\n", "1:4: the quote that opens here is never closed (at a)"),
         ("a: 'b\nc: d\n", "1:4: the quote that opens here is not closed, or the lines"),
         ("a: [b, c\n", "2:1: the list in [ ] lacks a comma or its ] here (at a[2])"),
         ("a: {b: c", "1:9: the map in { } lacks a comma or its } here (at a)"),
-        ("a: b]\nc: ]", "2:4: a bracket is closed here that was not opened (at c)"),
+        ("a: b]\nc: ]", "2:4: the bracket that closes here was not opened (at c)"),
         (
             "a: b: c",
-            "1:5: a : cannot stand here: put quotes around a text that holds one, or fix the \
-             indentation",
+            "1:5: a : is not allowed here: quote a text that contains one, or fix the indentation",
         ),
         ("a:\n\tb: c", "2:2: a tab cannot indent: use spaces"),
         ("value: *\n", "1:8: & and * need a name; put quotes around a text that begins with one"),
         ("a: @b", "1:4: a text cannot begin with this character: put quotes around it"),
-        ("a: b\0", "1:5: a character that no YAML may hold"),
+        ("a: b\0", "1:5: a character that YAML does not allow"),
         ("a: b\nc\n", "3:1: the line before this one is neither"),
         ("- a\nb: c\n", "2:1: an item that begins with - is expected here"),
     ];
@@ -324,7 +323,7 @@ fn a_long_file_is_refused() {
     let text = "a".repeat(100_000_000);
     assert_eq!(
         said(&text),
-        format!("policy.yaml:1:1: the file has 100000000 bytes, at most {MAX_TEXT_BYTES} are read")
+        format!("policy.yaml:1:1: the file has 100000000 bytes; the maximum is {MAX_TEXT_BYTES}")
     );
 }
 
@@ -333,7 +332,7 @@ fn a_long_text_is_refused() {
     assert_eq!(root(&"a".repeat(MAX_SCALAR_BYTES)).as_text().unwrap().len(), MAX_SCALAR_BYTES);
     assert_eq!(
         said(&format!("a:\n- {}", "é".repeat(MAX_SCALAR_BYTES))),
-        "policy.yaml:2:3: a text of 131072 bytes, at most 65536 are read (at a[0])"
+        "policy.yaml:2:3: a text of 131072 bytes; the maximum is 65536 (at a[0])"
     );
 }
 
@@ -341,7 +340,7 @@ fn a_long_text_is_refused() {
 fn deep_nesting_is_refused_however_it_is_written() {
     let lists = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     root(&lists(MAX_DEPTH));
-    let message = "more than 64 lists and maps inside one another";
+    let message = "lists and maps are nested deeper than 64 levels";
     let too_deep = [
         lists(MAX_DEPTH + 1),
         lists(100_000),
@@ -386,12 +385,12 @@ fn a_shared_text_is_held_once() {
 }
 
 #[test]
-fn what_the_parser_would_hold_in_memory_is_bounded() {
+fn the_parser_s_memory_is_bounded() {
     for text in [",", "a,", ": ", "? ", "&a ", "!a "] {
         let (documents, findings) = parse(&format!("\na: b\n---\n\n- [{}", text.repeat(4_000_000)));
         let findings = findings.to_string();
         assert!(
-            findings.contains("goes on for more than") || findings.contains(":5:4:"),
+            findings.contains("brackets has more than") || findings.contains(":5:4:"),
             "{findings}"
         );
         assert_eq!(documents.len(), 1);
@@ -399,7 +398,7 @@ fn what_the_parser_would_hold_in_memory_is_bounded() {
 }
 
 #[test]
-fn a_json_file_may_be_longer_than_what_the_parser_holds() {
+fn a_json_file_may_be_longer_than_the_parser_s_buffer() {
     let rule = "  {\"key\": \"a\", \"n\": [1, 2]},\n";
     let rules = rule.repeat(2 * MAX_AHEAD / rule.len());
     let text = format!("# made by a program\n\n{{\"d\": [\n{rules}{{}}], \"e\": 7}}\n");

@@ -1,17 +1,18 @@
 //! Rules that turn an HTTP request into descriptors.
 //!
 //! # Meaning
-//! Every rule whose path, method and host match applies, in the order of the file. Each of its
-//! descriptors is yielded if the request has all that its entries ask for; an entry that is absent (or
+//! Every rule whose path, method and host match applies, in the order of the file. A rule yields
+//! each of its descriptors for which the request has all entries; an entry that is absent (or
 //! empty) and has no default drops its whole descriptor, as in Envoy. Two rules that yield the same
 //! descriptor charge it twice.
 //!
-//! A path is normalised before it is compared ([`RequestTarget`]). A request that common servers would
-//! read in different ways is refused ([`RequestError`]): an ambiguous path, or two different values of a
-//! header, cookie or query field that a matching rule asks for. Empty values are skipped.
+//! A path is normalised before it is compared ([`RequestTarget`]). A request that common servers
+//! would read in different ways is refused ([`RequestError`]): an ambiguous path, or two different
+//! values of a header, cookie or query field that a matching rule uses. Empty values are skipped.
 //!
 //! # Bounds
-//! [`MAX_DESCRIBED`] for one request; one that asks for more is refused. Values are as long as the door allows a header to be.
+//! One request yields at most [`MAX_DESCRIBED`] descriptors; a request that would yield more is
+//! refused. Values are as long as the listener allows a header to be.
 
 mod client;
 #[cfg(feature = "http")]
@@ -38,24 +39,24 @@ use self::host::MAX_HOST;
 use self::source::Facts;
 use self::tree::Tree;
 
-/// How many descriptors one request yields at most.
+/// The most descriptors that one request may yield.
 pub const MAX_DESCRIBED: usize = 16;
 
-/// What is asked for where a rule takes every method, to see how many rules meet.
+/// Methods tried for a rule without `methods`, to find how many rules match one request.
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
-/// What a door knows of an HTTP request.
+/// An HTTP request as seen by a transport.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {
-    /// In capitals, as it came.
+    /// The method, in capitals.
     pub method: &'a str,
-    /// The request target as it came, such as `/path?query`.
+    /// The request target as received, such as `/path?query`.
     pub path: &'a str,
-    /// Whom the request is for, perhaps with a port; the header `host` if this is none.
+    /// The host, perhaps with a port; if `None`, the header `host` is used.
     pub host: Option<&'a str>,
-    /// Names, in any case, and values, in the order they came.
+    /// Header names, in any case, and values, in the order received.
     pub headers: &'a [(&'a str, &'a str)],
-    /// Who opened the connection.
+    /// The address of the peer that opened the connection.
     pub peer: Option<IpAddr>,
 }
 
@@ -63,11 +64,11 @@ pub struct HttpRequest<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Described<'a> {
     entries: Vec<(&'a str, Cow<'a, str>)>,
-    /// Where each descriptor ends in the list of entries.
+    /// Index of the end of each descriptor in the list of entries.
     ends: Vec<usize>,
 }
 
-/// Why a request is refused before any limit is looked up. A client's mistake (400), not a denial.
+/// Why a request is refused before any limit is looked up. A client error (400), not a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -76,12 +77,12 @@ pub enum RequestError {
     /// The request has several values of this header, cookie or query field, or one that can be read
     /// in several ways.
     Conflict(String),
-    /// `Authorization` has more than a scheme and one word, or its `Basic` is not base 64 of a user, a
-    /// colon and a password.
+    /// `Authorization` has more than a scheme and one word, or its `Basic` is not base64 of a user,
+    /// a colon and a password.
     Credentials,
     /// The host is longer than any host name.
     Host,
-    /// The rules ask for more than [`MAX_DESCRIBED`] descriptors.
+    /// The rules yield more than [`MAX_DESCRIBED`] descriptors.
     TooManyDescriptors,
 }
 
@@ -96,12 +97,13 @@ impl fmt::Display for RequestError {
                 )
             }
             Self::Credentials => f.write_str(
-                "header authorization is not a scheme, a space and one word of ASCII, which for Basic \
+                "header authorization is not a scheme, a space and one word of ASCII, which for \
+                 Basic \
                  is user:password in padded base64",
             ),
             Self::Host => write!(f, "the host has more than {MAX_HOST} bytes"),
             Self::TooManyDescriptors => {
-                write!(f, "the rules ask for more than {MAX_DESCRIBED} descriptors of this request")
+                write!(f, "the rules yield more than {MAX_DESCRIBED} descriptors for this request")
             }
         }
     }
@@ -123,20 +125,20 @@ pub struct RequestRules {
     tree: Tree,
 }
 
-/// One rule, as read.
+/// One rule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRule {
-    /// None: every path.
+    /// `None`: every path.
     pub(crate) template: Option<Template>,
     /// Empty: every method.
     pub(crate) methods: Vec<Box<str>>,
-    /// Empty: every host, known or not.
+    /// Empty: every host, also an unknown one.
     pub(crate) hosts: Vec<HostPattern>,
-    /// Each a list of entries.
+    /// The descriptors, each a list of entries.
     pub(crate) descriptors: Vec<Vec<EntryRule>>,
 }
 
-/// Where an entry's value comes from.
+/// One entry of a descriptor and the source of its value.
 #[derive(Clone, Debug)]
 pub(crate) struct EntryRule {
     pub(crate) key: Box<str>,
@@ -153,7 +155,7 @@ impl<'a> Described<'a> {
         })
     }
 
-    /// Adds a descriptor, once for each API key if it asks for one.
+    /// Adds a descriptor, once for each API key if it uses one.
     fn add(&mut self, descriptor: &'a [EntryRule], facts: &Facts<'a>) -> Result<(), RequestError> {
         let keys = match has_api_key(descriptor) {
             true => facts.api_keys()?,
@@ -191,8 +193,8 @@ fn has_api_key(descriptor: &[EntryRule]) -> bool {
 }
 
 impl RequestRules {
-    /// Rules in the order of the file. With `trusted_proxies` of our own between clients and the door,
-    /// a client's address is the one that the farthest of them saw.
+    /// Rules in the order of the file. `trusted_proxies` is the number of our own proxies between
+    /// clients and the listener; the client's address is the one that the outermost of them saw.
     pub(crate) fn new(trusted_proxies: usize, rules: Vec<RequestRule>) -> Self {
         let mut tree = Tree::default();
         for (number, rule) in rules.iter().enumerate() {
@@ -201,7 +203,7 @@ impl RequestRules {
         Self { trusted_proxies, rules, tree }
     }
 
-    /// Adds the rules of another file; the longer chain of proxies counts.
+    /// Adds the rules of another file; the larger number of trusted proxies applies.
     pub(super) fn extend(&mut self, other: Self) {
         if other.rules.is_empty() && other.trusted_proxies == 0 {
             return;
@@ -261,12 +263,12 @@ impl RequestRules {
         Ok(described)
     }
 
-    /// A rule such that a request can be made for which it and others ask for more than
-    /// [`MAX_DESCRIBED`]. Not every such request is thought of: of the rules that a path leads to,
-    /// only those that the paths of the file lead to.
-    pub(crate) fn crowded(&self) -> Option<usize> {
+    /// A rule for which some request exceeds [`MAX_DESCRIBED`] together with the other rules. Tries
+    /// only paths that occur in the file, so it does not find every such request.
+    pub(crate) fn rule_above_max(&self) -> Option<usize> {
         self.rules.iter().position(|rule| {
-            // No literal segment has braces, so a template is a path that only parameters match.
+            // Literal segments have no braces, so a template's text is a path that only parameters
+            // match.
             let path = rule.template.as_ref().map_or("/", Template::text);
             let hosts: Vec<Option<&str>> = match rule.hosts.is_empty() {
                 true => vec![None],

@@ -1,7 +1,7 @@
-//! The language of policy files: every field there is, in one table per kind of map.
+//! The language of policy files: all fields, in one table per kind of map.
 //!
-//! The loader knows no field that is not here, the JSON Schema and the reference page are made from
-//! here, and a test decides with an example of each: so none of them can fall behind another.
+//! The loader accepts only fields of these tables. The JSON Schema and the reference page are
+//! generated from them, and a test loads every example, so all of them stay consistent.
 
 mod limits;
 mod requests;
@@ -16,28 +16,28 @@ pub(super) use self::requests::{
 /// A kind of map, and the fields it may hold.
 #[derive(Debug)]
 pub struct Table {
-    /// What people call such a map.
+    /// The name of the map in messages and documentation.
     pub name: &'static str,
-    /// What it is for.
+    /// What the map is for.
     pub about: &'static str,
     /// Its own fields.
     pub fields: &'static [Field],
-    /// Whose fields may stand here as well.
+    /// Another table whose fields are allowed here as well.
     pub also: Option<&'static Self>,
 }
 
 /// One field of a map.
 #[derive(Debug)]
 pub struct Field {
-    /// As it is written.
+    /// The key.
     pub name: &'static str,
-    /// What its value is.
+    /// The type of the value.
     pub kind: Kind,
     /// What it means.
     pub about: &'static str,
-    /// What is written to say it, as a line of YAML.
+    /// An example, as a line of YAML.
     pub example: &'static str,
-    /// Whether there is no map of this kind without it.
+    /// Whether the map must have this field.
     pub required: bool,
 }
 
@@ -47,44 +47,44 @@ impl Field {
     }
 }
 
-/// What the value of a field is.
+/// The type of a field's value.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Words.
+    /// A text.
     Text,
     /// `true` or `false`.
     Flag,
-    /// A whole number, from and to.
+    /// An integer, with its minimum and maximum.
     Number(u64, u64),
-    /// `100/s`.
+    /// A rate, as in `100/s`.
     Rate,
-    /// `5m`.
+    /// A period, as in `5m`.
     Period,
-    /// `25%`.
+    /// A percentage, as in `25%`.
     Percent,
-    /// `2026-12-31`, or with a time.
+    /// A date, as in `2026-12-31`, or a date and time.
     Date,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// One of these words in upper or lower case.
+    /// One of these words, in any case.
     Word(&'static [&'static str]),
-    /// Anything at all.
+    /// Any value.
     Anything,
     /// A map with these fields.
     Map(&'static Table),
-    /// A list of such.
+    /// A list of maps with these fields.
     Maps(&'static Table),
-    /// A map from names that the author chooses.
+    /// A map from names that the author chooses to maps with these fields.
     Named(&'static Table),
-    /// A list of words.
+    /// A list of texts.
     Texts,
     /// A map from names that the author chooses to lists of texts.
     NamedTexts,
 }
 
 impl Table {
-    /// All fields, those of the other table last.
+    /// All fields, including those of the other table, which come last.
     pub fn all(&self) -> impl Iterator<Item = &'static Field> {
         let also = self.also.map_or(&[][..], |also| also.fields);
         self.fields.iter().chain(also)
@@ -96,7 +96,7 @@ impl Table {
     }
 }
 
-/// A short way to write a field down.
+/// Shorthand for a [`Field`].
 const fn field(
     name: &'static str,
     kind: Kind,
@@ -107,113 +107,115 @@ const fn field(
 }
 
 const MODES: &[&str] = &["enforce", "shadow", "off"];
-/// The most bits of an address.
+/// Bits of an IPv6 address.
 const V6: u64 = 128;
 
-/// The top of a file.
+/// The top level of a file.
 pub static FILE: Table = Table {
     name: "file",
-    about: "The top of a policy file. One file describes one domain; a directory of files describes \
-            as many.",
+    about: "The top level of a policy file. A file describes one domain, a directory of files \
+            several.",
     also: None,
     fields: &[
         field(
             "$schema",
             Kind::Text,
             "$schema: ./policy.schema.json",
-            "Where an editor finds the schema (`tidegate schema`). Means nothing otherwise.",
+            "The schema for editors (`tidegate schema`). Otherwise ignored.",
         ),
         field(
             "domain",
             Kind::Text,
             "domain: api",
-            "The name that requests ask for, unique among the files unless they are merged.",
+            "The name by which requests select the domain; unique among the files unless they are \
+             merged.",
         )
         .required(),
         field(
             "mode",
             Kind::Choice(MODES),
             "mode: shadow",
-            "Loosens every limit of the domain: `shadow` decides and counts but holds nobody back, \
+            "Relaxes every limit of the domain: `shadow` decides and counts but denies no request; \
              `off` is the kill switch.",
         ),
         field(
             "charge",
             Kind::Choice(&["together", "each"]),
             "charge: together",
-            "Whether the limits that one request meets are charged all or nothing, or each alone. \
-             Without it, `rate_limit`s are charged each alone and all others together.",
+            "Whether the limits that apply to one request are charged all or nothing, or \
+             separately. By default, `rate_limit`s are charged separately and all others together.",
         ),
         field(
             "tag",
             Kind::Text,
             "tag: api_key",
-            "The key of the entry whose value says which tenant a request belongs to. On a Redis \
+            "The key of the entry whose value identifies the tenant of a request. On a Redis \
              Cluster the limits of one tenant are decided in one step. The first entry by default.",
         ),
         field(
             "defaults",
             Kind::Map(&DEFAULTS),
             "defaults: {algorithm: sliding_window}",
-            "What holds for every limit of the domain that does not say otherwise.",
+            "Defaults for every limit of the domain.",
         ),
         field(
             "plans",
             Kind::Map(&PLANS),
             "plans: {entry: plan}",
-            "Who is on which plan; a limit's `plans` then says how much each plan allows.",
+            "Assigns plans; a limit's `plans` then sets the numbers of each plan.",
         ),
         field(
             "requests",
             Kind::Map(&REQUESTS),
             "requests: {rules: []}",
-            "How an HTTP request becomes descriptors, where the door sees requests rather than \
-             descriptors.",
+            "How an HTTP request becomes descriptors, for listeners that receive requests rather \
+             than descriptors.",
         ),
         field(
             "descriptors",
             Kind::Maps(&DESCRIPTOR),
             "descriptors: [{key: user, rate: 10/s}]",
-            "What is limited. A request's descriptor applies to the entry here with its key and \
-             value, level by level; its limits hold if it ends exactly there.",
+            "What is limited. The entries of a request's descriptor are matched by key and value, \
+             level by level; the limits of the level where the descriptor ends apply.",
         ),
     ],
 };
 
-/// Who is on which plan.
+/// Assignment of plans.
 pub(super) static PLANS: Table = Table {
     name: "plans of a domain",
-    about: "How it is known which plan a request is on. If both say something, the entry does.",
+    about: "How the plan of a request is found. If both ways find one, the entry wins.",
     also: None,
     fields: &[
         field(
             "entry",
             Kind::Text,
             "entry: plan",
-            "The key of an entry that names the plan. It takes no part in matching, wherever it \
-             stands in a descriptor. Whoever may choose it chooses the limits: let it come from \
-             somebody you trust.",
+            "The key of an entry that names the plan. The entry is not matched, wherever it is in \
+             a descriptor. It selects the limits, so it must come from a trusted proxy or service, \
+             not from the client.",
         ),
         field(
             "key",
             Kind::Text,
             "key: customer",
-            "The key of the entry whose value is looked up in `members`, wherever it stands.",
+            "The key of the entry whose value is looked up in `members`, wherever it is in a \
+             descriptor.",
         ),
         field(
             "members",
             Kind::NamedTexts,
             "members: {enterprise: [acme, globex]}",
-            "Which values of `key` are on which plan.",
+            "The values of `key` that belong to each plan.",
         ),
     ],
 };
 
-/// One descriptor.
+/// A descriptor.
 pub(super) static DESCRIPTOR: Table = Table {
     name: "descriptor",
-    about: "One key, and the values of it that this applies to. A descriptor with one limit of \
-            ours holds the limit's fields itself; with several it lists them under `limits`.",
+    about: "A key and the values that match. A descriptor with one native limit has the limit's \
+            fields itself; with several it lists them under `limits`.",
     also: Some(&LIMIT),
     fields: &[
         field("key", Kind::Text, "key: user", "The key of the entry.").required(),
@@ -221,27 +223,28 @@ pub(super) static DESCRIPTOR: Table = Table {
             "value",
             Kind::Text,
             "value: bob",
-            "The value. A `*` in it stands for any number of characters; of several such the first \
-             in the file wins, after exact values. Without a value, every value that nothing else \
-             wants, each counted for itself.",
+            "The value. A `*` in it stands for any number of characters; of several such values \
+             the first in the file wins, after exact values. Without a value, the descriptor \
+             matches every value that no other one matches, each with its own count.",
         ),
         field(
             "match",
             Kind::Map(&MATCH),
             "match: {prefix: /v1/}",
-            "Other ways to choose values; the most specific wins.",
+            "Other ways to match values; the most specific wins.",
         ),
         field(
             "ipv4_prefix",
             Kind::Number(0, 32),
             "ipv4_prefix: 24",
-            "Counts all addresses that share so many leading bits as one. 32 by default.",
+            "The number of leading bits that identify an IPv4 client; addresses that share them \
+             count as one. 32 by default.",
         ),
         field(
             "ipv6_prefix",
             Kind::Number(0, V6),
             "ipv6_prefix: 64",
-            "The same for IPv6, where one customer commonly has a whole /64 or /56. 128 by default.",
+            "The same for IPv6, where one customer often has a whole /64 or /56. 128 by default.",
         ),
         field(
             "limits",
@@ -253,26 +256,27 @@ pub(super) static DESCRIPTOR: Table = Table {
             "rate_limit",
             Kind::Map(&RATE_LIMIT),
             "rate_limit: {unit: minute, requests_per_unit: 5}",
-            "A limit as envoyproxy/ratelimit writes it, with its meaning: a fixed window aligned to \
-             the epoch that counts denied requests too, charged alone.",
+            "A limit in the form and with the semantics of envoyproxy/ratelimit: a fixed window \
+             aligned to the epoch that counts denied requests too and is charged separately.",
         ),
         field(
             "shadow_mode",
             Kind::Flag,
             "shadow_mode: true",
-            "With `rate_limit`: decided and counted, but holds nobody back. Ours is `mode: shadow`.",
+            "With `rate_limit`: decided and counted, but denies no request. Other limits use \
+             `mode: shadow`.",
         ),
         field(
             "quota_mode",
             Kind::Flag,
             "quota_mode: true",
-            "Denies only if every descriptor of the request that says so is over its limit.",
+            "Denies only if every descriptor of the request with `quota_mode` is over its limit.",
         ),
         field(
             "share_threshold",
             Kind::Flag,
             "share_threshold: true",
-            "All values that match this `*` share one budget.",
+            "All values that match this `*` share one quota.",
         ),
         field(
             "detailed_metric",
@@ -290,13 +294,13 @@ pub(super) static DESCRIPTOR: Table = Table {
             "metadata",
             Kind::Anything,
             "metadata: {team: payments}",
-            "Handed back with the answer.",
+            "Returned with the answer.",
         ),
         field(
             "descriptors",
             Kind::Maps(&DESCRIPTOR),
             "descriptors: [{key: path, rate: 1/s}]",
-            "What the next entry of a descriptor is looked up in.",
+            "The level that matches the next entry of a descriptor.",
         ),
     ],
 };

@@ -1,4 +1,4 @@
-//! From documents to a policy: every field is checked once, and everything that is wrong is told.
+//! Loads a policy from documents: checks every field once and reports every error.
 
 mod advice;
 mod bypass;
@@ -32,10 +32,11 @@ use crate::policy::model::limit::Mode;
 use crate::policy::model::rule::{Charging, Domain, Metadata, MetricDetail, Plans, Rule};
 use crate::policy::{Merging, Policy};
 
-/// The longest name of a limit: each is kept, so without a bound a small file could fill memory.
+/// The longest name of a limit. Each name is kept, so without a bound a small file could fill
+/// memory.
 const MAX_NAME: usize = 2_048;
 
-/// Puts the documents of all files together into one policy.
+/// Combines the documents of all files into one policy.
 pub(super) fn load(
     documents: &[Document],
     merging: Merging,
@@ -45,7 +46,7 @@ pub(super) fn load(
     let mut drafts: Vec<Draft<'_>> = Vec::new();
     let mut names: HashMap<String, usize> = HashMap::new();
     for (place, document) in documents.iter().enumerate() {
-        // A `---` at the end begins a document that nobody wrote.
+        // A `---` at the end starts an empty document, which is ignored.
         let before = place.checked_sub(1).map(|before| &documents[before]);
         if document.root.is_null() && before.is_some_and(|it| it.file == document.file) {
             continue;
@@ -54,7 +55,7 @@ pub(super) fn load(
         let known = names.get(&head.name).copied();
         let number = match (known, merging) {
             (Some(number), Merging::Refuse) => {
-                let why = format!("{} has this domain already", drafts[number].file);
+                let why = format!("{} already defines this domain", drafts[number].file);
                 findings.push(head.node.error(why).at("domain"));
                 continue;
             }
@@ -66,7 +67,7 @@ pub(super) fn load(
             }
         };
         let draft = &mut drafts[number];
-        // Another file may say who is on which plan.
+        // Another file may assign the plans.
         let has_plans = head.fields.node("plans").is_some() || merging == Merging::Allow;
         let plan_entry = head.plans.entry.as_deref().map(Into::into);
         let domain = head.name.clone();
@@ -82,7 +83,7 @@ pub(super) fn load(
     Policy { domains: domains.map(|domain| (domain.name.clone(), Arc::new(domain))).collect() }
 }
 
-/// A domain while its files are read.
+/// A domain that is still being loaded.
 struct Draft<'d> {
     name: String,
     file: Arc<str>,
@@ -91,7 +92,7 @@ struct Draft<'d> {
     mode: Option<Mode>,
     plans: Plans,
     requests: RequestRules,
-    /// Where the last of them were written.
+    /// Position of the last `requests`.
     requests_node: Option<&'d Node>,
     charge_node: Option<&'d Node>,
     rules: Vec<Rule>,
@@ -126,7 +127,7 @@ impl<'d> Draft<'d> {
         }
     }
 
-    /// Adds what the top of another file says; the last word counts.
+    /// Adds the top-level fields of another file; the last value of a field wins.
     fn take(&mut self, head: Head<'d>) {
         self.charging = head.charging.unwrap_or(self.charging);
         self.tag = head.tag.map(Into::into).or(self.tag.take());
@@ -144,7 +145,7 @@ impl<'d> Draft<'d> {
         if let Some(node) = self.requests_node
             && findings.errors() == 0
         {
-            requests::check_crowd(&self.requests, node, findings);
+            requests::check_descriptor_count(&self.requests, node, findings);
             bypass::check(&self.requests, node, findings);
         }
         if let Some(node) = self.charge_node
@@ -158,7 +159,7 @@ impl<'d> Draft<'d> {
     }
 }
 
-/// The level of these descriptors; two that want the same are told.
+/// Builds the level of these descriptors; reports descriptors that match the same values.
 fn complete(level: &[Drafted<'_>], findings: &mut Findings) -> Level {
     let rules: Vec<_> = level.iter().map(|d| (d.key.clone(), d.matcher.clone(), d.rule)).collect();
     let (built, twice) = Level::build(&rules);
@@ -174,27 +175,27 @@ struct Loader<'a> {
     rules: &'a mut Vec<Rule>,
 }
 
-/// Where a descriptor is: for people, and as a part of its limits' names.
+/// Context of a descriptor: its path in the file, and what its limits inherit from above.
 #[derive(Clone, Default)]
 struct Trail {
-    /// As in `descriptors[2].descriptors[0]`.
+    /// Path in the file, as in `descriptors[2].descriptors[0]`.
     path: String,
-    /// As in `api_key=foo.path`, with what separates escaped.
+    /// Part of the names of its limits, as in `api_key=foo.path`, with separators escaped.
     name: String,
-    /// As in `api_key_foo.path`: what its counts are called.
+    /// Name of its counters, as in `api_key_foo.path`.
     stat: String,
-    /// Whether some level up to here asks for its value in the name of its counts.
+    /// Whether some level up to here puts its value into the counter's name (`value_to_metric`).
     varies: bool,
     domain: String,
-    /// When the policy is read, for what ends some day.
+    /// When the policy is loaded, to find expired overrides.
     now: Timestamp,
-    /// Whether the file says who is on which plan.
+    /// Whether the file assigns plans.
     has_plans: bool,
     /// The key of the entry that names the plan.
     plan_entry: Option<Arc<str>>,
-    /// Whether several values of the descriptor share one budget.
+    /// Whether several values of the descriptor share one state.
     shares_state: bool,
-    /// Whether limits are charged all or nothing, as far as this file says.
+    /// Whether this file's limits are charged all or nothing.
     charging: Charging,
 }
 
@@ -218,13 +219,13 @@ impl Trail {
     }
 }
 
-/// What counts of one level are called.
+/// The name of one level in the names of counters.
 fn step_of(key: &str, value: &str) -> String {
     if value.is_empty() { key.to_owned() } else { format!("{key}_{value}") }
 }
 
 impl Loader<'_> {
-    /// The rules of one level, and all below them.
+    /// Loads the rules of one level and all levels below.
     fn descriptors<'d>(
         &mut self,
         parent: &Fields<'d>,
@@ -254,7 +255,7 @@ impl Loader<'_> {
         }
         if Some(&*key) == trail.plan_entry.as_deref() {
             let at = fields.node("key").unwrap_or(node);
-            let why = "`plans.entry` takes this key out of descriptors: no request gets here";
+            let why = "`plans.entry` removes this key from descriptors: no request matches";
             self.findings.push(at.error(why).at(format!("{path}.key")));
         }
         let (matcher, written) = self.matcher(&fields);
@@ -314,7 +315,7 @@ impl Loader<'_> {
         }
     }
 
-    /// What of an address counts; `None` if values are not taken for addresses.
+    /// The prefix lengths of addresses; `None` if values are not addresses.
     fn prefixes(&mut self, fields: &Fields<'_>, matcher: &Matcher) -> Option<Prefixes> {
         let mut read = |field| fields.number(field, self.findings);
         let bits = |bits: Option<u64>, all: u8| {
@@ -326,7 +327,7 @@ impl Loader<'_> {
         counts.then(|| Prefixes { v4: bits(v4, whole.v4), v6: bits(v6, whole.v6) })
     }
 
-    /// What a descriptor applies to, and how that was written.
+    /// Which values a descriptor matches, and how that was written.
     fn matcher(&mut self, fields: &Fields<'_>) -> (Matcher, String) {
         let value = fields.text("value", self.findings).unwrap_or_default().to_owned();
         let Some(node) = fields.node("match") else {
@@ -339,12 +340,13 @@ impl Loader<'_> {
         };
         let path = fields.at("match");
         if !value.is_empty() {
-            self.findings.push(node.error("`value` is given as well: one of the two").at(&*path));
+            self.findings
+                .push(node.error("`value` is given as well: remove one of the two").at(&*path));
         }
-        self.our_matcher(node, &path).unwrap_or((Matcher::Any, value))
+        self.native_matcher(node, &path).unwrap_or((Matcher::Any, value))
     }
 
-    fn our_matcher(&mut self, node: &Node, path: &str) -> Option<(Matcher, String)> {
+    fn native_matcher(&mut self, node: &Node, path: &str) -> Option<(Matcher, String)> {
         let fields = Fields::of(node, path, &language::MATCH, self.findings)?;
         let ways: Vec<&str> = language::MATCH.all().map(|field| field.name).collect();
         let given: Vec<&str> =
@@ -372,12 +374,14 @@ impl Loader<'_> {
         let written = format!("{way}:{text}");
         let matcher = match way {
             "prefix" if text.is_empty() => {
-                self.findings.push(node.error("every value begins with nothing").at(path));
+                self.findings.push(
+                    node.error("an empty prefix matches every value: leave out `match`").at(path),
+                );
                 return None;
             }
             "prefix" => Matcher::Prefix(text),
             "glob" if !text.contains('*') => {
-                let why = "a glob holds a `*`; one value is written as `value`";
+                let why = "a glob contains a `*`; use `value` for a single value";
                 self.findings.push(node.error(why).at(fields.at(way)));
                 return None;
             }
@@ -413,7 +417,7 @@ fn metadata(node: &Node) -> Metadata {
     }
 }
 
-/// The text with a backslash before every backslash and every mark that separates.
+/// The text with a backslash before every backslash and every separator in `marks`.
 fn escaped(text: &str, marks: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -10,7 +10,7 @@ fn policy(text: &str) -> Policy {
     loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
 }
 
-/// The path of the rule that `k=v,k=v` leads to, and the text its state is kept under.
+/// The path of the rule that matches `k=v,k=v`, and the key of its state.
 fn find(policy: &Policy, entries: &str) -> Option<(String, String)> {
     let entries: Vec<Entry<'_>> = entries
         .split(',')
@@ -58,7 +58,7 @@ fn a_rule_applies_at_exactly_its_depth() {
 }
 
 #[test]
-fn a_limit_means_what_its_form_says() {
+fn the_form_of_a_limit_decides_its_semantics() {
     let policy = policy(
         "
 domain: api
@@ -103,7 +103,7 @@ descriptors:
 
 /// Ten mistakes, ten messages, each at its line and column.
 #[test]
-fn every_mistake_is_told_at_its_place() {
+fn every_mistake_is_reported_at_its_position() {
     let loaded = load(
         "domain: api
 colour: red
@@ -154,20 +154,20 @@ descriptors:
 }
 
 #[test]
-fn files_of_one_domain_are_merged_only_if_asked() {
+fn files_of_one_domain_are_merged_only_if_allowed() {
     let files = [
         ("a.yaml", "domain: api\ndescriptors: [{key: a, rate: 1/s}]"),
         ("b.yaml", "domain: api\ndescriptors: [{key: b, rate: 1/s}]"),
     ];
     let refused = Policy::load(&files, Merging::Refuse);
-    assert_eq!(refused.findings, "b.yaml:1:9: a.yaml has this domain already (at domain)");
+    assert_eq!(refused.findings, "b.yaml:1:9: a.yaml already defines this domain (at domain)");
     let merged = Policy::load(&files, Merging::Allow).policy.unwrap();
     assert_eq!(find(&merged, "a=1").unwrap().0, "a");
     assert_eq!(find(&merged, "b=1").unwrap().0, "b");
 }
 
 #[test]
-fn what_is_hardly_meant_is_warned_of() {
+fn unlikely_limits_cause_warnings() {
     let loaded = load(
         "domain: api
 descriptors:
@@ -180,10 +180,10 @@ descriptors:
     );
     assert!(loaded.policy.is_some() && loaded.errors == 0);
     let starts = [
-        "p.yaml:3:31: warning: a request costs 6, more than the 5",
-        "p.yaml:4:56: warning: a fixed window lets twice",
-        "p.yaml:5:20: warning: a log keeps every admission: up to 140 KiB",
-        "p.yaml:6:44: warning: a fixed window lets twice",
+        "p.yaml:3:31: warning: a request costs 6, more than the capacity of 5",
+        "p.yaml:4:56: warning: a fixed window admits twice",
+        "p.yaml:5:20: warning: a sliding log stores every admission: up to 140 KiB",
+        "p.yaml:6:44: warning: a fixed window admits twice",
     ];
     let lines: Vec<&str> = loaded.findings.lines().collect();
     assert_eq!(lines.len(), starts.len(), "{}", loaded.findings);
@@ -192,9 +192,9 @@ descriptors:
     }
 }
 
-/// Small files that would take much memory or long if nothing were bounded.
+/// Small files that would take much memory or time without bounds.
 #[test]
-fn what_a_file_may_cost_is_bounded() {
+fn the_cost_of_a_file_is_bounded() {
     let refused = |text: &str, why: &str| {
         let loaded = load(text);
         assert!(loaded.policy.is_none() && loaded.findings.contains(why), "{}", loaded.findings);
@@ -226,7 +226,7 @@ fn what_a_file_may_cost_is_bounded() {
     refused(&format!("domain: api\ndescriptors:\n{globs}"), "the same key and value");
 }
 
-/// As in envoyproxy/ratelimit, whose files may end so.
+/// As in envoyproxy/ratelimit, whose files may end with `---`.
 #[test]
 fn an_empty_document_at_the_end_is_none() {
     assert!(load("domain: api\ndescriptors: []\n---\n").policy.is_some());
@@ -274,9 +274,9 @@ descriptors:
     }
 }
 
-/// The loader makes its findings level by level; they are told as an editor shows the file.
+/// The loader produces findings level by level; they are reported in the order of the file.
 #[test]
-fn findings_are_told_in_line_order() {
+fn findings_are_in_line_order() {
     let text = "
 domain: api
 descriptors:
@@ -301,7 +301,7 @@ colour: red
          `shadow`?",
         "did you mean `token_bucket`?",
         "did you mean `minute`?",
-        "any number of segments is written {rest...}",
+        "write {rest...} for any number of segments",
     ] {
         assert!(findings.contains(told), "{told}: {findings}");
     }

@@ -1,12 +1,12 @@
-//! Noticing that policy files have changed.
+//! Reloads a policy when its files change.
 //!
-//! The system's events say so at once, in most cases; looking at the files every few seconds finds
-//! what they leave out: network file systems, lost events, exhausted watches. Either is only a hint:
-//! what counts is whether the texts differ.
+//! File system events report most changes at once. Polling every few seconds finds the rest:
+//! network file systems, lost events, exhausted watches. Both are only hints; the policy is
+//! reloaded if the texts differ.
 
 mod debounce;
 mod fingerprint;
-mod places;
+mod folders;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,34 +17,34 @@ use std::time::Duration;
 
 use self::debounce::{Debounce, Wake};
 use self::fingerprint::Fingerprint;
-use self::places::Places;
+use self::folders::WatchedFolders;
 use crate::policy::Policy;
 use crate::policy::document::source::{Revision, Source, SourceError, Texts};
 
-/// How often the files are looked at without an event.
+/// Interval between polls.
 const POLL: Duration = Duration::from_secs(5);
 
-/// Looking costs system calls; nobody needs it more often.
+/// The shortest interval between polls, because each costs system calls.
 const SHORTEST_POLL: Duration = Duration::from_millis(10);
 
-/// How often in a row reading is begun anew because a file changed meanwhile.
+/// How often reading is restarted because a file changed meanwhile.
 const MAX_READS: usize = 8;
 
-/// Reads a policy again whenever its files change, in a thread of its own that ends with this value.
+/// Reloads a policy whenever its files change, in a background thread that ends with this value.
 ///
-/// A change is handed on 50 to 100 ms after the last event of a burst; while files never rest, every
-/// half second. Whoever writes policies should rename the finished file over the old one: a file
-/// written in place for longer than that can be read half, and half a policy may be a valid one.
-/// Only what is certainly unfinished, an empty file, is refused.
+/// A change is reported 50 to 100 ms after the last event of a burst, and every half second while
+/// files keep changing. Write policies to a new file and rename it over the old one: a file written
+/// in place for longer than that can be read half-written, and half a policy may be valid. Only an
+/// empty file, which is certainly unfinished, is refused.
 #[derive(Debug)]
 pub struct Watch {
-    bell: Arc<Debounce>,
+    debounce: Arc<Debounce>,
     trouble: Arc<Mutex<Option<String>>>,
-    /// None while dropping.
+    /// `None` while dropping.
     thread: Option<JoinHandle<()>>,
 }
 
-/// What to watch, and from where on.
+/// Configures a [`Watch`].
 #[derive(Debug)]
 pub struct WatchBuilder {
     source: Source,
@@ -53,74 +53,75 @@ pub struct WatchBuilder {
     wants_events: bool,
 }
 
-/// A policy that can take the place of the last one.
+/// A policy that can replace the last one.
 #[derive(Clone, Debug)]
 pub struct Update {
     /// The policy.
     pub policy: Policy,
     /// Warnings, one `file:line:column: warning: message` per line.
     pub findings: String,
-    /// Names its texts. After a refusal the files may be back at what is in force already.
+    /// The revision of its texts. After a refusal the files may have returned to the policy in
+    /// force.
     pub revision: Revision,
 }
 
-/// Why the files as they are now cannot take the place of the last policy.
+/// Why the files cannot replace the last policy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// They could not be read.
+    /// The files could not be read.
     Unreadable(SourceError),
-    /// They have errors.
+    /// The files have errors.
     Wrong {
-        /// How many errors there were.
+        /// Number of errors.
         errors: usize,
         /// Errors and warnings, one `file:line:column: message` per line.
         findings: String,
     },
-    /// There was a policy, and now there would be none: more likely an accident than a wish.
+    /// The files contain no domain any more, which is probably an accident.
     NoDomainLeft {
-        /// What is missing or empty.
+        /// The missing or empty file or folder.
         what: String,
     },
-    /// A file that said something is empty: more likely half written than meant so.
+    /// A file that had content is empty, so it is probably half-written.
     Emptied {
         /// The file.
         file: String,
     },
-    /// Files changed each time while they were read.
+    /// The files changed during every attempt to read them.
     Restless,
 }
 
-/// The last texts that made a policy.
+/// The last texts that were loaded as a policy.
 #[derive(Debug)]
 struct Accepted {
     revision: Revision,
-    /// Files that said something.
+    /// Files with content.
     telling: BTreeSet<String>,
 }
 
-/// What was handed on last; the same is not handed on twice.
+/// The last report, to avoid repeating it.
 #[derive(Debug, PartialEq)]
 enum Reported {
     Texts(Revision),
-    /// Files that could not be read have no revision, only this.
+    /// An error while reading; there is no revision then.
     Trouble(String),
 }
 
 impl Watch {
-    /// Watches files and hands on what becomes of them, as told by the builder.
+    /// Configures a watch of these files.
     pub fn builder(source: Source) -> WatchBuilder {
         let source = source.refusing_pipes();
         WatchBuilder { source, accepted: None, poll: POLL, wants_events: true }
     }
 
-    /// Reads the files at once and hands on the outcome even if nothing has changed: somebody asked.
-    /// Does not wait for it.
+    /// Reads the files at once and reports the outcome even if nothing has changed. Does not wait
+    /// for it.
     pub fn reload_now(&self) {
-        self.bell.ask();
+        self.debounce.request_reload();
     }
 
-    /// Why some changes are noticed by looking every few seconds only; none if events come.
+    /// Why some changes are found by polling only; `None` if events work.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -128,51 +129,51 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.bell.end();
+        self.debounce.end();
         let Some(thread) = self.thread.take() else { return };
-        // Who drops it from within its callback cannot wait for the callback's end.
+        // The callback itself may drop the watch; joining would then wait for ever.
         if thread.thread().id() != thread::current().id() {
-            // If the callback panicked, the thread has said so already.
+            // If the callback panicked, the panic has been reported already.
             let _ = thread.join();
         }
     }
 }
 
 impl WatchBuilder {
-    /// What the caller has loaded already. It is not handed on again, whatever differs from it is,
-    /// even if it changed before the watch began.
+    /// The texts that the caller has already loaded. They are not reported again; any difference
+    /// is, even if it occurred before the watch began.
     #[must_use]
     pub fn in_force(mut self, texts: &Texts) -> Self {
         self.accepted = Some(Accepted::of(texts));
         self
     }
 
-    /// How often to look without an event; 5 seconds unless told otherwise, at least 10 ms.
+    /// Sets the interval between polls; 5 seconds by default, at least 10 ms.
     #[must_use]
     pub fn poll_every(mut self, poll: Duration) -> Self {
         self.poll = poll.max(SHORTEST_POLL);
         self
     }
 
-    /// Takes no events from the system, whose watches may be scarce: changes wait for the next look.
+    /// Uses no file system events, whose watches may be scarce; changes are found by polling.
     #[must_use]
     pub fn without_events(mut self) -> Self {
         self.wants_events = false;
         self
     }
 
-    /// Starts the thread. It calls `callback` with each change; dropping the watch waits for a call
-    /// under way. Fails only if there can be no thread.
+    /// Starts the thread, which calls `callback` with each change. Dropping the watch waits for a
+    /// running call. Fails only if no thread can be started.
     pub fn start(
         self,
         callback: impl FnMut(Result<Update, Refusal>) + Send + 'static,
     ) -> io::Result<Watch> {
-        let bell = Arc::new(Debounce::default());
+        let debounce = Arc::new(Debounce::default());
         let trouble = Arc::new(Mutex::new(None));
-        let look = Look {
-            bell: Arc::clone(&bell),
+        let reloader = Reloader {
+            debounce: Arc::clone(&debounce),
             trouble: Arc::clone(&trouble),
-            told: self.accepted.as_ref().map(|accepted| Reported::Texts(accepted.revision)),
+            reported: self.accepted.as_ref().map(|accepted| Reported::Texts(accepted.revision)),
             accepted: self.accepted,
             source: self.source,
             seen: None,
@@ -181,75 +182,75 @@ impl WatchBuilder {
         };
         let (poll, wants_events) = (self.poll, self.wants_events);
         let thread = thread::Builder::new().name("tidegate-watch".into()).spawn(move || {
-            let places = wants_events.then(|| Places::new(Arc::clone(&look.bell)));
-            look.until_the_end(places, poll);
+            let watched = wants_events.then(|| WatchedFolders::new(Arc::clone(&reloader.debounce)));
+            reloader.run(watched, poll);
         })?;
-        Ok(Watch { bell, trouble, thread: Some(thread) })
+        Ok(Watch { debounce, trouble, thread: Some(thread) })
     }
 }
 
-/// The thread's own.
-struct Look<F> {
-    bell: Arc<Debounce>,
+/// The state of the background thread.
+struct Reloader<F> {
+    debounce: Arc<Debounce>,
     trouble: Arc<Mutex<Option<String>>>,
     source: Source,
     accepted: Option<Accepted>,
-    told: Option<Reported>,
+    reported: Option<Reported>,
     seen: Option<Fingerprint>,
-    /// Times have a grain: a file written twice within one has one fingerprint for two texts. So the
-    /// fingerprint is trusted only once a later reading has found the same.
+    /// File times are coarse: a file written twice within one tick has the same fingerprint for two
+    /// texts. A fingerprint is therefore trusted only after a later read found the same texts.
     is_sure: bool,
     callback: F,
 }
 
-impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
-    fn until_the_end(mut self, mut places: Option<Places>, poll: Duration) {
+impl<F: FnMut(Result<Update, Refusal>)> Reloader<F> {
+    fn run(mut self, mut watched: Option<WatchedFolders>, poll: Duration) {
         let mut wake = Wake::Changed;
-        while wake != Wake::Over {
-            let is_asked = self.bell.begin_look();
-            // First: what changes while the files are read is an event then.
-            if let Some(places) = &mut places {
-                places.follow(&self.source);
-                let trouble = places.trouble().map(Into::into);
+        while wake != Wake::Ended {
+            let is_requested = self.debounce.begin_read();
+            // Updated first, so that changes during the read cause another event.
+            if let Some(watched) = &mut watched {
+                watched.follow(&self.source);
+                let trouble = watched.trouble().map(Into::into);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
             }
-            self.look(is_asked);
-            wake = self.bell.wait(poll);
+            self.reload(is_requested);
+            wake = self.debounce.wait(poll);
             if wake == Wake::Changed {
-                wake = self.bell.settle();
+                wake = self.debounce.settle();
             }
         }
     }
 
-    fn look(&mut self, is_asked: bool) {
+    fn reload(&mut self, is_requested: bool) {
         let before = Fingerprint::of(&self.source);
         let is_same = self.seen.as_ref() == Some(&before);
-        if is_same && self.is_sure && !is_asked {
+        if is_same && self.is_sure && !is_requested {
             return;
         }
         let Some((outcome, after)) = self.read(before) else {
             self.seen = None;
-            self.tell(
-                is_asked,
+            self.report(
+                is_requested,
                 Reported::Trouble(Refusal::Restless.to_string()),
                 Err(Refusal::Restless),
             );
-            // Another look, once they have settled.
-            self.bell.change();
+            // Reads again once the files have settled.
+            self.debounce.change();
             return;
         };
         self.is_sure = is_same && self.seen.as_ref() == Some(&after);
         self.seen = Some(after);
         match outcome {
-            Ok(texts) => self.weigh(&texts, is_asked),
+            Ok(texts) => self.weigh(&texts, is_requested),
             Err(error) => {
                 let refusal = self.unreadable(error);
-                self.tell(is_asked, Reported::Trouble(refusal.to_string()), Err(refusal));
+                self.report(is_requested, Reported::Trouble(refusal.to_string()), Err(refusal));
             }
         }
     }
 
-    /// Reads until nothing changes meanwhile, so that no two versions are mixed.
+    /// Reads until no file changes meanwhile, so that versions are not mixed.
     fn read(&self, mut before: Fingerprint) -> Option<(Result<Texts, SourceError>, Fingerprint)> {
         for _ in 0..MAX_READS {
             let outcome = self.source.read();
@@ -262,17 +263,17 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
         None
     }
 
-    fn weigh(&mut self, texts: &Texts, is_asked: bool) {
+    fn weigh(&mut self, texts: &Texts, is_requested: bool) {
         let revision = texts.revision();
-        let told = Reported::Texts(revision);
-        if self.told.as_ref() == Some(&told) && !is_asked {
+        let reported = Reported::Texts(revision);
+        if self.reported.as_ref() == Some(&reported) && !is_requested {
             return;
         }
         let outcome = self.update(texts, revision);
         if outcome.is_ok() {
             self.accepted = Some(Accepted::of(texts));
         }
-        self.tell(is_asked, told, outcome);
+        self.report(is_requested, reported, outcome);
     }
 
     fn update(&self, texts: &Texts, revision: Revision) -> Result<Update, Refusal> {
@@ -281,7 +282,7 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
             let emptied = blank.find(|name| accepted.telling.contains(*name));
             if texts.files().all(|(_, tells)| !tells) && !accepted.telling.is_empty() {
                 let what = emptied.map(|file| format!("{file} is empty"));
-                let what = what.unwrap_or_else(|| "nothing is in the files".into());
+                let what = what.unwrap_or_else(|| "the files are empty".into());
                 return Err(Refusal::NoDomainLeft { what });
             }
             if let Some(file) = emptied {
@@ -304,11 +305,11 @@ impl<F: FnMut(Result<Update, Refusal>)> Look<F> {
         }
     }
 
-    fn tell(&mut self, is_asked: bool, told: Reported, outcome: Result<Update, Refusal>) {
-        let is_news = self.told.as_ref() != Some(&told);
+    fn report(&mut self, is_requested: bool, reported: Reported, outcome: Result<Update, Refusal>) {
+        let is_news = self.reported.as_ref() != Some(&reported);
         self.is_sure &= !is_news;
-        if (is_news || is_asked) && !self.bell.is_over() {
-            self.told = Some(told);
+        if (is_news || is_requested) && !self.debounce.is_over() {
+            self.reported = Some(reported);
             (self.callback)(outcome);
         }
     }
@@ -333,10 +334,10 @@ impl fmt::Display for Refusal {
             }
             Self::Emptied { file } => write!(
                 f,
-                "{file} is empty and was not; keeping the last policy (delete the file if its \
-                 limits are to go)"
+                "{file} has become empty; keeping the last policy (delete the file to remove its \
+                 limits)"
             ),
-            Self::Restless => f.write_str("the files change while they are read"),
+            Self::Restless => f.write_str("the files keep changing while they are read"),
         }
     }
 }

@@ -1,9 +1,8 @@
-//! State in this process: keyed, concurrent, bounded in bytes, without a background thread.
+//! The in-process store: concurrent, bounded in bytes, without a background thread.
 //!
-//! Expired state is indistinguishable from no state, so nothing is ever swept: a slot whose time
-//! has passed is a free slot. When memory runs out, a new key takes the place of the key that owes
-//! least (at most one unit, under an attack with random keys), never of one that is being denied;
-//! what is forgotten is counted.
+//! Expired state is equivalent to no state, so no sweep is needed: a slot whose time has passed is
+//! a free slot. When memory runs out, a new key evicts the key with the least debt (under an attack
+//! with random keys at most one unit), never one that is being denied. Evictions are counted.
 
 mod arena;
 mod budget;
@@ -43,7 +42,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 pub use self::stats::MemoryStats;
 
-/// State in this process.
+/// A store in this process.
 #[derive(Debug)]
 pub struct MemoryStore {
     secret: Secret,
@@ -53,31 +52,33 @@ pub struct MemoryStore {
     heap: Heap,
     overflow: Mutex<Overflow>,
     overflowed: AtomicU64,
-    /// Some bucket has had a denominator that needs wide slots: its state may be in either table.
+    /// Some bucket has had a denominator that needs wide slots, so its state may be in either
+    /// table.
     mixed: AtomicBool,
     moving: Mutex<()>,
-    /// To ask again when whoever asked seems to have been held up since.
+    /// Read again when the caller seems to have been delayed after it read the clock.
     clock: Option<Clock>,
 }
 
 impl MemoryStore {
-    /// The smallest bound.
+    /// The smallest memory bound.
     pub const MIN_BYTES: u64 = 64 << 10;
-    /// The bound unless one is given: 256 MiB, for about 11 million keys of a token bucket.
+    /// The default memory bound: 256 MiB, for about 11 million keys of a token bucket.
     pub const DEFAULT_BYTES: u64 = 256 << 20;
 
-    /// A store of at most `max_bytes`, of which only what is used is taken from the system.
+    /// A store of at most `max_bytes`. It reserves address space only; memory is used as keys are
+    /// added.
     pub fn new(max_bytes: u64, hashing: Hashing) -> io::Result<Self> {
         Self::keyed(max_bytes, Secret::new(hashing))
     }
 
-    /// The same for a simulation: where a key has its place is the same every time.
+    /// The same for a simulation: a fixed hash puts a key into the same slot in every run.
     pub(crate) fn repeatable(max_bytes: u64) -> io::Result<Self> {
         Self::keyed(max_bytes, Secret::known())
     }
 
     fn keyed(max_bytes: u64, secret: Secret) -> io::Result<Self> {
-        // A small store has few shards, and one of them copied is as large as the store itself.
+        // A small store has few shards, and a copy of one of them is as large as the store itself.
         let scratch = Narrow::scratch_bytes(max_bytes).min(max_bytes / 8);
         let budget = Arc::new(Budget::new((max_bytes - scratch).max(Self::MIN_BYTES)));
         Ok(Self {
@@ -94,9 +95,9 @@ impl MemoryStore {
         })
     }
 
-    /// The same, with the clock that `now` is read from. Where threads decide on one key at once,
-    /// one that was held up after reading the clock then reads it again: an old `now` would make a
-    /// sound state look impossible, and be taken for a clock that went back.
+    /// Sets the clock that `now` is read from. When threads decide concurrently on one key, a
+    /// thread that was delayed after reading the clock reads it again; with an old `now` a sound
+    /// state would look impossible, as if the clock had gone back.
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -107,7 +108,7 @@ impl MemoryStore {
         self.decide_fully(now, charge, self.print(charge.key))
     }
 
-    /// Decides charges each alone, asking for all their memory before waiting for any of it.
+    /// Decides charges separately; prefetches the memory of all of them first.
     pub fn decide_each(
         &self,
         now: Timestamp,
@@ -129,12 +130,12 @@ impl MemoryStore {
         }
     }
 
-    /// What the state of a key means.
+    /// Explains the state of a key.
     pub fn explain(&self, now: Timestamp, key: Key<'_>, limit: &Limit) -> Explanation {
         limit.explain(&self.state(now, key, limit), now)
     }
 
-    /// What the store holds, and what it had to forget.
+    /// Usage and evictions.
     pub fn stats(&self) -> MemoryStats {
         let losses = [&self.narrow.losses, &self.wide.losses, &self.heap.losses];
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -147,7 +148,7 @@ impl MemoryStore {
         }
     }
 
-    /// Reads a word of the memory that a key is likely in.
+    /// Reads a word of the key's likely bucket, to prefetch it.
     #[inline(always)]
     fn read_ahead(&self, limit: &Limit, print: u64) -> u64 {
         let word = match limit {
@@ -158,14 +159,14 @@ impl MemoryStore {
         word.load(Ordering::Relaxed)
     }
 
-    /// The fingerprint of a key; never 0, which means nobody.
+    /// The fingerprint of a key; never 0, which marks a free slot.
     #[inline(always)]
     pub(crate) fn print(&self, key: Key<'_>) -> u64 {
         fingerprint(self.secret.hash(key))
     }
 
-    /// Takes one unit of a narrow bucket for a key that is at home: by far the commonest charge.
-    /// `None` for all others; [`MemoryStore::take_narrow_away`] is for those.
+    /// Takes one unit of a narrow bucket if the key is in its home bucket: by far the most common
+    /// charge. `None` otherwise; use [`MemoryStore::take_narrow_away`] then.
     #[inline(always)]
     pub(crate) fn take_narrow(
         &self,
@@ -176,7 +177,8 @@ impl MemoryStore {
         self.narrow.update_at_home(print, &TakeOne { algorithm, now, clock: self.clock.as_ref() })
     }
 
-    /// `None` if the key found no room.
+    /// Takes one unit of a narrow bucket for a key outside its home bucket. `None` if there is no
+    /// room for the key.
     pub(crate) fn take_narrow_away(
         &self,
         now: Timestamp,
@@ -186,7 +188,7 @@ impl MemoryStore {
         self.narrow.update_away(print, now, &TakeOne { algorithm, now, clock: self.clock.as_ref() })
     }
 
-    /// Takes one unit of a window. `None` if the key found no room.
+    /// Takes one unit of a window. `None` if there is no room for the key.
     pub(crate) fn take_wide(
         &self,
         now: Timestamp,
@@ -196,36 +198,36 @@ impl MemoryStore {
         self.wide.update(print, now, &TakeOne { algorithm, now, clock: self.clock.as_ref() })
     }
 
-    /// True once a bucket's state may be in either table.
+    /// Whether a bucket's state may be in either table.
     pub(crate) fn is_mixed(&self) -> bool {
         self.mixed.load(Ordering::Relaxed)
     }
 
-    /// What [`MemoryStore::print_with`] needs to know of a scope; `None` if keys are hashed in the
-    /// strong way.
+    /// The salt of a scope for [`MemoryStore::print_with`]; `None` if keys are hashed with the
+    /// strong hash.
     pub(crate) fn salt(&self, scope: Scope) -> Option<u64> {
         self.secret.salt(scope)
     }
 
-    /// The fingerprint of a key of the scope that `salt` was made for.
+    /// The fingerprint of a key in the scope that `salt` was made for.
     #[inline(always)]
     pub(crate) fn print_with(&self, salt: u64, text: &[u8]) -> u64 {
         fingerprint(self.secret.hash_with(salt, text))
     }
 
-    /// A word of the memory that a bucket's key is likely in.
+    /// A word of the likely bucket of a key in the narrow table.
     #[inline(always)]
     pub(crate) fn first_narrow_word(&self, print: u64) -> &AtomicU64 {
         &self.narrow.home_line(print)[0]
     }
 
-    /// A word of the memory that a window's key is likely in.
+    /// A word of the likely bucket of a key in the wide table.
     #[inline(always)]
     pub(crate) fn first_wide_word(&self, print: u64) -> &AtomicU64 {
         &self.wide.home_line(print)[0]
     }
 
-    /// To be told of a limit before anybody decides by it.
+    /// Prepares the store for a limit, before the first decision.
     pub(crate) fn expect(&self, limit: &Limit) {
         if let Limit::Bucket(bucket) = limit
             && !is_narrow(bucket)
@@ -234,7 +236,7 @@ impl MemoryStore {
         }
     }
 
-    /// True if some decision was made on a state that keys without room share.
+    /// Whether some decision used a state shared by keys without room.
     #[cfg(feature = "tokio")]
     pub(crate) fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Relaxed) > 0
@@ -245,23 +247,23 @@ impl MemoryStore {
         let (Charge { limit, op, .. }, past) = (*charge, self.past(now));
         let decided = match limit {
             Limit::Bucket(bucket) => {
-                self.bring_home(print, now, bucket);
-                let question = self.question(bucket, now, op);
+                self.move_to_current_table(print, now, bucket);
+                let lookup = self.lookup(bucket, now, op);
                 match is_narrow(bucket) {
-                    true => self.narrow.update(print, now, &question),
-                    false => self.wide.update(print, past, &question),
+                    true => self.narrow.update(print, now, &lookup),
+                    false => self.wide.update(print, past, &lookup),
                 }
             }
             Limit::FixedWindow(window) if charge.options.is_calendar => {
-                // A window that starts next is kept, so there is no need to read the clock again.
-                let question = Lookup { algorithm: window, now: self.wall(now), op, clock: None };
-                self.wide.update(print, past, &question)
+                // A window that starts next is kept, so the clock need not be read again.
+                let lookup = Lookup { algorithm: window, now: self.wall(now), op, clock: None };
+                self.wide.update(print, past, &lookup)
             }
             Limit::FixedWindow(window) => {
-                self.wide.update(print, past, &self.question(window, now, op))
+                self.wide.update(print, past, &self.lookup(window, now, op))
             }
             Limit::SlidingWindow(window) => {
-                self.wide.update(print, past, &self.question(window, now, op))
+                self.wide.update(print, past, &self.lookup(window, now, op))
             }
             limit => {
                 if let Op::Release(lease) | Op::Renew(lease) = op
@@ -270,13 +272,13 @@ impl MemoryStore {
                 {
                     return decision;
                 }
-                self.heap.decide(print, &self.question(limit, now, op))
+                self.heap.decide(print, &self.lookup(limit, now, op))
             }
         };
         decided.unwrap_or_else(|| self.decide_overflowing(now, charge))
     }
 
-    fn question<'a, A>(&'a self, algorithm: &'a A, now: Timestamp, op: Op) -> Lookup<'a, A> {
+    fn lookup<'a, A>(&'a self, algorithm: &'a A, now: Timestamp, op: Op) -> Lookup<'a, A> {
         Lookup { algorithm, now, op, clock: self.clock.as_ref() }
     }
 
@@ -290,14 +292,14 @@ impl MemoryStore {
         let mut overflow = lock(&self.overflow);
         let mut state = overflow.state(charge.key.scope);
         let at = self.time_of(now, charge);
-        let decision = self.question(charge.limit, at, charge.op).decide(&mut state);
+        let decision = self.lookup(charge.limit, at, charge.op).decide(&mut state);
         overflow.put(charge.key.scope, charge.limit, state, self.past(now));
         self.count_overflowed(1);
         decision
     }
 
-    /// Frees a place in the state that keys without room share, if it was taken there.
-    /// Releases or renews a lease that was taken on the shared state, if it was.
+    /// Releases or renews a lease on the state that keys without room share, if the lease was taken
+    /// there.
     fn find_overflowing(
         &self,
         now: Timestamp,
@@ -314,9 +316,9 @@ impl MemoryStore {
         Some(decision)
     }
 
-    /// Moves a bucket's state to the table that its present denominator asks for. Only once a limit
-    /// with a denominator above 1,024 has been seen is there anything to look for.
-    fn bring_home(&self, print: u64, now: Timestamp, bucket: &Bucket) {
+    /// Moves a bucket's state to the table of its current denominator. Needed only after a limit
+    /// with a denominator above 1,024 has been used.
+    fn move_to_current_table(&self, print: u64, now: Timestamp, bucket: &Bucket) {
         if is_narrow(bucket) {
             let settled = !self.mixed.load(Ordering::Relaxed) || self.narrow.state(print) != [0];
             if settled || self.wide.state(print) == [0; 2] {
@@ -334,9 +336,9 @@ impl MemoryStore {
         }
     }
 
-    /// Leaves what was denied, and on what, to those who want to know. Others may have decided since:
-    /// what they took only makes a denial more certain.
-    fn tell(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
+    /// Reports denied charges and their states to the charges' observers. Other threads may have
+    /// decided since; units that they took only confirm a denial.
+    fn report_denials(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
         for (charge, decision) in charges.iter().rev().zip(decisions.iter().rev()) {
             if let Some(denied_state) = charge.denied_state
                 && !decision.is_allowed()
@@ -351,7 +353,7 @@ impl MemoryStore {
         let print = self.print(key);
         match limit {
             Limit::Bucket(bucket) => {
-                self.bring_home(print, now, bucket);
+                self.move_to_current_table(print, now, bucket);
                 State::Bucket(match is_narrow(bucket) {
                     true => bucket.unpack(self.narrow.state(print)),
                     false => bucket.unpack(self.wide.state(print)),
@@ -366,7 +368,7 @@ impl MemoryStore {
     }
 }
 
-/// The part of a hash that is kept; never 0, which means nobody.
+/// The part of a hash that is stored; never 0, which marks a free slot.
 #[inline(always)]
 fn fingerprint(hash: u64) -> u64 {
     (hash & PRINT).max(1 << 5)
@@ -384,7 +386,7 @@ impl Store for MemoryStore {
         } else {
             decisions.extend(charges.iter().map(|charge| self.decide(now, charge)));
         }
-        self.tell(now, charges, decisions);
+        self.report_denials(now, charges, decisions);
         Ok(DecisionSource::Store)
     }
 
@@ -395,7 +397,7 @@ impl Store for MemoryStore {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         self.decide_each(now, charges, |decision| decisions.push(decision));
-        self.tell(now, charges, decisions);
+        self.report_denials(now, charges, decisions);
         Ok(DecisionSource::Store)
     }
 
@@ -437,7 +439,7 @@ fn move_state<
     }
     let mut state = Pack::<STATE>::unpack(bucket, words);
     if TO_STATE == 1 && state.full_at.part >= NARROW_DENOMINATOR {
-        // Less than one tick is at stake: round it up, as any decision by these numbers does.
+        // Rounds up by less than one tick, as every decision by these numbers does.
         state.full_at = Moment { ticks: state.full_at.ticks + 1, part: 0 };
     }
     let moved = Pack::<TO_STATE>::pack(bucket, &state);

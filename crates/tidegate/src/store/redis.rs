@@ -1,23 +1,22 @@
-//! State shared by every node: the same decisions, in Redis or Valkey.
+//! The Redis store: shares state between nodes, in Redis or Valkey.
 //!
 //! # How
-//! Each decision is one script call, so it is atomic whoever else asks. The script reads the
-//! server's own clock, decides whether to admit, writes the state with its time to live, and says
-//! what state it decided on; from that the library works out the decision with the very code that
-//! decides in memory.
+//! Each decision is one script call, so it is atomic. The script reads the server's clock, decides
+//! whether to admit, writes the state with its time to live, and returns the state it decided on.
+//! The library derives the decision from that state with the same code as the memory store.
 //!
 //! # Promise
-//! What the limit's own document promises, over all nodes together: with one server, always. After
-//! a failover that lost writes, at most what was lost comes on top: `min(capacity, units lost)` per
-//! key. Limits of one request are all or nothing where their keys share a tag (on a single server:
-//! always). Where they do not, they are reserved one after the other and given back if a later one
-//! denies: that may deny too much for an instant, never admit too much.
+//! Each limit keeps its documented promise over all nodes together. After a failover that lost
+//! writes, at most the lost units are admitted in addition: `min(capacity, units lost)` per key.
+//! The limits of one request are all or nothing if their keys share a tag (on a single server:
+//! always). Otherwise they are reserved one after the other and returned if a later one denies:
+//! this may deny too much for an instant, but never admits too much.
 //!
-//! # When it cannot be had
-//! Then the answer is a [`StoreError`]. It says whether the store is unavailable for now
-//! ([`StoreError::is_outage`]) or its setup has to be changed. A server that sends nothing while this
-//! process listens is unavailable after the [deadline](RedisConfig::deadline); time in which this
-//! process did not run does not count, and neither does waiting in its own queue.
+//! # Errors
+//! A request without a decision gets a [`StoreError`], which says whether the store is unavailable
+//! ([`StoreError::is_outage`]) or misconfigured. A server that sends nothing while this process
+//! listens is unavailable after the [deadline](RedisConfig::deadline). Time in which this process
+//! did not run, and time in its own queue, do not count.
 
 mod config;
 mod failure;
@@ -56,7 +55,7 @@ pub use self::wire::entry::Node;
 #[doc(hidden)]
 pub use self::wire::script::TimeSource;
 
-/// State in Redis or Valkey.
+/// A store in Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
     config: RedisConfig,
@@ -65,7 +64,7 @@ pub struct RedisStore {
     settling: Arc<Settling>,
     /// `None` if this node does not register.
     registry: Option<Arc<Registry>>,
-    /// Registers until the store is dropped.
+    /// The registration task, which ends with the store.
     _registering: JoinSet<()>,
     skew: Skew,
     corrupt: AtomicU64,
@@ -74,7 +73,7 @@ pub struct RedisStore {
     fault: Mutex<Option<StoreError>>,
 }
 
-/// How far a server is away, and how long it may be silent.
+/// The measured round trip of a server, and its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The mean round trip; `None` before one was measured.
@@ -84,8 +83,8 @@ pub struct Timing {
 }
 
 impl RedisStore {
-    /// Connects, and tries everything once: what is wrong with the servers or the settings is found
-    /// here and not by the first request.
+    /// Connects and runs a self-test, so that faults of the servers or the settings are found here
+    /// and not by the first request.
     pub async fn connect(config: RedisConfig) -> Result<Self, StoreError> {
         Self::start(config).await.map_err(StoreError::at_start)
     }
@@ -129,8 +128,8 @@ impl RedisStore {
         Ok(store)
     }
 
-    /// Tries everything once, as [`RedisStore::connect`] does; for a store that was
-    /// [started without its servers](RedisConfig::start_without_server), once they answer.
+    /// Runs the self-test of [`RedisStore::connect`] again; for a store that was [started without
+    /// its servers](RedisConfig::start_without_server), once they answer.
     pub async fn self_test(&self) -> Result<Vec<Finding>, StoreError> {
         let tested = self_test::run(self, Clock::default().now()).await;
         let fault = tested.as_ref().err().cloned();
@@ -152,31 +151,32 @@ impl RedisStore {
         self.registry.as_ref().map_or_else(Nodes::auto, |registry| registry.nodes())
     }
 
-    /// Where the registry reads which policy this node holds; `PolicyLimiter::publish_revisions` sets it.
+    /// Where the registry reads this node's policy revisions; `PolicyLimiter::publish_revisions`
+    /// sets them.
     pub fn revisions(&self) -> Revisions {
         self.registry.as_ref().map_or_else(Revisions::default, |registry| registry.revisions())
     }
 
-    /// The live nodes, as of the last time that the registry was read.
+    /// The live nodes, as of the last read of the registry.
     pub fn registry(&self) -> RegistryReport {
         self.registry.as_ref().map_or_else(RegistryReport::default, |registry| registry.report())
     }
 
-    /// Whether states that are impossible under this node's numbers are repaired now.
+    /// Whether states that are impossible under this node's numbers are currently repaired.
     pub fn repairs(&self) -> bool {
         self.settling.flag().load(Ordering::Relaxed)
     }
 
-    /// Looks at the servers again, so that [`RedisStore::findings`] shows conditions that have begun or
-    /// ended since the start. A server that does not answer keeps its findings.
+    /// Inspects the servers again, so that [`RedisStore::findings`] shows conditions that have
+    /// begun or ended since the start. A server that does not answer keeps its findings.
     ///
     /// # Errors
-    /// What is wrong with one of the servers; the others have been looked at.
+    /// The fault of one of the servers; the others have been inspected.
     pub async fn inspect(&self) -> Result<(), StoreError> {
         self.refresh(false).await
     }
 
-    /// Looks at the servers in the runtime that their connections are read in: only there can a silent
+    /// Inspects the servers in the runtime that reads their connections: only there can a silent
     /// server be told from a busy thread.
     async fn refresh(&self, stops: bool) -> Result<(), StoreError> {
         let (inspections, server_queues) =
@@ -186,7 +186,7 @@ impl RedisStore {
         looked.unwrap_or_else(|_| Err(StoreError::unavailable("shutting down")))
     }
 
-    /// Whether any server has been looked at. False while none has answered since the start.
+    /// Whether any server has been inspected. False if none has answered since the start.
     pub fn is_inspected(&self) -> bool {
         !self.inspections.is_empty()
     }
@@ -196,8 +196,8 @@ impl RedisStore {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The measured round trip and the deadline that follows from it, for the server that
-    /// [`Store::endpoint`] gives this number; `None` if there is none.
+    /// The measured round trip and the deadline of the server with this [`Store::endpoint`] number;
+    /// `None` if there is no such server.
     pub fn timing(&self, endpoint: usize) -> Option<Timing> {
         let server_queue = self.routes.server_queue(endpoint)?;
         Some(Timing {
@@ -206,13 +206,14 @@ impl RedisStore {
         })
     }
 
-    /// Number of states that were read and that Tidegate cannot have written: a key of another type,
-    /// or no numbers. Such a key counts as absent, and the next charge on it replaces what it holds.
+    /// Number of states read that Tidegate cannot have written: a key of another type, or values
+    /// that are no numbers. Such a key counts as absent, and the next charge on it replaces its
+    /// value.
     pub fn corrupt_states(&self) -> u64 {
         self.corrupt.load(Ordering::Relaxed)
     }
 
-    /// Records when the server decided, and what it found.
+    /// Records the time of the server's decision and the number of corrupt states.
     fn learn(&self, now: Timestamp, decided: &Decided) {
         self.skew.learn(now, decided.at);
         if decided.corrupt > 0 {
@@ -220,18 +221,19 @@ impl RedisStore {
         }
     }
 
-    /// The address of the server that [`Store::endpoint`] calls so; `None` if there is none.
+    /// The address of the server with this [`Store::endpoint`] number; `None` if there is no such
+    /// server.
     pub fn address(&self, endpoint: usize) -> Option<String> {
         self.routes.address(endpoint)
     }
 
-    /// One charge as a script takes it.
+    /// Converts one charge to script arguments.
     fn item(&self, charge: &Charge<'_>) -> Item {
         let script_args = ScriptArgs { limit: *charge.limit, work: Work::Operate(charge.op) };
         Item { name: self.namer.name(charge.key), script_args }
     }
 
-    /// Asks for charges of one slot, and waits.
+    /// Sends charges of one slot and waits for their decisions.
     async fn ask(
         &self,
         now: Timestamp,
@@ -253,7 +255,9 @@ impl RedisStore {
                 self.learn(now, &decided);
                 Ok(decided)
             }
-            Answered::State(..) => Err(StoreError::protocol("a state where none was asked for")),
+            Answered::State(..) => {
+                Err(StoreError::protocol("the reply has a state instead of decisions"))
+            }
         }
     }
 
@@ -265,11 +269,11 @@ impl RedisStore {
         let item = self.item(charge);
         let route = self.routes.of(&item);
         let mut decided = self.ask_decisions(now, route, vec![item]).await?;
-        decided.tell(slice::from_ref(charge).iter());
+        decided.report_denials(slice::from_ref(charge).iter());
         decided.decisions.first().copied().ok_or_else(|| StoreError::protocol("no decision"))
     }
 
-    /// All go out at once, and each is carried out alone: in order, where they share a route.
+    /// Sends all charges at once; each is decided separately, in order where they share a route.
     async fn carry_out(
         &self,
         now: Timestamp,
@@ -281,7 +285,7 @@ impl RedisStore {
             match answer.await {
                 Ok(Ok(Answered::Decisions(mut decided))) => {
                     self.learn(now, &decided);
-                    decided.tell(slice::from_ref(charge).iter());
+                    decided.report_denials(slice::from_ref(charge).iter());
                     decisions.extend(decided.decisions);
                 }
                 Ok(Ok(Answered::State(..))) => return Err(StoreError::protocol("a state")),
@@ -332,7 +336,9 @@ impl Store for RedisStore {
         let route = self.routes.of(&item);
         match self.ask(now, route, vec![item]).await? {
             Answered::State(state, now) => Ok(charge.limit.explain(&state, now)),
-            Answered::Decisions(..) => Err(StoreError::protocol("decisions instead of a state")),
+            Answered::Decisions(..) => {
+                Err(StoreError::protocol("the reply has decisions instead of a state"))
+            }
         }
     }
 

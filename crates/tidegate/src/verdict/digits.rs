@@ -1,8 +1,8 @@
-//! Numbers in decimal, as `write!` would have them, in a quarter of the time.
+//! Decimal numbers, formatted like `write!` in a quarter of the time.
 
-/// Adds a number to a text.
+/// Appends a number to a text.
 pub(crate) fn push(text: &mut String, mut number: u64) {
-    // As many as the largest has.
+    // The digits of the largest number.
     let mut digits = [b'0'; 20];
     let mut start = digits.len();
     loop {
@@ -16,7 +16,7 @@ pub(crate) fn push(text: &mut String, mut number: u64) {
     text.push_str(str::from_utf8(&digits[start..]).unwrap_or_default());
 }
 
-/// Whether a text can stand between quotes as it is, in JSON and in header fields.
+/// Whether a text needs no escapes between quotes, in JSON and in header fields.
 pub(crate) fn is_plain(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The most problems that are kept; the first ends the load.
-const MAX_TOLD: usize = 10;
+const MAX_REPORTED: usize = 10;
 
 /// What the clients share.
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Load {
     /// Tells what went wrong, and ends the load.
     pub(crate) fn tell(&self, problem: &impl ToString) {
         let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-        if wrong.len() < MAX_TOLD {
+        if wrong.len() < MAX_REPORTED {
             wrong.push(problem.to_string());
         }
         self.end();

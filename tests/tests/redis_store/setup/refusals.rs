@@ -195,9 +195,9 @@ fn sentinels_that_know_no_such_primary() {
     let sentinels = Sentinels::start();
     let url = sentinels.url().replace("mymaster", "other");
     let sentinel = &sentinels.sentinels()[0];
-    refused(config(&url), Setting, "knows no primary called \"other\"");
+    refused(config(&url), Setting, "knows no primary named \"other\"");
     sentinels.sentinels()[2].kill();
-    refused(config(&url), Setting, "knows no primary called \"other\"");
+    refused(config(&url), Setting, "knows no primary named \"other\"");
     // A sentinel is no server, nor a server a sentinel.
     let message = refused(config(&sentinel.url()), Setting, &sentinel.address());
     assert!(message.contains("is a sentinel"), "{message}");

@@ -153,16 +153,16 @@ fn what_is_no_request_is_refused() {
     let long = RateLimitRequest::one("api", "user", &"x".repeat(70_000));
     let compressed = [&[1][..], &framed(&good)[1..]].concat();
     for (body, code, text) in [
-        (framed(&[0x0a, 9]), 3, "breaks off"),
+        (framed(&[0x0a, 9]), 3, "truncated"),
         (framed(&[0x0a, 1, 0xff]), 3, "not UTF-8"),
-        (framed(&good)[..9].to_vec(), 3, "breaks off"),
+        (framed(&good)[..9].to_vec(), 3, "incomplete"),
         (Vec::new(), 3, "no message"),
         (framed(&good).repeat(2), 3, "more than one"),
         (framed(&many.encode_to_vec()), 8, "at most 64 descriptors"),
         (framed(&long.encode_to_vec()), 8, "at most 65536 bytes"),
         // A length that promises four gigabytes.
         (vec![0, 0xff, 0xff, 0xff, 0xff, 1], 8, "at most 65536 bytes"),
-        (compressed, 12, "uncompressed"),
+        (compressed, 12, "compressed messages are not supported"),
     ] {
         let (messages, failed) = client.exchange(SHOULD_RATE_LIMIT, &body, &[]);
         assert_eq!((messages.len(), failed.code), (0, code), "{failed:?}");
@@ -172,7 +172,7 @@ fn what_is_no_request_is_refused() {
         client.exchange(SHOULD_RATE_LIMIT, &framed(&good), &[("grpc-encoding", "gzip")]);
     assert_eq!(failed.code, 12);
     let (_, failed) = client.exchange("/no.such.Service/Do", &framed(&good), &[]);
-    assert_eq!((failed.code, &*failed.text), (12, "there is no method /no.such.Service/Do"));
+    assert_eq!((failed.code, &*failed.text), (12, "unknown method /no.such.Service/Do"));
     // Those who speak no gRPC are told in HTTP.
     for (kind, status) in [("application/json", 415), ("application/grpc+json", 415)] {
         let response = client.send(SHOULD_RATE_LIMIT, &[], &[("content-type", kind)]);

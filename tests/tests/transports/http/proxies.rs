@@ -57,7 +57,7 @@ fn a_proxy_that_names_nothing_is_told() {
         ("/v1/auth?domain=apo", 404, "no such domain"),
         ("/v1/auth/apo", 404, "no such domain"),
         ("/v1/auth/", 404, "no such domain"),
-        ("/v1/auth", 400, "say which domain"),
+        ("/v1/auth", 400, "the domain is missing"),
         ("/v1/auth?domain=%ff", 400, "percent-encoded"),
         // It is there, as its name is decoded, but has nothing to say of requests.
         ("/v1/auth?x=1&domain=my%20api%2fv1", 404, "has no `requests`"),

@@ -218,7 +218,7 @@ fn a_policy_is_asked_by_its_descriptors() {
     for (wrong, why) in [
         ("TG.CHECK api user", "wrong number of arguments"),
         ("TG.CHECK api user bob COST", "wrong number of arguments"),
-        ("TG.CHECK api user bob COST x", "COST must be a number"),
+        ("TG.CHECK api user bob COST x", "COST must be a non-negative number"),
         ("TG.CHECK  user bob", "domain must not be empty"),
     ] {
         let told = ask(wrong).unwrap_err();

@@ -1,4 +1,4 @@
-//! Changes at run time. Each is written to the audit log.
+//! Changes at run time. Each is logged.
 
 use hyper::Method;
 use hyper::http::request::Parts;
@@ -19,15 +19,15 @@ use crate::observability::log::Level;
 use crate::service::RateLimitService;
 use crate::transport::http::unreadable_json;
 
-/// The longest reason that is kept.
+/// The longest reason that is accepted.
 const MAX_REASON: usize = 256;
 
 /// Why a change was not made.
 #[derive(Debug)]
 pub(super) enum Refused {
-    /// The call is wrong.
+    /// The call is invalid.
     Wrong(String),
-    /// The store did not carry it out. The same call may succeed later.
+    /// The store failed. The same call may succeed later.
     Store(StoreError),
 }
 
@@ -58,7 +58,7 @@ impl From<CheckError> for Refused {
     }
 }
 
-/// Carries out a call of `caller`, logs the change, and returns the answer.
+/// Executes a call and returns the result.
 pub(super) async fn carry_out(
     service: &RateLimitService,
     caller: &str,
@@ -68,7 +68,7 @@ pub(super) async fn carry_out(
     let is_put = head.method == Method::PUT;
     let (answer, change) = match head.uri.path() {
         "/v1/reset" => reset(service, read(body)?).await?,
-        "/v1/overrides" if is_put => overrule(service, read(body)?)?,
+        "/v1/overrides" if is_put => set_override(service, read(body)?)?,
         "/v1/overrides" => {
             let Named { limit, reason } = read(body)?;
             let reason = checked(reason)?;
@@ -138,8 +138,7 @@ fn limits(policy: &Policy) -> impl Iterator<Item = &PolicyLimit> {
     policy.domains().flat_map(Domain::rules).flat_map(Rule::limits)
 }
 
-/// Why a control was refused; a limit or domain that the policy does not have is repeated, with the
-/// nearest one that it has.
+/// Why a control was refused; an unknown limit or domain is repeated, with the nearest known name.
 fn refused(service: &RateLimitService, error: &ControlError, name: &str) -> String {
     let policy = service.policy();
     let known: Vec<&str> = match error {
@@ -168,10 +167,10 @@ struct LevelName {
     reason: Option<String>,
 }
 
-/// Whose state is forgotten: a key whose limit comes with requests, or whoever descriptors are about.
+/// The keys to reset: one whose limit comes with requests, or those of descriptors.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Whose {
+struct ResetTarget {
     key: Option<String>,
     domain: Option<String>,
     #[serde(default)]
@@ -179,7 +178,7 @@ struct Whose {
     reason: Option<String>,
 }
 
-async fn reset(service: &RateLimitService, whose: Whose) -> Result<(Value, Change), Refused> {
+async fn reset(service: &RateLimitService, whose: ResetTarget) -> Result<(Value, Change), Refused> {
     let reason = checked(whose.reason)?;
     let (answer, value) = match (&whose.key, &whose.domain) {
         (Some(key), None) if whose.descriptors.is_empty() => {
@@ -206,10 +205,10 @@ async fn reset(service: &RateLimitService, whose: Whose) -> Result<(Value, Chang
     Ok((answer, Change { limit: None, value, reason }))
 }
 
-/// Other numbers for a limit, and for how long.
+/// An override of a limit, and its duration.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct OverrideRequest {
     limit: String,
     percent: Option<u32>,
     rate: Option<String>,
@@ -218,25 +217,25 @@ struct Wish {
     reason: Option<String>,
 }
 
-fn overrule(service: &RateLimitService, wish: Wish) -> Result<(Value, Change), String> {
-    let numbers = match (wish.percent, &wish.rate) {
-        (Some(percent), None) if wish.burst.is_none() => OtherNumbers::Percent(percent),
-        (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &wish, rate)?),
+fn set_override(service: &RateLimitService, request: OverrideRequest) -> Result<(Value, Change), String> {
+    let numbers = match (request.percent, &request.rate) {
+        (Some(percent), None) if request.burst.is_none() => OtherNumbers::Percent(percent),
+        (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &request, rate)?),
         _ => return Err("say percent, or rate and perhaps burst".into()),
     };
-    let (reason, until) = (checked(wish.reason)?, until(service, wish.seconds));
-    let mut value = match (wish.percent, wish.rate) {
+    let (reason, until) = (checked(request.reason)?, until(service, request.seconds));
+    let mut value = match (request.percent, request.rate) {
         (Some(percent), _) => format!("{percent}%"),
         (None, rate) => rate.unwrap_or_default(),
     };
-    if let Some(burst) = wish.burst {
+    if let Some(burst) = request.burst {
         value += &format!(" burst {burst}");
     }
-    value += &format!(" for {} s", wish.seconds);
+    value += &format!(" for {} s", request.seconds);
     let overruling = Overruling { numbers, until, reason: reason.clone() };
-    let overruled = service.limiter().overrule(&wish.limit, &overruling);
-    overruled.map_err(|error| refused(service, &error, &wish.limit))?;
-    Ok((status::overrides(service), Change { limit: Some(wish.limit), value, reason }))
+    let overruled = service.limiter().overrule(&request.limit, &overruling);
+    overruled.map_err(|error| refused(service, &error, &request.limit))?;
+    Ok((status::overrides(service), Change { limit: Some(request.limit), value, reason }))
 }
 
 /// A reason of bounded length; an empty one is none.
@@ -254,7 +253,7 @@ fn until(service: &RateLimitService, seconds: u64) -> Timestamp {
     Timestamp::from_micros(until)
 }
 
-/// Whom this node decides about by itself.
+/// A key that this node decides locally.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DemotedKey {
@@ -269,44 +268,49 @@ impl DemotedKey {
     }
 }
 
-/// The same, and for how long: until it is ended, if nobody says.
+/// A key that this node decides locally, and for how long; until it is deleted if no time is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DemotionWish {
+struct DemotionRequest {
     domain: String,
     descriptor: Vec<(String, String)>,
     seconds: Option<u64>,
     reason: Option<String>,
 }
 
-fn demote(service: &RateLimitService, wish: DemotionWish) -> Result<(Value, Change), String> {
+fn demote(service: &RateLimitService, request: DemotionRequest) -> Result<(Value, Change), String> {
     let nodes = service
         .nodes()
         .cloned()
         .ok_or("all state is in this process: there is nothing to spare")?;
-    let until = wish.seconds.map(|seconds| until(service, seconds));
-    let reason = checked(wish.reason)?;
+    let until = request.seconds.map(|seconds| until(service, seconds));
+    let reason = checked(request.reason)?;
     let demotion = LocalOverride { nodes, until, reason: reason.clone() };
-    let key = DemotedKey { domain: wish.domain, descriptor: wish.descriptor, reason: None };
+    let key = DemotedKey { domain: request.domain, descriptor: request.descriptor, reason: None };
     let demoted = service.limiter().demote(&key.domain, &key.entries(), &demotion);
     demoted.map_err(|error| refused(service, &error, &key.domain))?;
-    let lasts = wish.seconds.map_or_else(|| "until ended".into(), |secs| format!("for {secs} s"));
+    let lasts = request.seconds.map_or_else(|| "until ended".into(), |secs| format!("for {secs} s"));
     let value = format!("{} {lasts}", shown(service, &key.domain, &key.entries()));
     Ok((status::demotions(service), Change { limit: None, value, reason }))
 }
 
-/// The limit that a rate makes by the algorithm of the one that it is for.
-fn numbers(service: &RateLimitService, wish: &Wish, rate: &str) -> Result<Limit, String> {
+/// The limit of a rate, with the algorithm of the limit that it overrides.
+fn numbers(
+    service: &RateLimitService,
+    request: &OverrideRequest,
+    rate: &str,
+) -> Result<Limit, String> {
     let rate: Rate = rate.parse().map_err(|wrong: InvalidLimit| wrong.to_string())?;
     let policy = service.policy();
-    let limit = limits(&policy).find(|limit| limit.id() == wish.limit);
-    let limit = limit.ok_or_else(|| refused(service, &ControlError::NoSuchLimit, &wish.limit))?;
+    let limit = limits(&policy).find(|limit| limit.id() == request.limit);
+    let limit =
+        limit.ok_or_else(|| refused(service, &ControlError::NoSuchLimit, &request.limit))?;
     let builder = Builder::new(limit.algorithm(), rate);
-    let builder = wish.burst.map_or(builder, |burst| builder.burst(burst));
+    let builder = request.burst.map_or(builder, |burst| builder.burst(burst));
     builder.build().map_err(|wrong| wrong.to_string())
 }
 
-/// What holds nobody back: all, a domain, or a limit.
+/// The limits to put into shadow mode: all, those of a domain, or one.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Target {
@@ -323,7 +327,7 @@ impl Target {
             (true, None, None) => Ok(Switch::All),
             (false, Some(domain), None) => Ok(Switch::Domain(domain)),
             (false, None, Some(limit)) => Ok(Switch::Limit(limit)),
-            _ => Err("say one of \"all\": true, domain, limit"),
+            _ => Err("expected one of \"all\": true, domain, limit"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is told about the daemon, as documents.
+//! Status documents of the admin API.
 
 use std::time::Duration;
 
@@ -13,8 +13,9 @@ use crate::observability::hot_keys::{HotKey, TOLD};
 use crate::observability::utc::Utc;
 use crate::service::RateLimitService;
 
-/// Why the daemon is not ready; `None` if it is. Asks the store. One that is away is no reason, for the
-/// policy says what then; one that refuses is, for somebody has to act.
+/// Why the daemon is not ready; `None` if it is. Asks the store. An unavailable store does not
+/// count, because the policy defines the fallback; a misconfigured store does, because an operator
+/// has to act.
 pub(crate) async fn reason(service: &RateLimitService) -> Option<String> {
     if let Some(why) = service.status().reason() {
         return Some(why.to_owned());
@@ -22,7 +23,7 @@ pub(crate) async fn reason(service: &RateLimitService) -> Option<String> {
     service.probe().await.err().filter(|error| !error.is_outage()).map(|error| error.to_string())
 }
 
-/// How the daemon is, and what its store is to it.
+/// The status of the daemon and of its store.
 pub(super) async fn status(service: &RateLimitService) -> Value {
     let reason = reason(service).await;
     let mut told = json!({
@@ -85,14 +86,14 @@ pub(super) fn nodes(service: &RateLimitService) -> Value {
     told
 }
 
-/// How many nodes share the limits, and whether the registry counts them.
+/// The number of nodes that share the limits, and whether the registry counts them.
 fn node_count(service: &RateLimitService) -> Value {
     let (count, is_auto) =
         service.nodes().map_or((1, false), |it| (it.count().get(), it.is_auto()));
     json!({ "count": count, "auto": is_auto })
 }
 
-/// Nodes that hold another policy than this one.
+/// Nodes with a policy that differs from this node's.
 fn lagging(registry: &RegistryReport) -> Value {
     let lags = |(id, domains): &(String, Vec<DomainRevision>)| json!({ "id": id, "policy": domains.iter().map(revision).collect::<Map<String, Value>>() });
     registry.lagging.iter().map(lags).collect()

@@ -1,4 +1,4 @@
-//! What an answer consists of behind its head.
+//! The body of an answer.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use tokio::sync::mpsc;
 use super::status::{Code, GRPC, Status};
 use super::{GrpcConnection, Reply};
 
-/// Messages, and how the call went.
+/// Messages and the final status.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// The head has said it all.
+    /// No message; the head contains the status.
     Empty,
-    /// One message, and that all went well.
+    /// One message, and success.
     One(Bytes),
-    /// Messages as they are made, perhaps why there will be no more.
+    /// Messages as they are produced, and an error if there is one.
     Many(mpsc::Receiver<Result<Bytes, Status>>),
 }
 
-/// The answer to a call that brings forth one message, or none.
+/// The answer to a call with one message or an error.
 pub(super) fn unary(answer: Result<Bytes, Status>) -> Reply {
     match answer {
         Ok(message) => with_body(Body::One(message)),
@@ -29,7 +29,7 @@ pub(super) fn unary(answer: Result<Bytes, Status>) -> Reply {
     }
 }
 
-/// The answer to a call that brings forth as many as the task sends that is started for it.
+/// The answer to a call with any number of messages, produced by a task.
 pub(super) fn streaming<F>(
     connection: &Arc<GrpcConnection>,
     task: impl FnOnce(Arc<GrpcConnection>, Sender) -> F,
@@ -40,7 +40,7 @@ where
     let Some(charge) = connection.account.call() else {
         return Status::new(Code::ResourceExhausted, "too many open streams").reply();
     };
-    // One that waits to be taken: nothing is made ahead of who reads it.
+    // Capacity 1, so that messages are produced only as fast as they are read.
     let (sender, messages) = mpsc::channel(1);
     let task = task(Arc::clone(connection), sender);
     tokio::spawn(async move {
@@ -50,7 +50,7 @@ where
     with_body(Body::Many(messages))
 }
 
-/// Takes the messages of an answer. Once the peer is gone it is closed.
+/// Sends the messages of an answer. It is closed once the peer is gone.
 pub(super) type Sender = mpsc::Sender<Result<Bytes, Status>>;
 
 fn with_body(body: Body) -> Reply {

@@ -1,6 +1,6 @@
-//! Memory that a peer decides how long to hold: unfinished messages, answers that it does not take, and
-//! streams that stay open. One budget bounds it for all connections of the process. A connection gets a part
-//! of what is free, so that no connection can take all of it.
+//! The memory budget for data that a peer can make the server hold: unfinished messages, unread
+//! answers and open streams. One budget bounds it for all connections of the process. Each
+//! connection gets a part of the free bytes, so that no connection can use all of it.
 
 use std::sync::Arc;
 
@@ -9,18 +9,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes that all connections may hold together.
 const MAX_HELD: usize = 64 << 20;
 
-/// Which part of the free bytes one connection may hold. A connection alone may hold a quarter of the budget,
-/// which all the streams that it may open fit into.
+/// Determines the part of the free bytes that one connection may hold. A single connection may hold
+/// a quarter of the budget, enough for all streams that it may open.
 const SHARE: usize = 3;
 
-/// Bytes of unfinished messages that one connection may hold. They fit into its flow-control window, so
-/// that each of them can be completed although credit is returned only when it is.
+/// Bytes of unfinished messages that one connection may hold. They fit into its flow-control
+/// window, so that each message can be completed although credit is returned only afterwards.
 const MAX_UNFINISHED: usize = super::WINDOWS.0 as usize - super::WINDOWS.1 as usize;
 
-/// What a call costs that waits for its peer, besides its message: the stream, its state and its task.
+/// Bytes of a call that waits for its peer, besides its message: the stream, its state and its
+/// task.
 const CALL: usize = 4 << 10;
 
-/// What a connection costs whose peer does not read: the answers to what was read from it before.
+/// Bytes of a connection whose peer does not read: the answers to requests that were read before.
 const BLOCKED: usize = 256 << 10;
 
 /// The budget of the process.
@@ -37,7 +38,7 @@ impl Budget {
 #[derive(Debug)]
 pub(super) struct Account {
     process: Arc<Semaphore>,
-    /// What is left of the whole budget after this connection's charges.
+    /// The free part of the whole budget after this connection's charges.
     connection: Arc<Semaphore>,
     unfinished: Arc<Semaphore>,
 }
@@ -47,7 +48,7 @@ pub(super) struct Account {
 pub(super) struct Charge {
     process: OwnedSemaphorePermit,
     connection: OwnedSemaphorePermit,
-    /// The bytes of the message among them, if it is charged.
+    /// The part for the message, if it is charged.
     unfinished: Option<OwnedSemaphorePermit>,
 }
 

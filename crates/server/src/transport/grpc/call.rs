@@ -1,4 +1,4 @@
-//! One call: from its head to the end of its answer.
+//! One call, from its head to the end of its answer.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,12 +23,12 @@ use crate::service::at_once;
 use crate::transport::rls::{self, RateLimitRequest, RlsVerdict};
 use crate::transport::within;
 
-/// How long a message may take to come.
+/// How long a message may take to arrive.
 pub(super) const BODY_TIME: Duration = Duration::from_secs(30);
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What is called.
+/// The method of a call.
 enum Method {
     ShouldRateLimit {
         deadline: Duration,
@@ -36,7 +36,7 @@ enum Method {
     Check,
     Watch,
     Reflect,
-    /// None of these, or no call.
+    /// An unknown method, or no gRPC call.
     Other(Reply),
 }
 
@@ -52,37 +52,37 @@ impl Method {
             }
             "/grpc.health.v1.Health/Check" => Self::Check,
             "/grpc.health.v1.Health/Watch" => Self::Watch,
-            // One and the same under two names.
+            // Both names have the same messages.
             "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
             | "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo" => Self::Reflect,
             path => {
-                let text = format!("there is no method {path}");
+                let text = format!("unknown method {path}");
                 Self::Other(Status::new(Code::Unimplemented, text).reply())
             }
         }
     }
 }
 
-/// What became of a call at first.
-pub(super) enum Begun {
+/// The first result of a call.
+pub(super) enum Started {
     Ended {
         /// Whether the peer still wanted the answer.
         is_taken: bool,
     },
-    /// Tells the same at its end.
+    /// A future that answers the call and yields the same.
     Waiting(BoxFuture<'static, bool>),
 }
 
-/// Answers a call: at once if it has come as a whole and nothing keeps its answer waiting, as in memory or
-/// from units that were taken ahead. Or else here is what will.
+/// Answers a call at once if its message has arrived and the decision needs no wait, as in memory
+/// or from leased units. Otherwise returns a future for it.
 pub(super) fn begin(
     connection: &Arc<GrpcConnection>,
     (request, respond): Call,
     context: &mut Context<'_>,
-) -> Begun {
+) -> Started {
     let (head, body) = request.into_parts();
     let (mut messages, method) = (Messages::new(body), Method::of(&head));
-    // Heads are much larger than what is needed of them, and a call may wait for long.
+    // Heads are large, and a call may wait for long.
     drop(head);
     let is_plain = matches!(method, Method::ShouldRateLimit { .. });
     let message = if is_plain { messages.try_only(context) } else { None };
@@ -91,27 +91,27 @@ pub(super) fn begin(
             let answer = at_once(answer(connection, &message));
             let answer = answer.unwrap_or_else(|| Err(Status::too_late()));
             match send_at_once(respond, answer) {
-                Ok(None) => return Begun::Ended { is_taken: true },
+                Ok(None) => return Started::Ended { is_taken: true },
                 Ok(Some((stream, message))) => {
                     send_later(Arc::clone(connection), stream, message).boxed()
                 }
                 // The peer is gone.
-                Err(_) => return Begun::Ended { is_taken: false },
+                Err(_) => return Started::Ended { is_taken: false },
             }
         }
         (Method::ShouldRateLimit { deadline }, Some(message)) => {
-            attend_to(Arc::clone(connection), (message, messages), deadline, respond).boxed()
+            answer_message(Arc::clone(connection), (message, messages), deadline, respond).boxed()
         }
-        (method, _) => attend(Arc::clone(connection), method, messages, respond).boxed(),
+        (method, _) => answer_stream(Arc::clone(connection), method, messages, respond).boxed(),
     };
     match call.as_mut().poll(context) {
-        Poll::Ready(is_taken) => Begun::Ended { is_taken },
-        Poll::Pending => Begun::Waiting(call),
+        Poll::Ready(is_taken) => Started::Ended { is_taken },
+        Poll::Pending => Started::Waiting(call),
     }
 }
 
-/// Answers a message that has come as a whole.
-async fn attend_to(
+/// Answers a message that has arrived completely.
+async fn answer_message(
     connection: Arc<GrpcConnection>,
     (message, messages): (Bytes, Messages),
     deadline: Duration,
@@ -130,8 +130,8 @@ async fn attend_to(
     }
 }
 
-/// Answers in its own time, until the peer has lost interest.
-async fn attend(
+/// Answers a call as its parts arrive, until the peer cancels it.
+async fn answer_stream(
     connection: Arc<GrpcConnection>,
     method: Method,
     messages: Messages,
@@ -163,19 +163,19 @@ async fn should_rate_limit(
     mut messages: Messages,
 ) -> Result<Bytes, Status> {
     let (message, _charge) = only_message(connection, &mut messages).await?;
-    // Boxed, because it is several times as large as all that waits for the message.
+    // Boxed, because it is several times as large as the state that waits for the message.
     let answer = Box::pin(at_length(message.len(), answer(connection, &message)));
     within(deadline, answer).await.ok_or_else(Status::too_late)?
 }
 
-/// What a message is answered with.
+/// The answer to a message.
 async fn answer(connection: &GrpcConnection, message: &[u8]) -> Result<Bytes, Status> {
-    let question = RateLimitRequest::read(message)?;
-    let descriptors = question.descriptors();
-    let asked = question.request(&descriptors);
+    let wire_request = RateLimitRequest::read(message)?;
+    let descriptors = wire_request.descriptors();
+    let asked = wire_request.request(&descriptors);
     let verdict = connection.service.check(&asked).await.map_err(rls::Refusal::Undecided)?;
     let told = RlsVerdict {
-        question: &question,
+        wire_request: &wire_request,
         verdict: &verdict,
         answers: &connection.settings.answers,
     };
@@ -192,7 +192,7 @@ pub(super) async fn only_message(
         .unwrap_or_else(|| Err(Status::too_late()))
 }
 
-/// How long whoever asks will wait, by `grpc-timeout`: at most eight digits, and a unit.
+/// The caller's deadline from `grpc-timeout`: at most eight digits, and a unit.
 fn deadline(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -211,7 +211,7 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// Sends an answer, unless the peer has no room for it: then here is what is left to send.
+/// Sends an answer; returns what is left to send if the peer has no room for it.
 fn send_at_once(
     mut respond: SendResponse<Bytes>,
     answer: Result<Bytes, Status>,
@@ -237,7 +237,7 @@ fn send_whole(stream: &mut SendStream<Bytes>, message: Bytes) -> Result<Option<B
     Ok(None)
 }
 
-/// Sends a message when the peer has room for it, and tells whether it ever had.
+/// Sends a message when the peer has room for it; returns whether it had.
 async fn send_later(
     connection: Arc<GrpcConnection>,
     mut stream: SendStream<Bytes>,
@@ -255,7 +255,7 @@ async fn send_later(
     false
 }
 
-/// Sends an answer, as fast as the peer takes it.
+/// Sends an answer as fast as the peer reads it.
 async fn send(
     connection: &Arc<GrpcConnection>,
     mut respond: SendResponse<Bytes>,
@@ -277,7 +277,7 @@ async fn send(
                 let next = tokio::select! {
                     biased;
                     next = messages.recv() => next,
-                    // Whoever makes them notices by this being dropped.
+                    // Dropping the receiver stops the task that produces messages.
                     _ = poll_fn(|context| stream.poll_reset(context)) => return Ok(()),
                 };
                 match next {
@@ -291,7 +291,7 @@ async fn send(
     }
 }
 
-/// Sends one message of several, no more of it than the peer has room for.
+/// Sends one message of several, in pieces that the peer has room for.
 async fn send_message(stream: &mut SendStream<Bytes>, mut message: Bytes) -> Result<(), h2::Error> {
     while !message.is_empty() {
         stream.reserve_capacity(message.len());
@@ -302,8 +302,7 @@ async fn send_message(stream: &mut SendStream<Bytes>, mut message: Bytes) -> Res
     Ok(())
 }
 
-/// What a call brings beside questions about limits, from a fuzzer: frames, a deadline, and what is
-/// asked about the services.
+/// Parses a call from a fuzzer: frames, a deadline, and a request to the reflection service.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn try_call(bytes: &[u8]) {
     use hyper::header::HeaderValue;
@@ -311,7 +310,7 @@ pub(crate) fn try_call(bytes: &[u8]) {
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_bytes(bytes) {
         headers.insert("grpc-timeout", value);
-        // A hundred million hours is as long as it gets.
+        // The longest possible timeout: 99,999,999 hours.
         let longest = Duration::from_secs(99_999_999 * 3_600);
         assert!(deadline(&headers).is_none_or(|deadline| deadline <= longest));
     }

@@ -1,16 +1,17 @@
-//! Counts the frames of a connection, to tell a burst from abuse.
+//! Counts the frames of a connection, to distinguish a burst from abuse.
 //!
-//! h2 counts too, but two of its counters end connections of honest peers. It counts streams that it refuses
-//! although the peer cannot know the limit yet, and streams that were reset before they were accepted, as all
-//! streams of a peer are whose deadline passed while this process did not run. Both are therefore raised out of
-//! the way, and frames are counted here.
+//! h2 counts too, but two of its counters end connections of well-behaved peers. It counts streams
+//! that it refuses although the peer cannot know the limit yet, and streams that were reset before
+//! they were accepted, which happens to all streams of a peer whose deadline passed while this
+//! process did not run. Both counters are therefore disabled by high limits, and frames are counted
+//! here.
 //!
 //! | frames | allowed per minute |
 //! |---|---|
 //! | resets by the peer | [`MAX_ABANDONED`] and one per call answered in this minute or the one before |
 //! | resets by the peer of streams without a message | [`MAX_BARE_RESETS`] |
 //! | resets that the peer's errors cause, streams above the limit included, refusals by `budget.rs` not | [`MAX_ERRORS`], after the peer has acknowledged the limit |
-//! | frames that ask for nothing: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`] and [`CONTROL_PER_CALL`] per call |
+//! | frames without a request: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`] and [`CONTROL_PER_CALL`] per call |
 
 use std::io;
 use std::pin::Pin;
@@ -24,9 +25,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::MAX_STREAMS;
-use crate::transport::http::Patient;
+use crate::transport::http::WriteTimeout;
 
-/// How many more streams than were answered the peer may reset: all that may be open, twice.
+/// How many more streams than were answered the peer may reset: twice the number that may be open.
 const MAX_ABANDONED: usize = 2 * MAX_STREAMS as usize;
 
 /// How many streams the peer may reset without having sent a message on them.
@@ -35,36 +36,37 @@ const MAX_BARE_RESETS: usize = 64;
 /// How many streams may be reset because of the peer's errors.
 const MAX_ERRORS: usize = 64;
 
-/// How many frames may ask for nothing, and how many more for each call.
+/// Allowed frames without a request, and the additional number per call.
 const MAX_CONTROL: usize = 2_048;
 const CONTROL_PER_CALL: usize = 8;
 
-/// How many frames of a refused stream may still be on their way.
+/// The most frames of a refused stream that may still be in transit.
 const LATE_FRAMES: usize = 8;
 
-/// How many bytes are read before other connections have their turn.
+/// The most bytes read before other connections get their turn.
 const TURN: usize = 32 << 10;
 
-/// How long the peer has to close its side after ours is closed. If bytes of the peer arrived at a closed
-/// socket, the system would reset the connection and could discard answers that the peer has not read yet.
+/// How long the peer has to close its side after this side is closed. If bytes of the peer arrived
+/// at a closed socket, the system would reset the connection and could discard answers that the
+/// peer has not read yet.
 const LINGER: Duration = Duration::from_millis(250);
 
-/// How many bytes of the peer are read and discarded meanwhile.
+/// The most bytes of the peer that are read and discarded meanwhile.
 const MAX_DISCARDED: usize = 64 << 10;
 
-/// What precedes the first frame of a client.
+/// Length of the client's connection preface.
 const PREFACE: usize = 24;
 
 /// The length of a frame's header, and that of a whole RST_STREAM frame.
 const HEADER: usize = 9;
 const RESET: usize = 13;
 
-/// The state of a connection's frames, shared by the connection and its task.
+/// Frame state shared by the connection and its task.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// Set once the peer has sent too many of a kind. Nothing is read from then on.
+    /// Set once the peer has sent too many frames of a kind. Reading stops then.
     is_abuse: AtomicBool,
-    /// Whether the peer takes no bytes. Nothing is read while it does not.
+    /// Whether the peer takes no bytes. Reading pauses meanwhile.
     is_blocked: AtomicBool,
     /// Bytes read in this turn.
     read: AtomicUsize,
@@ -83,7 +85,7 @@ impl Frames {
         self.is_blocked.load(Relaxed)
     }
 
-    /// Allows as many bytes to be read as one turn has.
+    /// Allows the bytes of one turn to be read.
     pub(super) fn begin_turn(&self) {
         self.read.store(0, Relaxed);
     }
@@ -101,7 +103,7 @@ impl Frames {
 /// A connection whose frames are counted.
 #[derive(Debug)]
 pub(super) struct Counted {
-    stream: Patient,
+    stream: WriteTimeout,
     frames: Arc<Frames>,
     incoming: Scanner,
     outgoing: Scanner,
@@ -112,7 +114,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn new(stream: Patient, frames: Arc<Frames>) -> Self {
+    pub(super) fn new(stream: WriteTimeout, frames: Arc<Frames>) -> Self {
         Self {
             stream,
             frames,
@@ -147,24 +149,24 @@ impl Counted {
         }
     }
 
-    /// Notes whether the peer takes bytes.
+    /// Records whether the peer takes bytes.
     fn watch<T>(&self, context: &Context<'_>, written: Poll<T>) -> Poll<T> {
         let was_blocked = self.frames.is_blocked.swap(written.is_pending(), Relaxed);
         if was_blocked && written.is_ready() {
-            // Nothing was read meanwhile.
+            // Reading was paused meanwhile.
             context.waker().wake_by_ref();
         }
         written
     }
 }
 
-/// How many frames of which kind there were.
+/// Numbers of frames by kind.
 #[derive(Debug, Default)]
 struct Counts {
     /// The last stream that the peer has opened.
     opened: u32,
-    /// The last stream that it had opened when it acknowledged the settings, once it has. For later ones it
-    /// knows how many it may open.
+    /// The last stream that the peer had opened when it acknowledged the settings. For later
+    /// streams it knows the limit.
     opened_early: Option<u32>,
     /// Streams reset by the peer.
     abandoned: usize,
@@ -199,7 +201,7 @@ impl Counts {
         const END: u8 = 1;
         const ACK: u8 = 1;
         match frame.kind {
-            // DATA; with an end, but nothing else, it only ends a message.
+            // DATA; with an end flag but no bytes, it only ends a message.
             0 if frame.length > 0 || frame.flags & END != 0 => {
                 self.messages += usize::from(frame.flags & END != 0);
             }
@@ -217,18 +219,18 @@ impl Counts {
             4 if frame.flags & ACK != 0 => {
                 self.opened_early.get_or_insert(self.opened);
             }
-            // The answer to a PING of ours.
+            // The answer to one of our PINGs.
             6 if frame.flags & ACK != 0 => {}
             _ => self.control += 1,
         }
-        // Of answered calls, too; only those of the latest can still be reset.
+        // Includes answered calls; only the latest can still be reset.
         self.messages = self.messages.min(MAX_STREAMS as usize);
     }
 
-    /// Counts a frame of ours.
+    /// Counts a frame that this side sends.
     fn send(&mut self, frame: Frame) {
-        /// Codes of resets: those without a fault, and those of streams that are gone, above the limit, or
-        /// refused because memory is short.
+        /// Reset codes that are no fault of the peer's: no error, stream closed, above the limit,
+        /// or refused because memory is short.
         const NO_ERROR: u32 = 0;
         const INTERNAL_ERROR: u32 = 2;
         const STREAM_CLOSED: u32 = 5;
@@ -246,24 +248,24 @@ impl Counts {
     }
 }
 
-/// A frame, as far as it is looked at.
+/// The relevant parts of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     kind: u8,
     flags: u8,
     stream: u32,
     length: usize,
-    /// Of an RST_STREAM frame.
+    /// The error code of an RST_STREAM frame.
     code: Option<u32>,
 }
 
-/// Finds the frames in bytes that come in pieces.
+/// Finds frames in bytes that arrive in pieces.
 #[derive(Debug, Default)]
 struct Scanner {
-    /// How many bytes precede the next header.
+    /// Bytes before the next header.
     skip: usize,
     header: [u8; RESET],
-    /// How many bytes of the header are there.
+    /// Bytes of the header that have arrived.
     filled: usize,
 }
 
@@ -287,7 +289,7 @@ impl Scanner {
         }
     }
 
-    /// Whether the header is that of an RST_STREAM frame: its four bytes are read with it.
+    /// Whether the header is that of an RST_STREAM frame, whose four bytes are read with it.
     const fn is_reset(&self) -> bool {
         let [high, middle, low, kind, ..] = self.header;
         self.filled >= HEADER && kind == 3 && high == 0 && middle == 0 && low == 4

@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: whether it is worth asking here.
+//! `grpc.health.v1`: readiness over gRPC.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{GrpcConnection, Reply};
 use crate::transport::admin::reason;
 use crate::transport::rls::{Reader, Writer};
 
-/// The whole, as envoyproxy/ratelimit calls itself, and by the name of the service.
+/// Known services: the whole server, its name in envoyproxy/ratelimit, and the gRPC service.
 const SERVICES: [&str; 3] = ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"];
 
 /// `ServingStatus`, by its numbers.
@@ -24,7 +24,7 @@ enum Health {
 }
 
 impl Health {
-    /// As `/readyz` of the admin port.
+    /// The readiness, as at `/readyz` of the admin API.
     async fn of(connection: &GrpcConnection) -> Self {
         let is_stopping = *connection.stopped.borrow();
         match is_stopping || reason(&connection.service).await.is_some() {
@@ -38,7 +38,7 @@ impl Health {
     }
 }
 
-/// `Check`: whether now.
+/// `Check`: the current status.
 pub(super) async fn check(
     connection: &GrpcConnection,
     messages: Messages,
@@ -49,7 +49,7 @@ pub(super) async fn check(
     Ok(Health::of(connection).await.message())
 }
 
-/// `Watch`: whether now, and that it ends when it does.
+/// `Watch`: the current status, and later its end when the server is stopping.
 pub(super) async fn watch(connection: &Arc<GrpcConnection>, messages: Messages) -> Reply {
     let is_known = match is_known(connection, messages).await {
         Ok(is_known) => is_known,
@@ -57,7 +57,7 @@ pub(super) async fn watch(connection: &Arc<GrpcConnection>, messages: Messages) 
     };
     streaming(connection, async move |connection: Arc<GrpcConnection>, sender| {
         let now = if is_known { Health::of(&connection).await } else { Health::ServiceUnknown };
-        // If nobody takes it, nobody watches any more; so below.
+        // Fails if the peer is gone; the watch then ends. The same applies below.
         let _ = sender.send(Ok(now.message())).await;
         let mut stopped = connection.stopped.clone();
         tokio::select! {
@@ -67,7 +67,7 @@ pub(super) async fn watch(connection: &Arc<GrpcConnection>, messages: Messages) 
         if is_known && now != Health::NotServing {
             let _ = sender.send(Ok(Health::NotServing.message())).await;
         }
-        let _ = sender.send(Err(Status::new(Code::Unavailable, "the server stops"))).await;
+        let _ = sender.send(Err(Status::new(Code::Unavailable, "the server is stopping"))).await;
     })
 }
 

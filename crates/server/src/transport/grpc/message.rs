@@ -1,4 +1,4 @@
-//! Messages on a stream: a byte that says whether it is compressed, four for the length, and so many.
+//! gRPC message framing: a compression flag, a length of four bytes, and the message.
 
 use std::future::poll_fn;
 use std::mem;
@@ -12,16 +12,16 @@ use super::status::{Code, Status};
 use crate::runtime::turns::SHORT;
 use crate::transport::rls::MAX_MESSAGE;
 
-/// What stands before each message.
+/// Length of the frame header.
 const PREFIX: usize = 5;
 
 /// The messages that a peer sends on one stream.
 #[derive(Debug)]
 pub(super) struct Messages {
     body: RecvStream,
-    /// What has come and not been read.
+    /// Bytes that have arrived and not been read.
     rest: Bytes,
-    /// How many bytes have come since flow-control credit was returned.
+    /// Bytes that have arrived since flow-control credit was returned.
     uncredited: usize,
 }
 
@@ -30,7 +30,8 @@ impl Messages {
         Self { body, rest: Bytes::new(), uncredited: 0 }
     }
 
-    /// The only message, if it has come already: in one piece, with nothing behind it, as nearly all do.
+    /// The only message, if it has arrived already, in one piece and with nothing after it, as
+    /// nearly all do.
     pub(super) fn try_only(&mut self, context: &mut Context<'_>) -> Option<Bytes> {
         let Poll::Ready(Some(Ok(data))) = self.body.poll_data(context) else { return None };
         self.uncredited = data.len();
@@ -44,13 +45,13 @@ impl Messages {
         Some(message)
     }
 
-    /// The only message of the stream, and its cost. A second message is an error.
+    /// The only message of the stream, and its charge. A second message is an error.
     ///
-    /// Until the stream ends, the peer decides how long the message is held: it is charged, and the peer gets
-    /// no credit for it.
+    /// Until the stream ends, the peer decides how long the message is held: it is charged, and the
+    /// peer gets no credit for it.
     pub(super) async fn only(&mut self, account: &Account) -> Result<(Bytes, Charge), Status> {
         let next = self.gather(account).await?;
-        let (message, mut charge) = next.ok_or("the call brings no message")?;
+        let (message, mut charge) = next.ok_or("the call has no message")?;
         let mut is_last = self.rest.is_empty();
         if is_last && !self.body.is_end_stream() {
             if !account.message(&mut charge, PREFIX + message.len()) {
@@ -59,7 +60,7 @@ impl Messages {
             is_last = self.more().await?.is_none();
         }
         if !is_last {
-            return Err("the call brings more than one message".into());
+            return Err("the call has more than one message".into());
         }
         self.credit_short(&message).map_err(|_| BROKEN)?;
         Ok((message, charge))
@@ -72,14 +73,14 @@ impl Messages {
         Ok(Some(message))
     }
 
-    /// The next message and its cost, without flow-control credit.
+    /// The next message and its charge, without flow-control credit.
     ///
-    /// A message that has come in part is charged to the budget as a whole, and the peer gets flow-control
-    /// credit for it when it is complete: what one connection sends and does not complete is bounded by its
-    /// window, and what all do by the budget.
+    /// A partial message is charged to the budget in full, and the peer gets flow-control credit
+    /// when it is complete: the window bounds the unfinished messages of one connection, and the
+    /// budget those of all.
     async fn gather(&mut self, account: &Account) -> Result<Option<(Bytes, Charge)>, Status> {
         let mut charge = account.call().ok_or_else(exhausted)?;
-        // A copy, because a piece would keep everything alive that was read together with it.
+        // A copy, because a slice would keep everything alive that was read with it.
         let mut gathered = mem::take(&mut self.rest).to_vec();
         loop {
             match end(&gathered)? {
@@ -99,14 +100,14 @@ impl Messages {
             let Some(more) = self.more().await? else {
                 return match gathered.is_empty() {
                     true => Ok(None),
-                    false => Err("a message breaks off".into()),
+                    false => Err("a message is incomplete".into()),
                 };
             };
             gathered.extend_from_slice(&more);
         }
     }
 
-    /// The next bytes that come, if any do.
+    /// The next bytes; `None` at the end of the stream.
     async fn more(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             let Some(data) = poll_fn(|context| self.body.poll_data(context)).await else {
@@ -121,13 +122,14 @@ impl Messages {
         }
     }
 
-    /// Returns credit for a message that is decided next, if it is short. Credit for a long one is returned
-    /// after its decision, when this is dropped: the window bounds how many a connection has in memory.
+    /// Returns credit for a message that is decided next, if it is short. Credit for a long one is
+    /// returned after its decision, when this is dropped: the window bounds how many a connection
+    /// has in memory.
     fn credit_short(&mut self, message: &Bytes) -> Result<(), h2::Error> {
         if message.len() <= SHORT { self.credit() } else { Ok(()) }
     }
 
-    /// Returns flow-control credit for all that has come.
+    /// Returns flow-control credit for everything that has arrived.
     fn credit(&mut self) -> Result<(), h2::Error> {
         self.body.flow_control().release_capacity(mem::take(&mut self.uncredited))
     }
@@ -145,13 +147,13 @@ fn exhausted() -> Status {
     Status::new(Code::ResourceExhausted, text)
 }
 
-const BROKEN: &str = "the stream broke off";
+const BROKEN: &str = "the stream ended early";
 
-/// Where the first message ends, if so much of it is known.
+/// The end of the first message, if its length has arrived.
 fn end(bytes: &[u8]) -> Result<Option<usize>, Status> {
     let Some([compressed, length @ ..]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
     if *compressed != 0 {
-        return Err(Status::new(Code::Unimplemented, "messages are read uncompressed only"));
+        return Err(Status::new(Code::Unimplemented, "compressed messages are not supported"));
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MAX_MESSAGE {
@@ -161,19 +163,19 @@ fn end(bytes: &[u8]) -> Result<Option<usize>, Status> {
     Ok(Some(PREFIX + length))
 }
 
-/// A message as it is sent.
+/// Encodes a message with its frame header.
 pub(super) fn write(fill: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-    // As much as the answer to one descriptor takes, with its headers.
+    // The usual size of the answer to one descriptor with its headers.
     let mut bytes = Vec::with_capacity(256);
     bytes.extend_from_slice(&[0; PREFIX]);
     fill(&mut bytes);
-    // Nothing here writes four gigabytes.
+    // No message here reaches four gigabytes.
     let length = u32::try_from(bytes.len() - PREFIX).unwrap_or(u32::MAX);
     bytes[1..PREFIX].copy_from_slice(&length.to_be_bytes());
     bytes.into()
 }
 
-/// A frame, from a fuzzer: what is told of its end is what its length says.
+/// Parses a frame from a fuzzer: checks that its end matches its length.
 #[cfg(feature = "fuzzing")]
 pub(super) fn try_frame(bytes: &[u8]) {
     if let Ok(Some(end)) = end(bytes) {

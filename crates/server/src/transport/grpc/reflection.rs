@@ -1,4 +1,4 @@
-//! `grpc.reflection`: what can be asked here, for tools that know nothing of it.
+//! `grpc.reflection`: describes the services to generic tools.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,10 +10,10 @@ use super::status::Code;
 use super::{GrpcConnection, Reply};
 use crate::transport::rls::{Malformed, Reader, Writer};
 
-/// The files in `proto`, compiled, with all that they refer to: a `FileDescriptorSet`.
+/// The compiled files of `proto` with their imports: a `FileDescriptorSet`.
 pub(super) const DESCRIPTORS: &[u8] = include_bytes!("../../../proto/descriptors.bin");
 
-/// Read when first asked for. That they can be is tested.
+/// Parsed on first use; a test ensures that they can be parsed.
 static FILES: LazyLock<Vec<File>> = LazyLock::new(|| files(DESCRIPTORS).unwrap_or_default());
 
 /// A file of the protocol.
@@ -21,20 +21,20 @@ static FILES: LazyLock<Vec<File>> = LazyLock::new(|| files(DESCRIPTORS).unwrap_o
 struct File {
     name: &'static str,
     bytes: &'static [u8],
-    /// Names of the files that it refers to.
+    /// Names of the imported files.
     imports: Vec<&'static str>,
-    /// Full names of the services in it.
+    /// Full names of its services.
     services: Vec<String>,
-    /// Full names of all that it declares, those of services and their methods among them.
+    /// Full names of all its declarations, including services and their methods.
     symbols: Vec<String>,
 }
 
-/// What is asked.
-enum Wanted<'a> {
+/// The kind of a request.
+enum Query<'a> {
     File(&'a str),
     Symbol(&'a str),
     Services,
-    /// Extensions, of which there are none, or nothing that is known.
+    /// Extensions, of which there are none, or an unknown kind.
     Other,
 }
 
@@ -56,22 +56,22 @@ pub(super) fn converse(connection: &Arc<GrpcConnection>, mut messages: Messages)
 }
 
 fn answer(request: &[u8]) -> Result<Bytes, Malformed> {
-    let (mut host, mut wanted) = ("", Wanted::Other);
+    let (mut host, mut wanted) = ("", Query::Other);
     let mut fields = Reader::new(request);
     while let Some(field) = fields.field()? {
         match field.number {
             1 => host = field.text()?,
-            3 => wanted = Wanted::File(field.text()?),
-            4 => wanted = Wanted::Symbol(field.text()?),
-            7 => wanted = Wanted::Services,
-            5 | 6 => wanted = Wanted::Other,
+            3 => wanted = Query::File(field.text()?),
+            4 => wanted = Query::Symbol(field.text()?),
+            7 => wanted = Query::Services,
+            5 | 6 => wanted = Query::Other,
             _ => {}
         }
     }
     let found = match wanted {
-        Wanted::File(name) => FILES.iter().find(|file| file.name == name),
-        Wanted::Symbol(name) => FILES.iter().find(|file| file.symbols.iter().any(|it| it == name)),
-        Wanted::Services | Wanted::Other => None,
+        Query::File(name) => FILES.iter().find(|file| file.name == name),
+        Query::Symbol(name) => FILES.iter().find(|file| file.symbols.iter().any(|it| it == name)),
+        Query::Services | Query::Other => None,
     };
     Ok(message::write(|bytes| {
         let mut response = Writer::new(bytes);
@@ -83,20 +83,20 @@ fn answer(request: &[u8]) -> Result<Bytes, Malformed> {
                     message.element(1, file.bytes);
                 }
             }),
-            (None, Wanted::Services) => response.message(6, |message| {
+            (None, Query::Services) => response.message(6, |message| {
                 for service in FILES.iter().flat_map(|file| &file.services) {
                     message.message(1, |message| message.bytes(1, service.as_bytes()));
                 }
             }),
             (None, _) => response.message(7, |message| {
                 message.number(1, Code::NotFound as u64);
-                message.bytes(2, b"there is no such thing here");
+                message.bytes(2, b"not found");
             }),
         }
     }))
 }
 
-/// The file and all that it needs, each once.
+/// The file and all its imports, without duplicates.
 fn with_imports(file: &'static File) -> Vec<&'static File> {
     let mut found = vec![file];
     let mut at = 0;
@@ -178,7 +178,7 @@ fn text(bytes: &[u8], number: u32) -> Result<&str, Malformed> {
     Ok(text)
 }
 
-/// A question, from a fuzzer: what is answered says what was asked.
+/// Answers a request from a fuzzer: checks that the answer repeats the request.
 #[cfg(feature = "fuzzing")]
 pub(super) fn try_message(request: &[u8]) {
     let Ok(answer) = answer(request) else { return };

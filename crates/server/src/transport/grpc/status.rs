@@ -1,4 +1,4 @@
-//! How a call went, and calls that are none.
+//! The status of a call, and answers to requests that are no gRPC calls.
 
 use std::borrow::Cow;
 
@@ -21,10 +21,10 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 /// The most bytes of text that a status carries, before they are escaped.
 const MAX_TEXT: usize = 1_024;
 
-/// The codes of gRPC that calls end with here.
+/// The gRPC codes that calls end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Code {
-    /// What every error of envoyproxy/ratelimit is.
+    /// The code of all errors of envoyproxy/ratelimit.
     Unknown = 2,
     InvalidArgument = 3,
     DeadlineExceeded = 4,
@@ -47,10 +47,10 @@ impl Status {
     }
 
     pub(super) fn too_late() -> Self {
-        Self::new(Code::DeadlineExceeded, "it took longer than it may")
+        Self::new(Code::DeadlineExceeded, "deadline exceeded")
     }
 
-    /// The answer to a call that brought no message forth: a head that says it all.
+    /// The answer to a call without a message: the head contains the status.
     pub(super) fn reply(&self) -> Reply {
         let mut reply = Response::new(Body::Empty);
         reply.headers_mut().insert(CONTENT_TYPE, GRPC);
@@ -58,7 +58,7 @@ impl Status {
         reply
     }
 
-    /// What comes behind the last message.
+    /// The trailers after the last message.
     pub(super) fn trailers(&self) -> HeaderMap {
         let mut trailers = HeaderMap::with_capacity(2);
         self.write(&mut trailers);
@@ -67,7 +67,7 @@ impl Status {
 
     fn write(&self, fields: &mut HeaderMap) {
         fields.insert(GRPC_STATUS, HeaderValue::from(self.code as u16));
-        // What is escaped can stand in a header.
+        // Escaped text is valid in a header.
         if let Ok(text) = HeaderValue::try_from(escaped(&self.text)) {
             fields.insert(GRPC_MESSAGE, text);
         }
@@ -94,14 +94,14 @@ impl From<&'static str> for Status {
     }
 }
 
-/// What comes behind the messages of a call that went well.
+/// The trailers of a successful call.
 pub(super) fn success() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
 }
 
-/// What is answered to a request that is not a call, or one in a spelling that nobody here reads.
+/// The answer to a request that is no gRPC call or has an unsupported encoding; `None` for a call.
 pub(super) fn not_grpc(head: &Parts) -> Option<Reply> {
     if head.method != Method::POST {
         let mut reply = refused(StatusCode::METHOD_NOT_ALLOWED);
@@ -119,7 +119,7 @@ pub(super) fn not_grpc(head: &Parts) -> Option<Reply> {
     }
     let encoding = head.headers.get(GRPC_ENCODING);
     if encoding.is_some_and(|encoding| *encoding != IDENTITY) {
-        let text = "messages are read uncompressed only";
+        let text = "compressed messages are not supported";
         return Some(Status::new(Code::Unimplemented, text).reply());
     }
     None
@@ -131,7 +131,7 @@ fn refused(status: StatusCode) -> Reply {
     reply
 }
 
-/// Percent signs, and whatever is not a printable letter of ASCII, as `%` and two digits.
+/// Percent-encodes percent signs and all bytes that are not printable ASCII.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes().take(MAX_TEXT) {

@@ -1,8 +1,8 @@
-//! `POST /v1/batch`: several questions at once.
+//! `POST /v1/batch`: several requests at once.
 //!
-//! Each is decided as `/v1/check` would, and answered in its place. If one cannot be asked, none is. They
-//! are asked all at once, so that a store elsewhere gets them in one round trip; where it gives no
-//! decision on one, that one's place says so.
+//! Each is decided as by `/v1/check`, and the answers have the same order. If one is invalid, none
+//! is decided. All are sent at once, so that a remote store gets them in one round trip; if the
+//! store gives no decision on one, the answer at its position says so.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,10 +20,10 @@ use crate::runtime::turns::in_turn;
 use crate::service::RateLimitService;
 use crate::transport::access::Caller;
 
-/// The most questions of one batch.
+/// The most requests of one batch.
 const MAX_QUESTIONS: usize = 100;
 
-/// The most questions that are begun in one turn.
+/// The most requests that are started in one turn.
 const PER_TURN: usize = 8;
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct Batch<'a> {
     questions: Vec<Object<CheckRequest<'a>>>,
 }
 
-/// Answers all of them.
+/// Answers a batch.
 pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body: &[u8]) -> Reply {
     let batch: Batch<'_> = match serde_json::from_slice(body) {
         Ok(Object(batch)) => batch,
@@ -46,28 +46,29 @@ pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body
     if !(1..=MAX_QUESTIONS).contains(&questions.len()) {
         return Refused::Malformed(format!("a batch has 1 to {MAX_QUESTIONS} questions")).reply();
     }
-    for (number, Object(question)) in questions.iter().enumerate() {
-        if let Err(refused) = question.verify() {
-            return refused.of_question(number).reply();
+    for (number, Object(check)) in questions.iter().enumerate() {
+        if let Err(refused) = check.verify() {
+            return refused.at_index(number).reply();
         }
     }
-    if questions.iter().any(|Object(question)| question.returns_units())
+    if questions.iter().any(|Object(check)| check.returns_units())
         && let Err(denied) = caller.may_return_units()
     {
         return Refused::Denied(denied).reply();
     }
-    let told = |question| async move { tell(service, question).await };
-    let answers = together(questions.iter().map(|Object(question)| told(question)).collect()).await;
+    let told = |check| async move { document(service, check).await };
+    let answers = together(questions.iter().map(|Object(check)| told(check)).collect()).await;
     json(StatusCode::OK, format!("{{\"answers\":[{}]}}", answers.join(",")).into())
 }
 
-/// The document, or else why there is none.
-async fn tell(service: &RateLimitService, question: &CheckRequest<'_>) -> String {
-    let told = question.ask(service, Action::Check).await.map(|verdict| verdict.json());
+/// The answer document of one request, or its error.
+async fn document(service: &RateLimitService, check: &CheckRequest<'_>) -> String {
+    let told = check.decide(service, Action::Check).await.map(|verdict| verdict.json());
     told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 
-/// What the futures come to, begun in their order, [`PER_TURN`] in a turn, none waiting for another.
+/// Runs the futures concurrently, started in order, [`PER_TURN`] in a turn; returns their outputs
+/// in order.
 async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut under_way: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut values: Vec<Option<F::Output>> = under_way.iter().map(|_| None).collect();

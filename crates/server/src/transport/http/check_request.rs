@@ -1,4 +1,4 @@
-//! Questions in JSON: a limit that comes with the request, or descriptors for the policy.
+//! Requests in JSON: a limit that comes with the request, or descriptors for the policy.
 
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{
@@ -17,22 +17,22 @@ use super::whole_number::WholeNumber;
 use crate::service::RateLimitService;
 use crate::transport::access::Caller;
 
-/// What is to be done with what is asked about.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Decide and charge.
     Check,
-    /// Decide.
+    /// Decide without charging.
     Peek,
-    /// Give back what was charged.
+    /// Return the units that were charged.
     Refund,
-    /// Reset the keys.
+    /// List the limits that apply, and their state.
     Reset,
     /// Tell which limits there are, and how they stand.
     Explain,
 }
 
-/// Either a key with a limit, or several, or a domain of the policy and descriptors.
+/// A key with a limit, several limits, or a domain of the policy and descriptors.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CheckRequest<'a> {
@@ -56,12 +56,12 @@ pub(crate) struct CheckRequest<'a> {
     descriptors: Option<Vec<DescriptorInput<'a>>>,
 }
 
-/// Whoever writes `null` has not left it out.
+/// Parses a field that must not be `null`, which differs from an absent field.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
     T::deserialize(from).map(Some)
 }
 
-/// Answers one question.
+/// Answers one request.
 pub(crate) async fn answer(
     service: &RateLimitService,
     caller: &Caller<'_>,
@@ -69,15 +69,15 @@ pub(crate) async fn answer(
     body: &[u8],
 ) -> Reply {
     let answers = &caller.settings.answers;
-    let read = read(body).and_then(|question| {
+    let read = read(body).and_then(|check| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
-        if matches!(action, Action::Refund | Action::Reset) || (!is_reading && question.returns_units()) {
+        if matches!(action, Action::Refund | Action::Reset) || (!is_reading && check.returns_units()) {
             caller.may_return_units()?;
         }
-        Ok(question)
+        Ok(check)
     });
     let verdict = match read {
-        Ok(question) => question.ask(service, action).await,
+        Ok(check) => check.decide(service, action).await,
         Err(refused) => Err(refused),
     };
     match verdict {
@@ -89,12 +89,12 @@ pub(crate) async fn answer(
 
 fn read(body: &[u8]) -> Result<CheckRequest<'_>, Refused> {
     match serde_json::from_slice(body) {
-        Ok(Object(question)) => Ok(question),
+        Ok(Object(check)) => Ok(check),
         Err(error) => malformed(unreadable(&error, body, EXAMPLE)),
     }
 }
 
-/// A question that can be read.
+/// A valid request, for error messages.
 pub(super) const EXAMPLE: &str = r#"{"key":"user:17","rate":"100/60s"}"#;
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
@@ -102,58 +102,58 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl CheckRequest<'_> {
-    /// Decides it.
-    pub(crate) async fn ask(
+    /// Decides the request and passes the report to `tell`.
+    pub(crate) async fn decide(
         &self,
         service: &RateLimitService,
         action: Action,
     ) -> Result<Verdict, Refused> {
-        let wanted = match self.form()? {
-            Form::One => vec![self.wanted(action)?],
+        let given_limit = match self.form()? {
+            Form::One => vec![self.given_limit(action)?],
             Form::Several(limits) => {
-                let wanted = limits.iter().map(|Object(limit)| limit.wanted(action));
-                wanted.collect::<Result<Vec<_>, _>>()?
+                let given_limit = limits.iter().map(|Object(limit)| limit.given_limit(action));
+                given_limit.collect::<Result<Vec<_>, _>>()?
             }
             Form::Policy(domain, sides) => {
                 return self.ask_policy(service, action, (domain, sides)).await;
             }
         };
         let (inline, now): (Vec<_>, _) =
-            (wanted.iter().map(Wanted::inline).collect(), service.now());
+            (given_limit.iter().map(GivenLimit::inline).collect(), service.now());
         Ok(match action {
             Action::Explain => service.explain_inline(now, &inline).await?,
             _ => service.report_inline(now, &inline).await?,
         })
     }
 
-    /// Whether a check of it gives units back.
+    /// Whether a check of the request returns units.
     pub(crate) fn returns_units(&self) -> bool {
         let sides = self.descriptors.as_deref().unwrap_or_default();
         sides.iter().any(|side| matches!(side.hits, Some(Hits::Return(_))))
     }
 
-    /// Whether it can be asked at all.
+    /// Whether the request is valid.
     pub(crate) fn verify(&self) -> Result<(), Refused> {
         match self.form()? {
-            Form::One => self.wanted(Action::Check).map(drop),
-            Form::Several(limits) => {
-                limits.iter().try_for_each(|Object(limit)| limit.wanted(Action::Check).map(drop))
-            }
+            Form::One => self.given_limit(Action::Check).map(drop),
+            Form::Several(limits) => limits
+                .iter()
+                .try_for_each(|Object(limit)| limit.given_limit(Action::Check).map(drop)),
             Form::Policy(..) => Ok(()),
         }
     }
 
-    /// What kind of question it is.
+    /// The form of the request.
     fn form(&self) -> Result<Form<'_>, Refused> {
         match (&self.key, &self.limits, &self.domain) {
             (Some(_), None, None) => Ok(Form::One),
             (None, Some(limits), None) => {
                 let is_bare = !self.has_numbers() && self.cost.is_none();
                 if !is_bare || self.descriptors.is_some() {
-                    return malformed("each of the limits has key, rate and cost of its own");
+                    return malformed("each of the limits has its own key, rate and cost");
                 }
                 if !(1..=MAX_TOGETHER).contains(&limits.len()) {
-                    return malformed(format!("a question has 1 to {MAX_TOGETHER} limits"));
+                    return malformed(format!("a request has 1 to {MAX_TOGETHER} limits"));
                 }
                 Ok(Form::Several(limits))
             }
@@ -170,7 +170,7 @@ impl CheckRequest<'_> {
                 };
                 Err(wrong.into())
             }
-            _ => malformed("say key and rate, or limits, or domain and descriptors"),
+            _ => malformed("expected key and rate, or limits, or domain and descriptors"),
         }
     }
 
@@ -181,13 +181,15 @@ impl CheckRequest<'_> {
             || self.algorithm.is_some()
     }
 
-    /// The limit that came with the request, and what is to be done.
-    fn wanted(&self, action: Action) -> Result<Wanted<'_>, Refused> {
+    /// The limit that came with the request, and the operation.
+    fn given_limit(&self, action: Action) -> Result<GivenLimit<'_>, Refused> {
         let (Some(key), Some(rate)) = (&self.key, &self.rate) else {
             return malformed("a key needs a rate, such as 100/60s");
         };
         if key.is_empty() {
-            return malformed("key must not be empty: it names whose limit it is, such as user:17");
+            return malformed(
+                "key must not be empty: it identifies the client or resource, such as user:17",
+            );
         }
         if self.descriptors.is_some() || self.domain.is_some() || self.limits.is_some() {
             return malformed("a limit has key, rate, burst, queue, algorithm and cost");
@@ -213,7 +215,7 @@ impl CheckRequest<'_> {
             Action::Refund => Op::Return(cost),
             Action::Reset => Op::Reset,
         };
-        Ok(Wanted { key, algorithm, limit, op })
+        Ok(GivenLimit { key, algorithm, limit, op })
     }
 
     async fn ask_policy(
@@ -247,22 +249,22 @@ impl CheckRequest<'_> {
     }
 }
 
-/// The kinds of questions.
+/// The forms of requests.
 enum Form<'q> {
     One,
     Several(&'q [Object<CheckRequest<'q>>]),
     Policy(&'q str, &'q [DescriptorInput<'q>]),
 }
 
-/// A limit that came with the request, and what is to be done.
-struct Wanted<'a> {
+/// A limit that came with the request, and the operation.
+struct GivenLimit<'a> {
     key: &'a str,
     algorithm: AlgorithmName,
     limit: Limit,
     op: Op,
 }
 
-impl Wanted<'_> {
+impl GivenLimit<'_> {
     const fn inline(&self) -> InlineLimit<'_> {
         let Self { key, algorithm, ref limit, op } = *self;
         InlineLimit { key: key.as_bytes(), algorithm, limit, op }

@@ -1,11 +1,11 @@
-//! One descriptor of a question, in JSON.
+//! One descriptor of a request, in JSON.
 //!
 //! | written | means |
 //! |---|---|
 //! | `{"api_key": "k1"}` | one entry |
-//! | `[["tenant", "t1"], ["user", "u1"]]` | several, the most general first |
-//! | `{"entries": [["user", "u1"]], "cost": 3}` | with what it costs here; less than 0 gives back |
-//! | `{"entries": […], "limit": {"requests_per_unit": 5, "unit": "minute"}}` | with a limit of its own |
+//! | `[["tenant", "t1"], ["user", "u1"]]` | several entries, the most general first |
+//! | `{"entries": [["user", "u1"]], "cost": 3}` | with a cost; a negative cost returns units |
+//! | `{"entries": […], "limit": {"requests_per_unit": 5, "unit": "minute"}}` | with a limit |
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +16,7 @@ use tidegate::policy::{Entry, Hits, RequestLimit, Unit};
 
 use super::whole_number::WholeNumber;
 
-/// A string, left where it stands in the body if it has no escapes.
+/// A string, borrowed from the body if it has no escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -64,7 +64,7 @@ impl DescriptorInput<'_> {
     }
 }
 
-/// What stands behind a key of an object, which tells what the object is.
+/// The value of an object's member, whose kind determines what the object is.
 enum Member<'a> {
     Text(Text<'a>),
     Pairs(Vec<(Text<'a>, Text<'a>)>),
@@ -91,17 +91,17 @@ impl<'de: 'a, 'a> Deserialize<'de> for DescriptorInput<'a> {
                 while let Some(member) = map.next_entry::<Text<'_>, Member<'_>>()? {
                     members.push(member);
                 }
-                side(members).map_err(M::Error::custom)
+                interpret(members).map_err(M::Error::custom)
             }
         }
         deserializer.deserialize_any(Reader)
     }
 }
 
-/// What an object means.
-fn side<'a>(members: Vec<(Text<'a>, Member<'a>)>) -> Result<DescriptorInput<'a>, String> {
-    let mut side = DescriptorInput::default();
-    // Only a list may be empty: that is how a request is written which nothing is known about.
+/// Interprets the members of an object.
+fn interpret<'a>(members: Vec<(Text<'a>, Member<'a>)>) -> Result<DescriptorInput<'a>, String> {
+    let mut descriptor = DescriptorInput::default();
+    // Only a list may be empty: it stands for a request without known properties.
     if !members.iter().any(|(_, member)| matches!(member, Member::Text(_) | Member::Pairs(_))) {
         return Err("a descriptor has no entries".into());
     }
@@ -113,16 +113,22 @@ fn side<'a>(members: Vec<(Text<'a>, Member<'a>)>) -> Result<DescriptorInput<'a>,
     }
     for (key, member) in members {
         match (&*key, member) {
-            (_, Member::Text(value)) if is_entry => side.pairs.push((key, value)),
-            ("entries", Member::Pairs(pairs)) if side.pairs.is_empty() => side.pairs = pairs,
-            ("cost", Member::Cost(hits)) if side.hits.is_none() => side.hits = Some(hits),
-            ("limit", Member::Limit(limit)) if side.limit.is_none() => side.limit = Some(limit),
+            (_, Member::Text(value)) if is_entry => descriptor.pairs.push((key, value)),
+            ("entries", Member::Pairs(pairs)) if descriptor.pairs.is_empty() => {
+                descriptor.pairs = pairs
+            }
+            ("cost", Member::Cost(hits)) if descriptor.hits.is_none() => {
+                descriptor.hits = Some(hits)
+            }
+            ("limit", Member::Limit(limit)) if descriptor.limit.is_none() => {
+                descriptor.limit = Some(limit)
+            }
             (key, _) => {
-                return Err(format!("{key:?} has no place here: entries, cost and limit have"));
+                return Err(format!("unexpected {key:?}; expected entries, cost or limit"));
             }
         }
     }
-    Ok(side)
+    Ok(descriptor)
 }
 
 fn pairs<'de, S: SeqAccess<'de>>(mut sequence: S) -> Result<Vec<(Text<'de>, Text<'de>)>, S::Error> {
@@ -156,7 +162,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
                     .map(|WholeNumber(units)| Member::Cost(Hits::Take(units)))
             }
 
-            /// Numbers below 0 come here.
+            /// Negative numbers.
             fn visit_i64<E: Error>(self, units: i64) -> Result<Self::Value, E> {
                 let units = WholeNumber::from_u64(units.unsigned_abs());
                 units.map(|WholeNumber(units)| Member::Cost(Hits::Return(units)))
@@ -181,7 +187,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Member<'a> {
     }
 }
 
-/// A limit that a descriptor brings.
+/// The limit of a descriptor.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Window {

@@ -1,15 +1,15 @@
-//! `/v1/auth`: a proxy asks whether the request that it holds may go on.
+//! `/v1/auth`: forward authentication, where a proxy asks whether a request may proceed.
 //!
-//! | asked by | with |
+//! | proxy | sends |
 //! |---|---|
 //! | Traefik, Caddy, nginx as in the guide | `/v1/auth?domain=api` and `X-Forwarded-Method`, `-Uri`, `-Host` |
 //! | nginx as elsewhere | `X-Original-Method`, `X-Original-URI` or `-URL`, `X-Original-Host` |
 //! | Envoy (`ext_authz` over HTTP) | `/v1/auth/api` before the path, and the request's own method and host |
 //!
 //! # Trust
-//! The peer is the proxy, and only proxies may reach this listener. A proxy that forwards its clients'
-//! headers forwards theirs under these names too. So all headers that describe the request must agree;
-//! otherwise the answer is 400. Empty ones are skipped.
+//! The peer is the proxy, and only proxies may reach this listener. A proxy that forwards its
+//! clients' headers also forwards client headers with these names. All headers that describe the
+//! request must therefore agree; otherwise the answer is 400. Empty ones are skipped.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -26,27 +26,27 @@ use crate::service::RateLimitService;
 use crate::settings::Answers;
 
 /// Without the target, every rule for a path would be bypassed.
-const NO_TARGET: &str = "the policy limits paths, but the request has no X-Forwarded-Uri, X-Original-URI \
-                         or X-Original-URL: have the proxy set one";
+const NO_TARGET: &str = "the policy limits paths, but the request has no X-Forwarded-Uri, \
+                         X-Original-URI or X-Original-URL: configure the proxy to set one";
 
 /// Without the method, every rule for POST would be bypassed: the proxy's own request is a GET.
 const NO_METHOD: &str = "the policy reads the method, but the request has no X-Forwarded-Method or \
-                         X-Original-Method: have the proxy set one";
+                         X-Original-Method: configure the proxy to set one";
 
-/// Decides by the descriptors that the domain's `requests` make of the request.
+/// Decides by the descriptors that the domain's `requests` yield for the request.
 pub(crate) async fn answer(
     service: &RateLimitService,
     answers: &Answers,
     peer: Option<IpAddr>,
     head: &Parts,
 ) -> Reply {
-    match ask(service, answers, peer, head).await {
+    match decide(service, answers, peer, head).await {
         Ok(reply) => reply,
         Err(refused) => refused.reply(),
     }
 }
 
-async fn ask(
+async fn decide(
     service: &RateLimitService,
     answers: &Answers,
     peer: Option<IpAddr>,
@@ -54,26 +54,26 @@ async fn ask(
 ) -> Result<Reply, Refused> {
     let policy = service.policy();
     let malformed = |why: &str| Refused::Malformed(why.to_owned());
-    let (domain, path) = place(head, &policy).map_err(malformed)?;
+    let (domain, path) = domain_and_path(head, &policy).map_err(malformed)?;
     let rules = policy.domain(&domain).ok_or(CheckError::UnknownDomain)?.requests();
     if rules.is_empty() {
         return Err(CheckError::NoRequestRules.into());
     }
     let texts = HeaderTexts::new(&head.headers);
     let headers = texts.pairs();
-    let claims = Claims::of(&headers)?;
+    let forwarded = ForwardedHeaders::of(&headers)?;
     let own_method = head.method.as_str();
-    // With the path in our own URL, the proxy sends the request's own method and host too.
+    // With the path in this server's URL, the proxy also sends the request's own method and host.
     let (method, path, host) = match path {
         Some(path) => (
-            agree(claims.method, own_method)?,
-            Some(agree_on_target(claims.target, path)?),
-            claims.host.map(|host| agree_on_host(claims.forwarded_host, host)).transpose()?,
+            agree(forwarded.method, own_method)?,
+            Some(agree_on_target(forwarded.target, path)?),
+            forwarded.host.map(|host| agree_on_host(forwarded.forwarded_host, host)).transpose()?,
         ),
-        None if claims.method.is_none() && rules.needs_method() => {
+        None if forwarded.method.is_none() && rules.needs_method() => {
             return Err(malformed(NO_METHOD));
         }
-        None => (claims.method.unwrap_or(own_method), claims.target, None),
+        None => (forwarded.method.unwrap_or(own_method), forwarded.target, None),
     };
     if path.is_none() && rules.needs_target() {
         return Err(malformed(NO_TARGET));
@@ -81,7 +81,7 @@ async fn ask(
     let request = HttpRequest {
         method,
         path: path.unwrap_or("/"),
-        host: host.or(claims.forwarded_host).or(claims.host),
+        host: host.or(forwarded.forwarded_host).or(forwarded.host),
         headers: &headers,
         peer,
     };
@@ -95,17 +95,17 @@ async fn ask(
     Ok(reply::for_proxy(&service.check(&request).await?, answers))
 }
 
-/// Which domain decides, and the path of the request if it stands in our own.
-fn place<'h>(
+/// The domain, and the path of the request if it is part of the URL.
+fn domain_and_path<'h>(
     head: &'h Parts,
     policy: &'h Policy,
 ) -> Result<(Cow<'h, str>, Option<&'h str>), &'static str> {
     const NOT_TEXT: &str = "a domain is percent-encoded UTF-8";
     if let Some(rest) = head.uri.path().strip_prefix("/v1/auth/") {
         let domain = rest.split('/').next().unwrap_or_default();
-        // With the query, for that is the request's.
-        let whole = head.uri.path_and_query().map_or("/", |whole| whole.as_str());
-        let path = whole.get("/v1/auth/".len() + domain.len()..);
+        // Includes the query, which belongs to the request.
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let path = target.get("/v1/auth/".len() + domain.len()..);
         let domain = decoded(domain).ok_or(NOT_TEXT)?;
         return Ok((domain, path.filter(|path| path.starts_with('/'))));
     }
@@ -116,11 +116,11 @@ fn place<'h>(
     let mut names = policy.domains().map(|domain| domain.name());
     match (names.next(), names.next()) {
         (Some(only), None) => Ok((only.into(), None)),
-        _ => Err("say which domain decides: /v1/auth?domain=NAME"),
+        _ => Err("the domain is missing: use /v1/auth?domain=NAME"),
     }
 }
 
-/// Without percent-encoding; `None` if that is none, or is not UTF-8.
+/// Percent-decodes a text; `None` if the encoding or the UTF-8 is invalid.
 fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('%') {
         return Some(text.into());
@@ -139,43 +139,44 @@ fn decoded(text: &str) -> Option<Cow<'_, str>> {
     String::from_utf8(bytes).ok().map(Cow::Owned)
 }
 
-/// What headers say of the request.
+/// Names and values; `None` if a value is not UTF-8.
 #[derive(Debug, Default)]
-struct Claims<'h> {
+struct ForwardedHeaders<'h> {
     method: Option<&'h str>,
     target: Option<&'h str>,
     forwarded_host: Option<&'h str>,
     host: Option<&'h str>,
 }
 
-impl<'h> Claims<'h> {
-    /// Reads all of them; two that describe the same thing must agree.
+impl<'h> ForwardedHeaders<'h> {
+    /// Parses all headers; two that describe the same property must agree.
     fn of(headers: &[(&'h str, &'h str)]) -> Result<Self, Refused> {
-        let mut claims = Self::default();
+        let mut forwarded = Self::default();
         for (name, value) in headers {
             match *name {
                 _ if value.is_empty() => {}
                 "x-forwarded-uri" | "x-original-uri" | "x-original-url" => {
-                    claims.target = Some(agree_on_target(claims.target, value)?);
+                    forwarded.target = Some(agree_on_target(forwarded.target, value)?);
                 }
                 "x-forwarded-method" | "x-original-method" => {
-                    claims.method = Some(agree(claims.method, value)?);
+                    forwarded.method = Some(agree(forwarded.method, value)?);
                 }
                 "x-forwarded-host" | "x-original-host" => {
-                    claims.forwarded_host = Some(agree_on_host(claims.forwarded_host, value)?);
+                    forwarded.forwarded_host =
+                        Some(agree_on_host(forwarded.forwarded_host, value)?);
                 }
-                "host" => claims.host = Some(agree_on_host(claims.host, value)?),
+                "host" => forwarded.host = Some(agree_on_host(forwarded.host, value)?),
                 _ => {}
             }
         }
-        Ok(claims)
+        Ok(forwarded)
     }
 }
 
-const DISAGREE: &str = "two headers describe the request differently: have the proxy set one of them, and \
-                        remove the other from what clients send";
+const DISAGREE: &str = "two headers describe the request differently: configure the proxy to set \
+                        one of them and to remove the other from client requests";
 
-/// The value, if it is the one that is known already.
+/// The value, if it equals the known one.
 fn agree<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
     match known {
         Some(known) if known != value => Err(Refused::Malformed(DISAGREE.into())),
@@ -183,7 +184,7 @@ fn agree<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused>
     }
 }
 
-/// The same for hosts, which may be written with a port or in capitals.
+/// Like [`agree`] for hosts, which may differ in port and case.
 fn agree_on_host<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
     match known {
         Some(known) if normal_host(known) != normal_host(value) => {
@@ -193,7 +194,7 @@ fn agree_on_host<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, 
     }
 }
 
-/// The same for targets, which may be written in several ways: one with a host, one without.
+/// Like [`agree`] for targets, which may differ in form: one with a host, one without.
 fn agree_on_target<'h>(known: Option<&'h str>, value: &'h str) -> Result<&'h str, Refused> {
     let Some(known) = known.filter(|known| *known != value) else { return Ok(value) };
     match (RequestTarget::parse(known), RequestTarget::parse(value)) {

@@ -1,4 +1,4 @@
-//! Objects, and nothing that could be taken for one.
+//! JSON objects that must be objects.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// What is read from an object only: a list of the same values in the order of the members, which
-/// would do for serde, is an error.
+/// Deserialises an object only: serde also accepts a list of the same values in the order of the
+/// members, which is an error here.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
 

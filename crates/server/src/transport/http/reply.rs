@@ -1,4 +1,4 @@
-//! Verdicts as status, header fields and a body.
+//! Converts reports to status, header fields and a body.
 
 use http_body_util::Full;
 use hyper::StatusCode;
@@ -14,10 +14,10 @@ use super::Reply;
 use crate::settings::{Answers, Body};
 use crate::transport::access::Denied;
 
-/// How long to wait where only the store knows, in seconds.
+/// `Retry-After` in seconds when the store failed.
 const STORE_RETRY: u64 = 1;
 
-/// The verdict, with the document.
+/// The answer with the verdict and the document.
 pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
     let reply = match verdict.is_allowed() {
         true => json(StatusCode::OK, verdict.json().into()),
@@ -26,7 +26,7 @@ pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
     with_headers(reply, verdict, answers)
 }
 
-/// The verdict for a proxy: what it lets through needs no body.
+/// The answer to a proxy: an allowed request needs no body.
 pub(crate) fn for_proxy(verdict: &Verdict, answers: &Answers) -> Reply {
     let reply = match verdict.is_allowed() {
         true => empty(StatusCode::OK),
@@ -35,7 +35,7 @@ pub(crate) fn for_proxy(verdict: &Verdict, answers: &Answers) -> Reply {
     with_headers(reply, verdict, answers)
 }
 
-/// What was found out, whatever the verdict.
+/// The answer to `explain`, independent of the verdict.
 pub(crate) fn explanation(verdict: &Verdict, answers: &Answers) -> Reply {
     with_headers(json(StatusCode::OK, verdict.json().into()), verdict, answers)
 }
@@ -66,21 +66,21 @@ pub(crate) fn headers(verdict: &Verdict, answers: &Answers) -> Headers {
 /// Why there is no verdict.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The question cannot be read.
+    /// The request cannot be parsed.
     Malformed(String),
-    /// It asks for something that is not there.
+    /// The request refers to something that does not exist.
     Missing(&'static str),
-    /// It can be read, but what it says cannot be.
+    /// The request can be parsed, but its values are invalid.
     Impossible(String),
     /// The store gave no decision.
     Store,
-    /// The caller may not ask for it.
+    /// The caller lacks permission.
     Denied(Denied),
 }
 
 impl Refused {
-    /// The same, of one of several questions.
-    pub(crate) fn of_question(self, number: usize) -> Self {
+    /// The same error for one of several requests.
+    pub(crate) fn at_index(self, number: usize) -> Self {
         let told = format!("question {}: {self}", number + 1);
         match self {
             Self::Impossible(_) => Self::Impossible(told),
@@ -116,8 +116,8 @@ impl std::fmt::Display for Refused {
             Self::Malformed(why) | Self::Impossible(why) => f.write_str(why),
             Self::Missing(why) => f.write_str(why),
             Self::Denied(denied) => f.write_str(denied.why),
-            // Whoever asked may be a stranger: which store, and why, is in the log.
-            Self::Store => f.write_str("the store gives no decision; the log says why"),
+            // Does not expose the store's error, which is in the log, to callers.
+            Self::Store => f.write_str("the store gives no decision; see the log"),
         }
     }
 }
@@ -138,7 +138,7 @@ impl From<CheckError> for Refused {
     fn from(error: CheckError) -> Self {
         match error {
             CheckError::Store(_) => Self::Store,
-            // A slip in the configuration of a proxy should be noticed at once.
+            // The policy determines which limits apply to a request.
             CheckError::UnknownDomain => Self::Missing("the policy has no such domain"),
             CheckError::NoRequestRules => {
                 Self::Missing("the domain has no `requests`, so nothing is limited")
@@ -150,7 +150,7 @@ impl From<CheckError> for Refused {
     }
 }
 
-/// Says why there is no verdict.
+/// An error response.
 pub(crate) fn refusal(status: StatusCode, why: &str) -> Reply {
     json(status, serde_json::json!({ "error": why }).to_string().into())
 }

@@ -1,25 +1,25 @@
-//! What there is to ask for, and by which methods.
+//! The routes of the HTTP listener and their methods.
 
 use hyper::Method;
 
 use super::check_request::Action;
 
-/// One of the things to ask for.
+/// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// One question.
+    /// One request.
     Ask(Action),
-    /// Several.
+    /// Several requests.
     Batch,
-    /// About the request that a proxy holds.
+    /// A request that a proxy forwards.
     Auth,
-    /// Whether anybody is there.
+    /// Liveness.
     Health,
-    /// What there is to ask for, for programs.
+    /// The OpenAPI document.
     OpenApi,
-    /// A question as envoyproxy/ratelimit reads it.
+    /// A request in the form of envoyproxy/ratelimit.
     Json,
-    /// Whether it is worth asking, as envoyproxy/ratelimit says it.
+    /// Readiness in the form of envoyproxy/ratelimit.
     HealthCheck,
 }
 
@@ -51,13 +51,13 @@ impl Route {
             "/openapi.json" => Self::OpenApi,
             "/json" => Self::Json,
             "/healthcheck" => Self::HealthCheck,
-            // What follows is the domain, and the path of the request that is asked about.
+            // The rest is the domain and the path of the forwarded request.
             _ if path.starts_with("/v1/auth/") => Self::Auth,
             _ => return None,
         })
     }
 
-    /// Whether it can be asked for so.
+    /// Whether the route accepts this method.
     pub(crate) fn takes(self, method: &Method) -> bool {
         match self.allow() {
             None => true,
@@ -66,11 +66,11 @@ impl Route {
         }
     }
 
-    /// The methods that it takes; `None` if it takes all.
+    /// The methods that the route accepts; `None` if all.
     pub(crate) const fn allow(self) -> Option<&'static str> {
         match self {
             Self::Ask(_) | Self::Batch => Some("POST"),
-            // Some proxies ask with the method of the request that they ask about.
+            // Some proxies use the method of the request that they forward.
             Self::Auth | Self::Json | Self::HealthCheck => None,
             Self::Health | Self::OpenApi => Some("GET, HEAD"),
         }

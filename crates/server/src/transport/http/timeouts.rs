@@ -1,4 +1,4 @@
-//! A connection whose peer has to take what it is sent.
+//! A connection with a write timeout.
 
 use std::io;
 use std::pin::Pin;
@@ -10,21 +10,21 @@ use tokio::time::{Sleep, sleep};
 
 use crate::transport::Stream;
 
-/// Fails once nothing could be written for so long.
+/// Fails once no byte could be written for the timeout.
 #[derive(Debug)]
-pub(crate) struct Patient {
+pub(crate) struct WriteTimeout {
     stream: Stream,
     longest: Duration,
-    /// Runs only while the peer takes nothing: most do at once.
+    /// Set only while a write is blocked, which is rare.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl WriteTimeout {
     pub(crate) const fn new(stream: Stream, longest: Duration) -> Self {
         Self { stream, longest, waiting: None }
     }
 
-    /// What became of a write, unless it has been waited for too long.
+    /// The result of a write, unless the timeout has passed.
     fn watched<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -43,7 +43,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -53,7 +53,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,9 +1,9 @@
-//! Errors for bodies that are not the JSON that was asked for: what is wrong, where, and what to send.
+//! Errors for invalid JSON bodies: what is wrong, where, and what to send.
 
 use serde_json::error::{Category, Error};
 use tidegate::policy::nearest;
 
-/// What is wrong with a body, with line and column.
+/// The error of a body, with line and column.
 pub(crate) fn unreadable(error: &Error, body: &[u8], example: &str) -> String {
     if body.iter().all(u8::is_ascii_whitespace) {
         return format!("the body is empty; send JSON such as {example}");
@@ -14,18 +14,18 @@ pub(crate) fn unreadable(error: &Error, body: &[u8], example: &str) -> String {
         Category::Syntax | Category::Io => {
             format!("{place}: this is not JSON; send JSON such as {example}")
         }
-        Category::Data => format!("{place}: {}", in_words(&without_place(error))),
+        Category::Data => format!("{place}: {}", in_words(&without_position(error))),
     }
 }
 
-/// The parser's message without the place that it adds.
-fn without_place(error: &Error) -> String {
+/// The parser's message without its position.
+fn without_position(error: &Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
     text.strip_suffix(&place).unwrap_or(&text).to_owned()
 }
 
-/// The parser's message as "expected …, found …", and with the field that may have been meant.
+/// The parser's message as "expected …, found …", with a suggestion for an unknown field.
 fn in_words(message: &str) -> String {
     if let Some(rest) = message.strip_prefix("unknown field `")
         && let Some((name, known)) = rest.split_once("`, expected ")
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_body_says_where_and_what_to_send() {
+    fn an_invalid_body_is_reported_with_position_and_example() {
         for (body, expected) in [
             ("", "the body is empty; send JSON such as {}"),
             (

@@ -1,13 +1,13 @@
-//! WholeNumber numbers, however a client writes them.
+//! Whole numbers in any JSON notation.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// What every client can write exactly: in JavaScript, numbers have no more digits.
+/// The largest number that every client can write exactly, JavaScript included.
 const MAX: u64 = 1 << 53;
 
-/// A whole number from 0 to 2^53. JSON knows but one kind of number, so `5.0` is one too.
+/// A whole number from 0 to 2^53. JSON has only one kind of number, so `5.0` is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholeNumber(pub(crate) u64);
 
@@ -53,7 +53,7 @@ impl<'de> Deserialize<'de> for WholeNumber {
 mod tests {
     use super::*;
 
-    /// However many digits there are, and whatever stands behind the point.
+    /// With any number of digits, also after the decimal point.
     #[test]
     fn whole_numbers_are_read_as_they_are_written() {
         for (text, expected) in [
@@ -66,7 +66,7 @@ mod tests {
             ("0.5", None),
             ("-1.0", None),
         ] {
-            let read = serde_json::from_str::<WholeNumber>(text).ok().map(|whole| whole.0);
+            let read = serde_json::from_str::<WholeNumber>(text).ok().map(|number| number.0);
             assert_eq!(read, expected, "{text}");
         }
     }

@@ -1,11 +1,11 @@
-//! What clients can ask for.
+//! The commands of clients.
 
 use std::sync::Arc;
 
 use tidegate::Timestamp;
 
 use super::connection;
-use super::decision::{Asker, Asking};
+use super::decision::{CommandContext, StoreCommand};
 use super::frame::{Words, integer};
 use super::reply::{Protocol, Replies};
 use super::throttle::Recent;
@@ -16,59 +16,59 @@ use crate::settings::Settings;
 /// The longest name of a command; longer ones are unknown.
 const LONGEST_NAME: usize = 16;
 
-/// The answer to a command that returns units where no password is set.
+/// The error for a command that returns units where no password is set.
 const NO_PASSWORD: &str = "NOPERM commands that return units or reset keys need a password on this \
                            address: set listen.resp.password_file";
 
-/// What is remembered of a client from one command to the next.
+/// The state of a client between commands.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) service: RateLimitService,
     pub(crate) settings: Arc<Settings>,
     pub(crate) is_known: bool,
-    /// Whether clients of other machines get here without credentials.
+    /// Whether clients of other machines connect without credentials.
     pub(super) is_open: bool,
     /// The commands since `MULTI`.
     pub(super) transaction: Option<Transaction>,
     pub(crate) protocol: Protocol,
-    /// A number that no other client of the process has.
+    /// The client's id, unique in the process.
     pub(crate) id: i64,
-    /// What the client calls itself.
+    /// The name that the client has set.
     pub(crate) name: Vec<u8>,
     pub(crate) silence: Silence,
     recent: Recent,
 }
 
-/// Which answers a client does not want to see.
+/// Which replies a client has disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// None.
     Off,
-    /// That of the command which asks for it, and of the one after it.
+    /// That of the command that disables it, and of the next one.
     Starts,
-    /// That of the present command.
+    /// That of the current command.
     Once,
     /// All.
     On,
 }
 
-/// What becomes of the connection.
+/// What happens to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// The next command.
+    /// It stays open.
     Stay,
-    /// Nothing more.
+    /// It is closed.
     Leave,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It is answered.
+    /// The command is answered.
     Done(After),
-    /// The store has to be waited for.
-    Ask(Asking),
-    /// The store has to be waited for, for every command of a transaction.
+    /// The store has to be asked.
+    Ask(StoreCommand),
+    /// The store has to be asked for every command of a transaction.
     Exec(Transaction),
 }
 
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// Carries out one command and appends its answer, unless the store has to be waited for.
+    /// Executes one command and appends its answer, unless the store has to be asked.
     pub(crate) fn execute(
         &mut self,
         now: Timestamp,
@@ -101,14 +101,14 @@ impl Session {
         let start = bytes.len();
         let mut replies = Replies { bytes, protocol: self.protocol };
         let step = self.dispatch(now, words, &mut replies);
-        // A command that changes the silence is under the new one already, as in Redis.
+        // A command that changes the reply mode already follows the new one, as in Redis.
         if self.silence != Silence::Off {
             bytes.truncate(start);
         }
         step
     }
 
-    /// Whether the answer of the present command is not wanted. Asked once for each command, after it.
+    /// Whether the reply of the current command is disabled. Called once after each command.
     pub(crate) fn is_silent(&mut self) -> bool {
         let is_silent = self.silence != Silence::Off;
         self.silence = match self.silence {
@@ -128,7 +128,7 @@ impl Session {
         let mut name = [0; LONGEST_NAME];
         let name = upper(words.at(0), &mut name);
         if !self.is_known && !matches!(name, b"AUTH" | b"HELLO" | b"QUIT") {
-            // A web page that makes a browser send requests here is not worth a second try.
+            // A web page made a browser send a request here: close the connection.
             let is_browser = matches!(name, b"POST" | b"HOST:");
             replies.error("NOAUTH Authentication required.");
             return Step::Done(if is_browser { After::Leave } else { After::Stay });
@@ -176,17 +176,18 @@ impl Session {
         words: &Words<'_>,
         replies: &mut Replies<'_>,
     ) -> Step {
-        if let Some(asking) = Asking::named(name) {
-            if self.is_open && asking.returns_units(words) {
+        if let Some(store_command) = StoreCommand::named(name) {
+            if self.is_open && store_command.returns_units(words) {
                 replies.error(NO_PASSWORD);
                 return Step::Done(After::Stay);
             }
             if !self.service.is_local() {
-                return Step::Ask(asking);
+                return Step::Ask(store_command);
             }
-            let mut asker = Asker { service: &self.service, now, recent: &mut self.recent };
-            if at_once(asking.answer(&mut asker, words, replies)).is_none() {
-                replies.error("ERR the store kept waiting");
+            let mut context =
+                CommandContext { service: &self.service, now, recent: &mut self.recent };
+            if at_once(store_command.answer(&mut context, words, replies)).is_none() {
+                replies.error("ERR the store did not answer at once");
             }
             return Step::Done(After::Stay);
         }
@@ -214,21 +215,27 @@ impl Session {
     }
 }
 
-/// What the store has to be asked for a command of a transaction; `None` if the command is answered.
-pub(super) fn named(words: &Words<'_>, is_open: bool, replies: &mut Replies<'_>) -> Option<Asking> {
+/// The question to the store for a command of a transaction; `None` if the command is answered.
+pub(super) fn named(
+    words: &Words<'_>,
+    is_open: bool,
+    replies: &mut Replies<'_>,
+) -> Option<StoreCommand> {
     let mut name = [0; LONGEST_NAME];
     let name = upper(words.at(0), &mut name);
-    let asking = Asking::named(name);
-    match (asking, name) {
-        (Some(asking), _) if is_open && asking.returns_units(words) => replies.error(NO_PASSWORD),
-        (Some(asking), _) => return Some(asking),
+    let store_command = StoreCommand::named(name);
+    match (store_command, name) {
+        (Some(store_command), _) if is_open && store_command.returns_units(words) => {
+            replies.error(NO_PASSWORD)
+        }
+        (Some(store_command), _) => return Some(store_command),
         (None, b"ECHO") => connection::echo(words, replies),
         (None, _) => connection::ping(words, replies),
     }
     None
 }
 
-/// The name in capitals; empty if it is too long to be one.
+/// The name in capitals; empty if it is too long.
 fn upper<'a>(name: &[u8], capitals: &'a mut [u8; LONGEST_NAME]) -> &'a [u8] {
     let Some(capitals) = capitals.get_mut(..name.len()) else { return &[] };
     capitals.copy_from_slice(name);
@@ -236,17 +243,17 @@ fn upper<'a>(name: &[u8], capitals: &'a mut [u8; LONGEST_NAME]) -> &'a [u8] {
     capitals
 }
 
-/// The word as a number that is not negative.
+/// Parses a non-negative number.
 pub(crate) fn natural(word: &[u8]) -> Option<u64> {
     u64::try_from(integer(word)?).ok()
 }
 
-/// Redis' own words for a command that has too few words or too many.
+/// Redis' error for a command with the wrong number of arguments.
 pub(crate) fn wrong_count(name: &str, replies: &mut Replies<'_>) {
     replies.error(format!("ERR wrong number of arguments for '{name}' command"));
 }
 
-/// Redis' own words, and as much of the command as Redis quotes.
+/// Redis' error for an unknown command, with as many arguments as Redis quotes.
 fn unknown(words: &Words<'_>, replies: &mut Replies<'_>) {
     const QUOTED: usize = 128;
     let name = words.at(0);

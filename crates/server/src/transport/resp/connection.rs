@@ -1,14 +1,14 @@
-//! What clients of Redis say before they ask anything.
+//! Connection commands that Redis clients send first.
 
 use super::command::{Session, Silence, wrong_count};
 use super::frame::{Words, integer};
 use super::reply::{Protocol, Replies};
 use crate::transport::access::is_same;
 
-/// What clients take for the version of Redis that they talk to: the one whose commands these are.
+/// The Redis version that is reported to clients: the one whose commands these are.
 const REDIS_VERSION: &str = "7.4.0";
 
-/// The longest name that a client can give itself.
+/// The longest name of a client.
 const LONGEST_NAME: usize = 256;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -37,7 +37,7 @@ pub(crate) fn select(words: &Words<'_>, replies: &mut Replies<'_>) {
     }
 }
 
-/// There are no settings that a client could read; programs ask all the same.
+/// `CONFIG`: there are no settings to read, but programs ask for them.
 pub(crate) fn config(words: &Words<'_>, replies: &mut Replies<'_>) {
     match words.at(1) {
         sub if sub.eq_ignore_ascii_case(b"GET") && words.len() > 2 => replies.map(0),
@@ -45,7 +45,7 @@ pub(crate) fn config(words: &Words<'_>, replies: &mut Replies<'_>) {
     }
 }
 
-/// Clients ask to complete names as people type; there is nothing to tell them.
+/// `COMMAND`: an empty reply; clients use it to complete names.
 pub(crate) fn command(words: &Words<'_>, replies: &mut Replies<'_>) {
     match words.at(1) {
         b"" => replies.array(0),
@@ -87,7 +87,7 @@ pub(crate) fn auth(session: &mut Session, words: &Words<'_>, replies: &mut Repli
     }
 }
 
-/// Whether somebody may come in. As in Redis, without a password anyone called `default` may.
+/// Whether the credentials are valid. As in Redis, without a password any user `default` is.
 fn admits(session: &Session, user: &[u8], password: &[u8]) -> bool {
     let Some(expected) = session.settings.password.as_deref() else { return user == b"default" };
     is_same(password, expected.as_bytes()) && user == b"default"
@@ -152,7 +152,7 @@ pub(crate) fn hello(session: &mut Session, words: &Words<'_>, replies: &mut Repl
     replies.array(0);
 }
 
-/// `CLIENT`, as far as clients say it by themselves.
+/// `CLIENT`, as far as client libraries send it by themselves.
 pub(crate) fn client(session: &mut Session, words: &Words<'_>, replies: &mut Replies<'_>) {
     let is = |name: &str| words.at(1).eq_ignore_ascii_case(name.as_bytes());
     match words.len() {
@@ -173,11 +173,11 @@ pub(crate) fn client(session: &mut Session, words: &Words<'_>, replies: &mut Rep
     }
 }
 
-fn reply(session: &mut Session, wish: &[u8], replies: &mut Replies<'_>) {
-    session.silence = match wish.to_ascii_uppercase().as_slice() {
+fn reply(session: &mut Session, mode: &[u8], replies: &mut Replies<'_>) {
+    session.silence = match mode.to_ascii_uppercase().as_slice() {
         b"ON" => Silence::Off,
         b"OFF" => Silence::On,
-        // Who hears nothing at all does not begin to by skipping one.
+        // `SKIP` does not enable replies that are all disabled.
         b"SKIP" if session.silence == Silence::On => Silence::On,
         b"SKIP" => Silence::Starts,
         _ => return replies.error("ERR syntax error"),

@@ -1,16 +1,16 @@
-//! Commands that the store decides, wherever it is.
+//! Commands that the store decides.
 
 use tidegate::Timestamp;
 
-use super::frame::{self, Places, Words};
-use super::policy::{self, Wish};
+use super::frame::{self, WordRanges, Words};
+use super::policy::{self, PolicyAction};
 use super::reply::{Protocol, Replies};
 use super::throttle;
 use crate::service::RateLimitService;
 
-/// What the store is asked for.
+/// The kind of a command for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asking {
+pub(crate) enum StoreCommand {
     /// `CL.THROTTLE`
     Cell,
     /// `THROTTLE`
@@ -18,22 +18,22 @@ pub(crate) enum Asking {
     /// `TG.THROTTLE`
     Several,
     /// `TG.CHECK`, `TG.PEEK`, `TG.REFUND`, `TG.RESET`
-    Policy(Wish),
+    Policy(PolicyAction),
     /// `DEL`, `UNLINK`
     Forget,
 }
 
-impl Asking {
+impl StoreCommand {
     /// By the name of the command, in capitals.
     pub(crate) const fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"CL.THROTTLE" => Some(Self::Cell),
             b"THROTTLE" => Some(Self::Crab),
             b"TG.THROTTLE" => Some(Self::Several),
-            b"TG.CHECK" => Some(Self::Policy(Wish::Check)),
-            b"TG.PEEK" => Some(Self::Policy(Wish::Peek)),
-            b"TG.REFUND" => Some(Self::Policy(Wish::Refund)),
-            b"TG.RESET" => Some(Self::Policy(Wish::Reset)),
+            b"TG.CHECK" => Some(Self::Policy(PolicyAction::Check)),
+            b"TG.PEEK" => Some(Self::Policy(PolicyAction::Peek)),
+            b"TG.REFUND" => Some(Self::Policy(PolicyAction::Refund)),
+            b"TG.RESET" => Some(Self::Policy(PolicyAction::Reset)),
             b"DEL" | b"UNLINK" => Some(Self::Forget),
             _ => None,
         }
@@ -42,61 +42,64 @@ impl Asking {
     /// Whether the command may return units or reset a key.
     pub(crate) fn returns_units(self, words: &Words<'_>) -> bool {
         match self {
-            Self::Policy(Wish::Refund | Wish::Reset) | Self::Forget => true,
+            Self::Policy(PolicyAction::Refund | PolicyAction::Reset) | Self::Forget => true,
             // `CL.THROTTLE key max_burst count period quantity`.
             Self::Cell => words.at(5).starts_with(b"-"),
-            Self::Crab | Self::Several | Self::Policy(Wish::Check | Wish::Peek) => false,
+            Self::Crab | Self::Several | Self::Policy(PolicyAction::Check | PolicyAction::Peek) => {
+                false
+            }
         }
     }
 
-    /// Asks, and writes the answer.
+    /// Executes the command and writes the answer.
     pub(crate) async fn answer(
         self,
-        asker: &mut Asker<'_>,
+        context: &mut CommandContext<'_>,
         words: &Words<'_>,
         replies: &mut Replies<'_>,
     ) {
         match self {
-            Self::Cell => throttle::cell(asker, words, replies).await,
-            Self::Crab => throttle::crab(asker, words, replies).await,
-            Self::Several => throttle::several(asker, words, replies).await,
-            Self::Policy(wish) => policy::ask(asker.service, wish, words, replies).await,
-            Self::Forget => throttle::forget(asker, words, replies).await,
+            Self::Cell => throttle::cell(context, words, replies).await,
+            Self::Crab => throttle::crab(context, words, replies).await,
+            Self::Several => throttle::several(context, words, replies).await,
+            Self::Policy(action) => policy::ask(context.service, action, words, replies).await,
+            Self::Forget => throttle::forget(context, words, replies).await,
         }
     }
 }
 
-/// Who asks, and when.
+/// The context of a command.
 #[derive(Debug)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct CommandContext<'a> {
     pub(crate) service: &'a RateLimitService,
     pub(crate) now: Timestamp,
     pub(crate) recent: &'a mut throttle::Recent,
 }
 
-/// A command on its way to a store that keeps others waiting.
+/// A command for a remote store.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct RemoteCommand {
     pub(crate) service: RateLimitService,
     pub(crate) now: Timestamp,
-    pub(crate) asking: Asking,
+    pub(crate) store_command: StoreCommand,
     pub(crate) protocol: Protocol,
-    /// The command, for the buffer that it came in is soon another's.
+    /// A copy of the command, because the buffer it arrived in is reused.
     pub(crate) frame: Box<[u8]>,
 }
 
-impl Errand {
-    /// Runs it, and brings back the answer.
+impl RemoteCommand {
+    /// Executes the command and returns the answer.
     pub(crate) async fn run(self) -> Vec<u8> {
-        let mut places = Places::default();
-        // It is whole: it was found so before.
+        let mut places = WordRanges::default();
+        // The frame was found to be complete before.
         frame::read(&self.frame, &mut places);
         let words = Words::new(&self.frame, &places);
         let mut bytes = Vec::new();
         let mut replies = Replies { bytes: &mut bytes, protocol: self.protocol };
         let mut recent = throttle::Recent::default();
-        let mut asker = Asker { service: &self.service, now: self.now, recent: &mut recent };
-        self.asking.answer(&mut asker, &words, &mut replies).await;
+        let mut context =
+            CommandContext { service: &self.service, now: self.now, recent: &mut recent };
+        self.store_command.answer(&mut context, &words, &mut replies).await;
         bytes
     }
 }

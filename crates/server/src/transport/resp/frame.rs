@@ -1,35 +1,35 @@
-//! Requests of the Redis protocol, found in place: arrays of bulk strings, and inline commands.
+//! Requests of the Redis protocol, parsed in place: arrays of bulk strings, and inline commands.
 //!
 //! # Bounds
-//! A request has at most [`MAX_FRAME`] bytes and [`MAX_WORDS`] words. Arrays in arrays are refused,
-//! so nothing here recurses.
+//! A request has at most [`MAX_FRAME`] bytes and [`MAX_WORDS`] words. Nested arrays are refused, so
+//! the parser does not recurse.
 
-/// The most bytes of one request, its framing included.
+/// The most bytes of one request, including its framing.
 pub(crate) const MAX_FRAME: usize = 64 << 10;
 
-/// The most words of one request, the command's name included.
+/// The most words of one request, including the command's name.
 pub(crate) const MAX_WORDS: usize = 64;
 
-/// The longest line that can hold a length: a sign, digits, and what ends it.
+/// The longest line with a length: a sign, digits, and the line end.
 const MAX_LENGTH_LINE: usize = 32;
 
-/// Where the words of a request are. Kept from one request to the next, so that none allocates.
+/// The positions of the words of a request. Reused for the next request, to avoid allocations.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct WordRanges {
     ranges: [(u32, u32); MAX_WORDS],
     count: usize,
 }
 
-impl Default for Places {
+impl Default for WordRanges {
     fn default() -> Self {
         Self { ranges: [(0, 0); MAX_WORDS], count: 0 }
     }
 }
 
-impl Places {
-    /// False if there are too many.
+impl WordRanges {
+    /// Adds a word; false if there are too many.
     fn add(&mut self, start: usize, end: usize) -> bool {
-        // A frame is shorter than 4 GiB by far.
+        // A frame is far shorter than 4 GiB.
         let range = (start as u32, end as u32);
         match self.ranges.get_mut(self.count) {
             Some(place) => {
@@ -51,7 +51,7 @@ pub(crate) struct Words<'a> {
 
 impl<'a> Words<'a> {
     /// The words that [`read`] found in this input.
-    pub(crate) fn new(input: &'a [u8], places: &'a Places) -> Self {
+    pub(crate) fn new(input: &'a [u8], places: &'a WordRanges) -> Self {
         Self { input, places: &places.ranges[..places.count] }
     }
 
@@ -59,53 +59,53 @@ impl<'a> Words<'a> {
         self.places.len()
     }
 
-    /// The word of this number; empty beyond the last.
+    /// The word with this index; empty beyond the last.
     pub(crate) fn at(&self, number: usize) -> &'a [u8] {
         let Some(&(start, end)) = self.places.get(number) else { return &[] };
         self.input.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// The words from this number on.
+    /// The words from this index on.
     pub(crate) fn from(&self, number: usize) -> impl Iterator<Item = &'a [u8]> {
         let all = *self;
         (number..all.len()).map(move |number| all.at(number))
     }
 }
 
-/// What the beginning of some bytes is.
+/// The result of parsing the beginning of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A request of this many bytes. It may have no words, and then asks nothing.
-    WholeNumber(usize),
-    /// The beginning of one.
+    /// A request of this many bytes. It may have no words, and is ignored then.
+    Complete(usize),
+    /// A part of a request.
     Part,
-    /// No request, and nothing after it can be one either.
+    /// An invalid request, after which the stream cannot be parsed.
     Broken(Broken),
 }
 
 /// What is wrong with a request, in Redis' words where it has some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// The number of words is none, or too large.
+    /// The number of words is invalid or too large.
     WordCount,
-    /// The length of a word is none, or too large.
+    /// The length of a word is invalid or too large.
     WordLength,
-    /// Something else stands where a word should begin.
+    /// A word does not begin with `$`.
     NoWord(u8),
-    /// A word is longer than its length says.
+    /// A word does not end where its length says.
     WordEnd,
-    /// The line of a length does not end.
+    /// The line with a length is too long.
     LongLine,
-    /// There is no end of line within the longest request.
+    /// An inline command is too long.
     LongInline,
-    /// An inline command has a quote without its counterpart, or an escape.
+    /// An inline command has an unbalanced quote or an escape.
     Quotes,
-    /// The request as a whole is too long.
+    /// The request is too long.
     Long,
 }
 
 impl Broken {
-    /// What the client is told.
+    /// The error message.
     pub(crate) fn message(self) -> String {
         match self {
             Self::WordCount => "invalid multibulk length".into(),
@@ -120,20 +120,20 @@ impl Broken {
     }
 }
 
-/// Finds the first request of `input` and the places of its words.
-pub(crate) fn read(input: &[u8], places: &mut Places) -> Frame {
+/// Finds the first request of `input` and the positions of its words.
+pub(crate) fn read(input: &[u8], places: &mut WordRanges) -> Frame {
     places.count = 0;
     let frame = match input.first() {
         None => return Frame::Part,
         Some(b'*') => read_array(input, places),
         Some(_) => read_inline(input, places),
     };
-    frame.map_or_else(|stop| stop, Frame::WholeNumber)
+    frame.map_or_else(|stop| stop, Frame::Complete)
 }
 
-fn read_array(input: &[u8], places: &mut Places) -> Result<usize, Frame> {
+fn read_array(input: &[u8], places: &mut WordRanges) -> Result<usize, Frame> {
     let (count, mut at) = read_length(input, 1, Broken::WordCount)?;
-    // As Redis: an array of nothing asks nothing.
+    // An empty array is ignored, as in Redis.
     let count = usize::try_from(count).unwrap_or(0);
     if count > MAX_WORDS {
         return Err(Frame::Broken(Broken::WordCount));
@@ -164,10 +164,10 @@ fn read_array(input: &[u8], places: &mut Places) -> Result<usize, Frame> {
     Ok(at)
 }
 
-/// Reads the number at `start` and the end of its line; tells where the next line begins.
+/// Parses the number at `start` and its line end; returns the start of the next line.
 fn read_length(input: &[u8], start: usize, wrong: Broken) -> Result<(i64, usize), Frame> {
     let rest = input.get(start..).unwrap_or_default();
-    // Nearly every length has one digit or two, and there are six in a question.
+    // Nearly every length has one or two digits, and a request has six of them.
     match rest {
         [one @ b'0'..=b'9', b'\r', b'\n', ..] => return Ok((i64::from(one - b'0'), start + 3)),
         [ten @ b'1'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
@@ -177,7 +177,7 @@ fn read_length(input: &[u8], start: usize, wrong: Broken) -> Result<(i64, usize)
     }
     let line = &rest[..rest.len().min(MAX_LENGTH_LINE)];
     let Some(end) = line.iter().position(|byte| *byte == b'\r') else {
-        // What cannot become a number need not be waited for.
+        // A line that cannot become a number fails at once.
         return Err(match line.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
             false => Frame::Broken(wrong),
             true if line.len() == MAX_LENGTH_LINE => Frame::Broken(Broken::LongLine),
@@ -192,9 +192,9 @@ fn read_length(input: &[u8], start: usize, wrong: Broken) -> Result<(i64, usize)
     }
 }
 
-/// The words of one line, separated by blanks. A word may stand in quotes; escapes are refused, for
-/// a word is found where it stands.
-fn read_inline(input: &[u8], places: &mut Places) -> Result<usize, Frame> {
+/// The words of one line, separated by blanks. A word may be quoted; escapes are refused, because
+/// words are parsed in place.
+fn read_inline(input: &[u8], places: &mut WordRanges) -> Result<usize, Frame> {
     let longest = &input[..input.len().min(MAX_FRAME)];
     let Some(end) = longest.iter().position(|byte| *byte == b'\n') else {
         let is_part = input.len() < MAX_FRAME;
@@ -237,13 +237,13 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | 0)
 }
 
-/// The number that these bytes are, and nothing else: no plus, no blanks.
+/// Parses an integer without a plus sign or blanks.
 pub(crate) fn integer(text: &[u8]) -> Option<i64> {
     let (digits, is_negative) = match text {
         [b'-', digits @ ..] => (digits, true),
         digits => (digits, false),
     };
-    // Nineteen digits fit into 64 bits without a sign, so nothing wraps before it is judged.
+    // Nineteen digits fit into an unsigned 64-bit number, so it cannot wrap before the check.
     if digits.is_empty() || digits.len() > 19 {
         return None;
     }

@@ -1,14 +1,14 @@
 use super::*;
 
-/// The requests of a stream that comes in the given pieces, and what ended it.
+/// The requests of a stream that arrives in these pieces, and the error that ended it.
 fn requests(pieces: &[&[u8]]) -> (Vec<Vec<Vec<u8>>>, Option<Broken>) {
     let (mut pending, mut found) = (Vec::new(), Vec::new());
-    let mut places = Places::default();
+    let mut places = WordRanges::default();
     for piece in pieces {
         pending.extend_from_slice(piece);
         loop {
             match read(&pending, &mut places) {
-                Frame::WholeNumber(length) => {
+                Frame::Complete(length) => {
                     let words = Words::new(&pending, &places);
                     found.push(words.from(0).map(<[u8]>::to_vec).collect());
                     pending.drain(..length);
@@ -39,7 +39,7 @@ fn reads_arrays_and_lines() {
 }
 
 #[test]
-fn refuses_what_can_never_become_a_request() {
+fn refuses_bytes_that_can_never_become_a_request() {
     let long_word = format!("*1\r\n${MAX_FRAME}\r\n");
     let long_inline = vec![b'x'; MAX_FRAME];
     let many = "x ".repeat(MAX_WORDS + 1) + "\n";
@@ -81,7 +81,7 @@ fn integers_are_nothing_but_digits() {
     assert_eq!(integer(b"99999999999999999999"), None);
 }
 
-/// A stream of sound requests, sometimes with something broken among them.
+/// A stream of valid requests, sometimes with an invalid one among them.
 fn stream(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut stream = Vec::new();
     for _ in 0..random.usize(1..12) {
@@ -126,12 +126,12 @@ fn any_split_gives_the_same_requests() {
 #[test]
 fn no_bytes_panic() {
     let mut random = fastrand::Rng::with_seed(6);
-    let mut places = Places::default();
+    let mut places = WordRanges::default();
     for _ in 0..200_000 {
         let letters = b"*$-0123456789\r\n '\"\\ab\0\xff";
         let length = random.usize(0..40);
         let bytes: Vec<u8> = (0..length).map(|_| letters[random.usize(..letters.len())]).collect();
-        if let Frame::WholeNumber(length) = read(&bytes, &mut places) {
+        if let Frame::Complete(length) = read(&bytes, &mut places) {
             assert!((1..=bytes.len()).contains(&length));
             let words = Words::new(&bytes, &places);
             assert!(words.from(0).map(<[u8]>::len).sum::<usize>() < length);

@@ -1,22 +1,21 @@
-//! What has to hold for any bytes that a client sends.
+//! Properties that hold for any bytes of a client.
 
 use std::sync::Arc;
 
 use super::command::{After, Session, Step};
-use super::frame::{self, Frame, Places, Words};
+use super::frame::{self, Frame, WordRanges, Words};
 use crate::service::RateLimitService;
 use crate::settings::Settings;
 
-/// The requests in some bytes are the same however these arrive, each is answered by one sound
-/// reply, and nothing panics.
+/// Requests are the same however their bytes arrive, each gets one valid reply, and nothing panics.
 pub(crate) fn try_bytes(service: &RateLimitService, bytes: &[u8], split: usize) {
     let whole = requests(&[bytes]);
     let (one, other) = bytes.split_at(split.min(bytes.len()));
     assert_eq!(requests(&[one, other]), whole, "torn at {split}");
     let mut session = Session::new(service.clone(), Arc::new(Settings::default()), 1);
-    let mut places = Places::default();
+    let mut places = WordRanges::default();
     let (mut at, mut answers) = (0, Vec::new());
-    while let Frame::WholeNumber(length) = frame::read(&bytes[at..], &mut places) {
+    while let Frame::Complete(length) = frame::read(&bytes[at..], &mut places) {
         answers.clear();
         let words = Words::new(&bytes[at..], &places);
         let step = session.execute(service.now(), &words, &mut answers);
@@ -30,15 +29,16 @@ pub(crate) fn try_bytes(service: &RateLimitService, bytes: &[u8], split: usize) 
     }
 }
 
-/// The words of each request, read as a connection does: what is whole is taken, the rest waits.
+/// The words of each request, read like a connection does: complete requests are taken, the rest
+/// waits.
 fn requests(pieces: &[&[u8]]) -> Vec<Option<Vec<Vec<u8>>>> {
     let (mut pending, mut requests) = (Vec::new(), Vec::new());
-    let mut places = Places::default();
+    let mut places = WordRanges::default();
     for piece in pieces {
         pending.extend_from_slice(piece);
         loop {
             match frame::read(&pending, &mut places) {
-                Frame::WholeNumber(length) => {
+                Frame::Complete(length) => {
                     let words = Words::new(&pending, &places);
                     requests.push(Some(words.from(0).map(<[u8]>::to_vec).collect()));
                     pending.drain(..length);
@@ -54,7 +54,7 @@ fn requests(pieces: &[&[u8]]) -> Vec<Option<Vec<Vec<u8>>>> {
     requests
 }
 
-/// How many replies these bytes are; `None` if they are something else.
+/// The number of replies in these bytes; `None` if they are invalid.
 fn sound_replies(mut bytes: &[u8]) -> Option<usize> {
     let mut replies = 0;
     while !bytes.is_empty() {
@@ -64,7 +64,7 @@ fn sound_replies(mut bytes: &[u8]) -> Option<usize> {
     Some(replies)
 }
 
-/// What follows the first reply.
+/// The bytes after the first reply.
 fn after_reply(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     let (line, mut rest) = (std::str::from_utf8(&bytes[1..end]).ok(), &bytes[end + 2..]);

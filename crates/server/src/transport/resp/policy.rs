@@ -1,4 +1,4 @@
-//! `TG.CHECK` and its like: requests that are decided by the policy.
+//! `TG.CHECK`, `TG.PEEK`, `TG.REFUND` and `TG.RESET`: requests that the policy decides.
 
 use std::str;
 
@@ -12,23 +12,23 @@ use super::reply::Replies;
 use super::throttle::{cost, count};
 use crate::service::RateLimitService;
 
-/// The most entries that a command has room for.
+/// The most entries of a command.
 const MAX_ENTRIES: usize = (MAX_WORDS - 2) / 2;
 
-/// What is done with a request.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// It is decided and charged.
+pub(crate) enum PolicyAction {
+    /// Decide and charge.
     Check,
-    /// It is decided only.
+    /// Decide without charging.
     Peek,
-    /// What it was charged is given back.
+    /// Return the units that were charged.
     Refund,
-    /// Whoever it is about starts afresh.
+    /// Reset the keys of the request.
     Reset,
 }
 
-impl Wish {
+impl PolicyAction {
     const fn command(self) -> &'static str {
         match self {
             Self::Check => "tg.check",
@@ -39,39 +39,39 @@ impl Wish {
     }
 }
 
-/// `TG.CHECK domain key value [key value …] [AND key value …] [COST n]`: whether limited, the limit,
-/// what remains, milliseconds until a retry helps (-1 if it need not, or never will) and until all is
-/// back, and what the limit is called that speaks for all. Where no limit counts, limit and remaining
-/// are -1. `AND` begins another descriptor of the same request.
+/// `TG.CHECK domain key value [key value …] [AND key value …] [COST n]`: returns whether limited,
+/// the limit, the remaining units, milliseconds until a retry can succeed (-1 if allowed, or if it
+/// never will) and until the full reset, and the name of the binding limit. Without limits, limit
+/// and remaining are -1. `AND` begins another descriptor of the same request.
 pub(crate) async fn ask(
     service: &RateLimitService,
-    wish: Wish,
+    action: PolicyAction,
     words: &Words<'_>,
     replies: &mut Replies<'_>,
 ) {
     let Some(question) = PolicyCommand::read(words) else {
-        return wrong_count(wish.command(), replies);
+        return wrong_count(action.command(), replies);
     };
-    match question.ask(service, wish).await {
-        Ok(verdict) => tell(&verdict, replies),
+    match question.ask(service, action).await {
+        Ok(verdict) => write_reply(&verdict, replies),
         Err(text) => replies.error(text),
     }
 }
 
-/// The words of a command, by what they are.
+/// A parsed command.
 struct PolicyCommand<'a> {
     domain: &'a [u8],
     entries: [(&'a [u8], &'a [u8]); MAX_ENTRIES],
-    /// How many entries each descriptor has.
+    /// Number of entries of each descriptor.
     lengths: [usize; MAX_DESCRIPTORS],
     descriptors: usize,
     cost: Option<&'a [u8]>,
 }
 
 impl<'a> PolicyCommand<'a> {
-    /// `None` if a word is missing or too much.
+    /// `None` if a word is missing or superfluous.
     fn read(words: &Words<'a>) -> Option<Self> {
-        // A descriptor has at least one entry, so the first is never a cost.
+        // A descriptor has at least one entry, so the first words are never a cost.
         let costs = words.len() > 4 && words.at(words.len() - 2).eq_ignore_ascii_case(b"COST");
         let end = if costs { words.len() - 2 } else { words.len() };
         let mut question = Self {
@@ -98,7 +98,7 @@ impl<'a> PolicyCommand<'a> {
         is_whole.then_some(question)
     }
 
-    async fn ask(&self, service: &RateLimitService, wish: Wish) -> Result<Verdict, String> {
+    async fn ask(&self, service: &RateLimitService, action: PolicyAction) -> Result<Verdict, String> {
         let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
         let hits = self.cost.map(cost).transpose()?;
         let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
@@ -114,17 +114,17 @@ impl<'a> PolicyCommand<'a> {
         }
         let descriptors = &descriptors[..self.descriptors];
         let request = Request { domain: text(self.domain)?, descriptors, hits };
-        let answer = match wish {
-            Wish::Check => service.check(&request).await,
-            Wish::Peek => service.peek(&request).await,
-            Wish::Refund => service.refund(&request).await,
-            Wish::Reset => service.reset(&request).await,
+        let answer = match action {
+            PolicyAction::Check => service.check(&request).await,
+            PolicyAction::Peek => service.peek(&request).await,
+            PolicyAction::Refund => service.refund(&request).await,
+            PolicyAction::Reset => service.reset(&request).await,
         };
         answer.map_err(|error| format!("ERR {error}"))
     }
 }
 
-fn tell(verdict: &Verdict, replies: &mut Replies<'_>) {
+fn write_reply(verdict: &Verdict, replies: &mut Replies<'_>) {
     let strictest = verdict.strictest();
     let units = |units| if strictest.is_some() { count(units) } else { -1 };
     replies.array(6);

@@ -1,16 +1,16 @@
-//! Answers in the Redis protocol.
+//! Replies in the Redis protocol.
 
-/// Which version of the protocol a client has asked for.
+/// The protocol version of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// What everybody understands.
+    /// RESP2, the default.
     #[default]
     Resp2,
-    /// With maps and a null of its own.
+    /// RESP3, with maps and a null type.
     Resp3,
 }
 
-/// Writes answers behind one another.
+/// Appends replies to a buffer.
 #[derive(Debug)]
 pub(crate) struct Replies<'a> {
     pub(crate) bytes: &'a mut Vec<u8>,
@@ -22,12 +22,12 @@ impl Replies<'_> {
         self.line(b':', number);
     }
 
-    /// The head of an array; so many values follow.
+    /// The head of an array of `length` values.
     pub(crate) fn array(&mut self, length: usize) {
         self.line(b'*', length as i64);
     }
 
-    /// The head of a map; so many pairs follow.
+    /// The head of a map of `pairs` pairs.
     pub(crate) fn map(&mut self, pairs: usize) {
         match self.protocol {
             Protocol::Resp2 => self.array(pairs * 2),
@@ -48,7 +48,7 @@ impl Replies<'_> {
         });
     }
 
-    /// A line of our own making.
+    /// A simple string.
     pub(crate) fn simple(&mut self, text: &'static str) {
         self.bytes.push(b'+');
         self.bytes.extend_from_slice(text.as_bytes());
@@ -59,8 +59,8 @@ impl Replies<'_> {
         self.simple("OK");
     }
 
-    /// An error: its first word is its code. It may quote what the client sent, so whatever would
-    /// end the line early becomes a blank.
+    /// An error: its first word is its code. It may quote the client's input, so line ends become
+    /// blanks.
     pub(crate) fn error(&mut self, text: impl AsRef<[u8]>) {
         self.bytes.push(b'-');
         let one_line = text.as_ref().iter().map(|byte| match byte {
@@ -71,9 +71,9 @@ impl Replies<'_> {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Formatting by `write!` costs a fifth of a whole decision here.
+    /// Writes a number without `write!`, which would cost a fifth of a whole decision.
     fn line(&mut self, kind: u8, number: i64) {
-        // Most numbers are small, and most answers have six.
+        // Most numbers are small, and most replies have six of them.
         match number {
             0..=9 => {
                 return self.bytes.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']);
@@ -84,7 +84,7 @@ impl Replies<'_> {
             }
             _ => {}
         }
-        // The kind, a sign, nineteen digits, and the end of the line.
+        // The kind, a sign, nineteen digits, and the line end.
         let mut line = [0; 24];
         let mut at = line.len() - 2;
         line[at..].copy_from_slice(b"\r\n");

@@ -1,7 +1,7 @@
-//! Limits that come with the command: as redis-cell has them, and as throttlecrab has them.
+//! Commands that bring their limit, compatible with redis-cell and throttlecrab.
 //!
-//! What either does by mistake is not repeated: a negative quantity gives back at most what was taken,
-//! waits are rounded up to the next second, however little is missing, and no number panics.
+//! Their bugs are not repeated: a negative quantity returns at most the units that were taken,
+//! waits are rounded up to the next second, and no number panics.
 
 use tidegate::policy::InlineLimit;
 use tidegate::store::{MAX_TOGETHER, StoreError};
@@ -9,11 +9,11 @@ use tidegate::verdict::whole_seconds;
 use tidegate::{AlgorithmName, Decision, Limit, Op, Rate, Span, Verdict};
 
 use super::command::{natural, wrong_count};
-use super::decision::Asker;
+use super::decision::CommandContext;
 use super::frame::{Words, integer};
 use super::reply::Replies;
 
-/// The numbers of a bucket, as they come with a command.
+/// The numbers of a bucket in a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     capacity: u64,
@@ -31,12 +31,12 @@ impl Numbers {
     }
 }
 
-/// The last limit that came with a command: most clients send the same numbers each time.
+/// The last limit of a connection, cached because most clients send the same numbers each time.
 #[derive(Debug, Default)]
 pub(crate) struct Recent(Option<(Numbers, Limit)>);
 
 impl Recent {
-    /// The limit of these numbers, or what is wrong with them.
+    /// The limit of these numbers, or their error.
     fn limit(&mut self, numbers: Numbers) -> Result<Limit, String> {
         if let Some((recent, limit)) = &self.0
             && *recent == numbers
@@ -49,15 +49,16 @@ impl Recent {
     }
 }
 
-/// Why there is no decision, as Redis itself would say it.
+/// The error for a failed store, in Redis' form.
 fn failed(error: &StoreError) -> String {
     format!("ERR {error}")
 }
 
-/// `CL.THROTTLE key max_burst count period [quantity]`, as in redis-cell: whether limited, the limit,
-/// what remains, seconds until a retry helps (-1 if it need not, or never will) and until all is back.
-pub(crate) async fn cell(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
-    match ask_cell(asker, words).await {
+/// `CL.THROTTLE key max_burst count period [quantity]`, as in redis-cell: returns whether limited,
+/// the limit, the remaining units, seconds until a retry can succeed (-1 if allowed, or if it never
+/// will) and until the full reset.
+pub(crate) async fn cell(context: &mut CommandContext<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+    match ask_cell(context, words).await {
         Ok(verdict) => tell_cell(verdict.decision(), replies),
         Err(text) => replies.error(text),
     }
@@ -72,24 +73,24 @@ fn tell_cell(decision: &Decision, replies: &mut Replies<'_>) {
     replies.integer(seconds(decision.reset_after));
 }
 
-async fn ask_cell(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, String> {
+async fn ask_cell(context: &mut CommandContext<'_>, words: &Words<'_>) -> Result<Verdict, String> {
     if !(5..=6).contains(&words.len()) {
         let usage = "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
         return Err(cell_error(usage));
     }
     let quantity = if words.len() == 6 { Some(words.at(5)) } else { None };
     let (numbers, op) = read_cell([words.at(2), words.at(3), words.at(4)], quantity)?;
-    let limit = asker.recent.limit(numbers)?;
+    let limit = context.recent.limit(numbers)?;
     let given = inline(words.at(1), &limit, op);
-    asker.service.check_inline(asker.now, &given).await.map_err(|error| failed(&error))
+    context.service.check_inline(context.now, &given).await.map_err(|error| failed(&error))
 }
 
-/// What redis-cell says of its own accord has no code in front.
+/// redis-cell's own errors have no code in front.
 fn cell_error(text: &str) -> String {
     format!("Cell error: Store error: {text}")
 }
 
-/// Burst, rate and period, and what to do.
+/// Parses burst, rate and period, and the operation.
 fn read_cell(numbers: [&[u8]; 3], quantity: Option<&[u8]>) -> Result<(Numbers, Op), String> {
     let number = |word: &[u8]| {
         integer(word).ok_or_else(|| {
@@ -113,14 +114,18 @@ fn read_cell(numbers: [&[u8]; 3], quantity: Option<&[u8]>) -> Result<(Numbers, O
     Ok((Numbers { capacity, count: rate, period }, op))
 }
 
-/// `TG.THROTTLE key max_burst count period quantity [key max_burst count period quantity …]`: as many
-/// limits as that, charged together or not at all. Answers with whether limited, and then with what
-/// `CL.THROTTLE` says of each.
-pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+/// `TG.THROTTLE key max_burst count period quantity [key max_burst count period quantity …]`:
+/// several limits, charged together or not at all. Returns whether limited, and then the reply of
+/// `CL.THROTTLE` for each.
+pub(crate) async fn several(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     if words.len() < 6 || !(words.len() - 1).is_multiple_of(5) {
         return wrong_count("tg.throttle", replies);
     }
-    match ask_several(asker, words).await {
+    match ask_several(context, words).await {
         Ok(verdict) => {
             replies.array(verdict.parts().len() + 1);
             replies.integer(i64::from(verdict.is_denied()));
@@ -132,7 +137,7 @@ pub(crate) async fn several(asker: &mut Asker<'_>, words: &Words<'_>, replies: &
     }
 }
 
-async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, String> {
+async fn ask_several(context: &mut CommandContext<'_>, words: &Words<'_>) -> Result<Verdict, String> {
     if words.len() > 5 * MAX_TOGETHER {
         return Err(format!("ERR at most {MAX_TOGETHER} limits are decided together"));
     }
@@ -141,23 +146,27 @@ async fn ask_several(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict
         let numbers = [words.at(at + 1), words.at(at + 2), words.at(at + 3)];
         let (numbers, op) = read_cell(numbers, Some(words.at(at + 4)))?;
         if !matches!(op, Op::Take(_)) {
-            return Err("ERR what is decided together cannot be given back".into());
+            return Err("ERR limits that are charged together cannot be refunded".into());
         }
         limits.push((words.at(at), numbers.limit()?, op));
     }
     let given: Vec<InlineLimit<'_>> =
         limits.iter().map(|(key, limit, op)| inline(key, limit, *op)).collect();
-    asker.service.report_inline(asker.now, &given).await.map_err(|error| failed(&error))
+    context.service.report_inline(context.now, &given).await.map_err(|error| failed(&error))
 }
 
-/// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: whether allowed, the limit,
-/// what remains, seconds until all is back, and until a retry helps (0 if it need not, -1 if it never
-/// will). Here the burst is the limit itself, not one less.
-pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+/// `THROTTLE key max_burst count period [quantity]`, as in throttlecrab: returns whether allowed,
+/// the limit, the remaining units, seconds until the full reset, and until a retry can succeed (0
+/// if allowed, -1 if it never will). Here the burst is the limit itself, not one less.
+pub(crate) async fn crab(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     if !(5..=6).contains(&words.len()) {
         return wrong_count("throttle", replies);
     }
-    match ask_crab(asker, words).await {
+    match ask_crab(context, words).await {
         Ok(verdict) => {
             let decision = verdict.decision();
             replies.array(5);
@@ -172,7 +181,7 @@ pub(crate) async fn crab(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut
     }
 }
 
-async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, String> {
+async fn ask_crab(context: &mut CommandContext<'_>, words: &Words<'_>) -> Result<Verdict, String> {
     let number =
         |at: usize, name: &str| integer(words.at(at)).ok_or_else(|| format!("ERR invalid {name}"));
     let burst = number(2, "max_burst")?;
@@ -186,20 +195,24 @@ async fn ask_crab(asker: &mut Asker<'_>, words: &Words<'_>) -> Result<Verdict, S
     let Some(((capacity, rate), period)) = numbers else {
         return Err("ERR invalid rate limit parameters".into());
     };
-    let limit = asker.recent.limit(Numbers { capacity, count: rate, period })?;
+    let limit = context.recent.limit(Numbers { capacity, count: rate, period })?;
     let given = inline(words.at(1), &limit, Op::Take(units));
-    asker.service.check_inline(asker.now, &given).await.map_err(|error| failed(&error))
+    context.service.check_inline(context.now, &given).await.map_err(|error| failed(&error))
 }
 
-/// `DEL key …`: lets keys of limits that come with the command start afresh, and tells how many of
-/// them owed something.
-pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+/// `DEL key …`: resets keys of limits that come with the command, and returns how many of them had
+/// a debt.
+pub(crate) async fn forget(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     if words.len() < 2 {
         return wrong_count("del", replies);
     }
     let mut owed = 0;
     for key in words.from(1) {
-        match asker.service.forget(asker.now, key).await {
+        match context.service.forget(context.now, key).await {
             Ok(was_owed) => owed += i64::from(was_owed),
             Err(error) => return replies.error(failed(&error)),
         }
@@ -207,22 +220,22 @@ pub(crate) async fn forget(asker: &mut Asker<'_>, words: &Words<'_>, replies: &m
     replies.integer(owed);
 }
 
-/// What a client may read as a number with a sign.
+/// Converts to the signed number of a reply.
 pub(crate) fn count(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
 }
 
-/// Whole seconds, rounded up.
+/// Rounds up, so that a retry after the wait is not too early.
 fn seconds(span: Span) -> i64 {
     count(whole_seconds(span))
 }
 
-/// A bucket that came with a command.
+/// Like [`seconds`].
 const fn inline<'a>(key: &'a [u8], limit: &'a Limit, op: Op) -> InlineLimit<'a> {
     InlineLimit { key, algorithm: AlgorithmName::TokenBucket, limit, op }
 }
 
-/// The word as what a request costs.
+/// Parses the cost of a request.
 pub(crate) fn cost(word: &[u8]) -> Result<u64, &'static str> {
-    natural(word).ok_or("ERR COST must be a number that is not negative")
+    natural(word).ok_or("ERR COST must be a non-negative number")
 }

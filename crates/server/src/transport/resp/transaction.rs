@@ -1,21 +1,21 @@
 //! `MULTI`, `EXEC` and `DISCARD`: commands that are queued and answered together.
 //!
-//! Client libraries wrap pipelines in a transaction by default (redis-py's `pipeline()`). As in Redis,
-//! every queued command is carried out once, in order, and one that is denied does not undo the others;
-//! `TG.THROTTLE` charges several limits all or nothing. Commands of other connections may be carried
-//! out in between.
+//! Client libraries wrap pipelines in a transaction by default (redis-py's `pipeline()`). As in
+//! Redis, every queued command is executed once, in order, and a denied one does not undo the
+//! others; `TG.THROTTLE` charges several limits all or nothing. Commands of other connections may
+//! be executed in between.
 //!
 //! # Bounds
-//! A transaction has at most [`MAX_QUEUED`] commands of [`MAX_BYTES`] bytes together. A command beyond
-//! them, and one that cannot be queued, is refused, and so is `EXEC` then.
+//! A transaction has at most [`MAX_QUEUED`] commands of [`MAX_BYTES`] bytes together. A command
+//! beyond these bounds, or one that cannot be queued, is refused, and `EXEC` then fails.
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use tidegate::Timestamp;
 
 use super::command::{Session, Step, named, wrong_count};
-use super::decision::{Asking, Errand};
-use super::frame::{self, Places, Words};
+use super::decision::{RemoteCommand, StoreCommand};
+use super::frame::{self, WordRanges, Words};
 use super::reply::Replies;
 
 /// The most commands of a transaction.
@@ -29,7 +29,7 @@ const MAX_BYTES: usize = 64 << 10;
 pub(crate) struct Transaction {
     commands: Vec<Box<[u8]>>,
     bytes: usize,
-    /// Whether a command was refused, so that `EXEC` carries out none.
+    /// Whether a command was refused, so that `EXEC` executes none.
     is_refused: bool,
 }
 
@@ -57,9 +57,9 @@ pub(crate) fn discard(session: &mut Session, words: &Words<'_>, replies: &mut Re
 }
 
 impl Transaction {
-    /// Whether a command can be part of a transaction.
+    /// Whether a command is allowed in a transaction.
     pub(crate) fn takes(name: &[u8]) -> bool {
-        Asking::named(name).is_some() || matches!(name, b"PING" | b"ECHO")
+        StoreCommand::named(name).is_some() || matches!(name, b"PING" | b"ECHO")
     }
 
     /// Queues a command.
@@ -79,36 +79,38 @@ impl Transaction {
         replies.simple("QUEUED");
     }
 
-    /// Answers a command that cannot be part of a transaction.
+    /// Refuses a command that is not allowed in a transaction.
     pub(crate) fn refuse(&mut self, why: impl AsRef<[u8]>, replies: &mut Replies<'_>) {
         self.is_refused = true;
         replies.error(why);
     }
 
-    /// Remembers that a command was answered with an error.
+    /// Records that a command was answered with an error.
     pub(crate) const fn fail(&mut self) {
         self.is_refused = true;
     }
 
-    /// Carries out all commands at a store that answers later.
-    pub(crate) async fn run(self, context: Errand, is_open: bool) -> Vec<u8> {
+    /// Executes all commands on a remote store.
+    pub(crate) async fn run(self, context: RemoteCommand, is_open: bool) -> Vec<u8> {
         let protocol = context.protocol;
         let mut bytes = Vec::new();
         Replies { bytes: &mut bytes, protocol }.array(self.commands.len());
         let mut answers = FuturesOrdered::new();
         for command in self.commands {
-            let mut places = Places::default();
-            // Encoded here, so it is whole.
+            let mut places = WordRanges::default();
+            // Encoded here, so it is complete.
             frame::read(&command, &mut places);
             let words = Words::new(&command, &places);
             let mut own = Vec::new();
             let mut replies = Replies { bytes: &mut own, protocol };
-            let asking = named(&words, is_open, &mut replies);
-            answers.push_back(match asking {
-                Some(asking) => {
+            let store_command = named(&words, is_open, &mut replies);
+            answers.push_back(match store_command {
+                Some(store_command) => {
                     let service = context.service.clone();
                     let now = context.now;
-                    Errand { service, now, asking, protocol, frame: command }.run().boxed()
+                    RemoteCommand { service, now, store_command, protocol, frame: command }
+                        .run()
+                        .boxed()
                 }
                 None => std::future::ready(own).boxed(),
             });
@@ -144,7 +146,7 @@ impl Session {
             return Some(Step::Exec(transaction));
         }
         replies.array(transaction.commands.len());
-        let mut places = Places::default();
+        let mut places = WordRanges::default();
         for command in &transaction.commands {
             frame::read(command, &mut places);
             self.dispatch(now, &Words::new(command, &places), replies);
@@ -153,7 +155,7 @@ impl Session {
     }
 }
 
-/// The words as a client would send them.
+/// The words encoded as a client sends them.
 fn encoded(words: &Words<'_>) -> Box<[u8]> {
     let mut bytes = Vec::new();
     let mut replies = Replies { bytes: &mut bytes, protocol: Default::default() };

@@ -1,11 +1,11 @@
-//! What we write, read by somebody else; what they write, read by us; and both spellings alike.
+//! Compares our encoding and decoding with an independent implementation, and protobuf with JSON.
 
 use fastrand::Rng;
 use prost_reflect::{DynamicMessage, SerializeOptions};
 use serde_json::{Value, json};
 use tidegate::policy::{Merging, Policy, PolicyLimiter};
 
-use super::json::{self, Asked};
+use super::json::{self, JsonRequest};
 use super::oracle_tests::{message, random_request, request};
 use super::request::RateLimitRequest;
 use super::verdict::RlsVerdict;
@@ -46,18 +46,19 @@ fn everything() -> Answers {
     }
 }
 
-/// Asks, and returns the answer as another program reads it from protobuf. Checks that JSON has the same,
-/// apart from `Retry-After`, which over HTTP is a header of the response, and returns it without.
+/// Returns the answer as an independent implementation reads it from protobuf. Checks that JSON has
+/// the same, apart from `Retry-After`, which over HTTP is a header of the response, and returns the
+/// answer without it.
 fn ask(limiter: &PolicyLimiter<tidegate::store::memory::MemoryStore>, document: &Value) -> Value {
     let text = document.to_string();
-    let asked = Asked::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
-    let question = asked.question().unwrap();
-    let descriptors = question.descriptors();
-    let verdict = limiter.check_now(&question.request(&descriptors)).unwrap();
+    let json_request = JsonRequest::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
+    let wire_request = json_request.wire_request().unwrap();
+    let descriptors = wire_request.descriptors();
+    let verdict = limiter.check_now(&wire_request.request(&descriptors)).unwrap();
     let answers = everything();
-    let told = RlsVerdict { question: &question, verdict: &verdict, answers: &answers };
+    let status = RlsVerdict { wire_request: &wire_request, verdict: &verdict, answers: &answers };
     let mut bytes = Vec::new();
-    super::write(&told, &mut bytes);
+    super::write(&status, &mut bytes);
     let response = message("envoy.service.ratelimit.v3.RateLimitResponse");
     let read = DynamicMessage::decode(response, &*bytes).expect("what we wrote");
     assert_eq!(read.unknown_fields().count(), 0);
@@ -65,15 +66,15 @@ fn ask(limiter: &PolicyLimiter<tidegate::store::memory::MemoryStore>, document: 
     if let Some(headers) = read.get_mut("responseHeadersToAdd").and_then(Value::as_array_mut) {
         let retry_after = headers.iter().find(|header| header["key"] == "retry-after");
         let seconds = retry_after.and_then(|it| it["value"].as_str()?.parse().ok());
-        assert_eq!(seconds, told.retry_after());
+        assert_eq!(seconds, status.retry_after());
         headers.retain(|header| header["key"] != "retry-after");
     }
-    let ours: Value = serde_json::from_slice(&json::write(&told).unwrap()).unwrap();
+    let ours: Value = serde_json::from_slice(&json::write(&status).unwrap()).unwrap();
     assert_eq!(with_doubles(ours), with_doubles(read.clone()));
     read
 }
 
-/// Numbers of metadata are of one kind in protobuf, and of two in JSON.
+/// Metadata numbers have one kind in protobuf, and two in JSON.
 fn with_doubles(value: Value) -> Value {
     match value {
         Value::Number(number) => number.as_f64().into(),
@@ -85,16 +86,16 @@ fn with_doubles(value: Value) -> Value {
     }
 }
 
-fn side(key: &str) -> Value {
+fn descriptor(key: &str) -> Value {
     json!({"entries": [{"key": key, "value": "x"}]})
 }
 
 #[test]
-fn statuses_tell_what_each_descriptor_met() {
+fn statuses_report_each_descriptor() {
     let limiter = limiter();
     let keys = ["theirs", "free", "nothing", "ours", "even", "shy", "huge"];
-    let question = json!({"domain": "api", "descriptors": keys.map(side), "hits_addend": 2});
-    let answer = ask(&limiter, &question);
+    let document = json!({"domain": "api", "descriptors": keys.map(descriptor), "hits_addend": 2});
+    let answer = ask(&limiter, &document);
     assert_eq!(answer["overallCode"], "OK");
     let statuses = answer["statuses"].as_array().unwrap();
     let limit = |at: usize| &statuses[at]["currentLimit"];
@@ -102,17 +103,17 @@ fn statuses_tell_what_each_descriptor_met() {
     assert_eq!(statuses[0]["limitRemaining"], 1);
     assert_eq!(statuses[1], json!({"code": "OK", "limitRemaining": u32::MAX}));
     assert_eq!(statuses[2], json!({"code": "OK"}));
-    // Five at once and full again in five seconds: there is no unit for it.
+    // A burst of five that refills in five seconds has no unit in the protocol.
     assert_eq!(*limit(3), json!({"requestsPerUnit": 5}));
     assert_eq!(statuses[3]["durationUntilReset"], "2s");
     assert_eq!(*limit(4), json!({"requestsPerUnit": 5, "unit": "HOUR"}));
-    // A shadow that is over says so in all but its code.
+    // A shadow limit that is over differs in its code only.
     assert_eq!(
         (&statuses[5]["code"], &statuses[5]["limitRemaining"]),
         (&json!("OK"), &Value::Null)
     );
     assert_eq!(statuses[6]["limitRemaining"], u32::MAX - 2);
-    let denied = ask(&limiter, &question);
+    let denied = ask(&limiter, &document);
     assert_eq!(denied["overallCode"], "OVER_LIMIT");
     assert_eq!(denied["statuses"][0]["code"], "OVER_LIMIT");
     let headers = denied["responseHeadersToAdd"].as_array().unwrap();
@@ -123,13 +124,14 @@ fn statuses_tell_what_each_descriptor_met() {
 }
 
 #[test]
-fn metadata_repeat_the_question_and_hand_on_what_rules_carry() {
+fn metadata_contain_the_request_and_the_metadata_of_rules() {
     let limiter = limiter();
     let limit = json!({"requestsPerUnit": 7, "unit": "HOUR"});
     let given = json!({"entries": [{"key": "a"}, {"key": "b", "value": "c"}], "limit": limit,
                        "hitsAddend": "2"});
-    let question = json!({"domain": "api", "descriptors": [side("theirs"), side("ours"), given]});
-    let metadata = ask(&limiter, &question)["dynamicMetadata"].clone();
+    let document =
+        json!({"domain": "api", "descriptors": [descriptor("theirs"), descriptor("ours"), given]});
+    let metadata = ask(&limiter, &document)["dynamicMetadata"].clone();
     let expected = json!({
         "domain": "api",
         "descriptors": [
@@ -137,21 +139,21 @@ fn metadata_repeat_the_question_and_hand_on_what_rules_carry() {
             {"entries": ["ours=x"]},
             {"entries": ["a=", "b=c"], "limit": "requests_per_unit:7 unit:HOUR", "hitsAddend": 2},
         ],
-        // What comes first stays; maps become one.
+        // The first value stays; maps are merged.
         "metadata": {"team": "core", "deep": {"a": 1, "b": "x", "list": [true, null, 1.5]}},
     });
     assert_eq!(with_doubles(metadata), with_doubles(expected));
 }
 
 #[test]
-fn what_no_wait_helps_is_told_no_time_unless_it_is_a_window_of_theirs() {
+fn no_reset_is_reported_if_no_wait_helps_except_for_envoy_windows() {
     let limiter = limiter();
-    let question =
-        |key: &str| json!({"domain": "api", "hitsAddend": 6, "descriptors": [side(key)]});
-    let ours = ask(&limiter, &question("ours"));
+    let document =
+        |key: &str| json!({"domain": "api", "hitsAddend": 6, "descriptors": [descriptor(key)]});
+    let ours = ask(&limiter, &document("ours"));
     assert_eq!(ours["statuses"][0]["code"], "OVER_LIMIT");
     assert_eq!(ours["statuses"][0]["durationUntilReset"], Value::Null);
-    let theirs = ask(&limiter, &question("theirs"));
+    let theirs = ask(&limiter, &document("theirs"));
     assert_eq!(theirs["statuses"][0]["code"], "OVER_LIMIT");
     assert!(theirs["statuses"][0]["durationUntilReset"].is_string());
 }
@@ -173,8 +175,9 @@ fn a_question_in_json_is_the_same_in_protobuf() {
             let mut serializer = serde_json::Serializer::new(&mut document);
             theirs.serialize_with_options(&mut serializer, &options).unwrap();
             let shown = String::from_utf8_lossy(&document).into_owned();
-            let asked = Asked::read(&document).unwrap_or_else(|error| panic!("{shown}: {error}"));
-            assert_eq!(asked.question(), Ok(ours.clone()), "{shown}");
+            let json_request =
+                JsonRequest::read(&document).unwrap_or_else(|error| panic!("{shown}: {error}"));
+            assert_eq!(json_request.wire_request(), Ok(ours.clone()), "{shown}");
             read += 1;
         }
     }
@@ -182,7 +185,7 @@ fn a_question_in_json_is_the_same_in_protobuf() {
 }
 
 #[test]
-fn documents_are_read_as_protojson_says() {
+fn documents_are_read_as_protojson_specifies() {
     for (document, is_read) in [
         (r#"{}"#, true),
         (r#"{"domain": null, "descriptors": null, "hitsAddend": null}"#, true),
@@ -204,11 +207,11 @@ fn documents_are_read_as_protojson_says() {
         (r#"{"domain": "a"} {}"#, false),
         ("", false),
     ] {
-        assert_eq!(Asked::read(document.as_bytes()).is_ok(), is_read, "{document}");
+        assert_eq!(JsonRequest::read(document.as_bytes()).is_ok(), is_read, "{document}");
     }
     let unit = |unit: &str| {
         let text = format!(r#"{{"descriptors": [{{"limit": {{"unit": {unit}}}}}]}}"#);
-        Asked::read(text.as_bytes()).unwrap().question().is_ok()
+        JsonRequest::read(text.as_bytes()).unwrap().wire_request().is_ok()
     };
     let known = ["1", "7", "\"SECOND\"", "\"WEEK\""].map(unit);
     let unknown = ["0", "8", "null", "\"UNKNOWN\"", "\"second\"", "\"FORTNIGHT\""].map(unit);

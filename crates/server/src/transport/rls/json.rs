@@ -1,7 +1,7 @@
-//! Questions and answers in protojson, as `/json` of envoyproxy/ratelimit has them.
+//! Requests and answers in protojson, as at `/json` of envoyproxy/ratelimit.
 //!
-//! Names are read in both spellings, numbers as numbers or texts, units by name or number; what is
-//! unknown, or told twice, is refused. Nought is never written.
+//! Field names are accepted in both spellings, numbers as numbers or texts, units by name or
+//! number; unknown and duplicate fields are refused. Zero values are not written.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -20,18 +20,18 @@ use super::verdict::{RlsVerdict, Status};
 /// `RateLimitRequest`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Asked {
+pub(crate) struct JsonRequest {
     domain: Option<String>,
-    descriptors: Option<Vec<AskedSide>>,
+    descriptors: Option<Vec<JsonDescriptor>>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Number<u32>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AskedSide {
-    entries: Option<Vec<AskedEntry>>,
-    limit: Option<AskedLimit>,
+struct JsonDescriptor {
+    entries: Option<Vec<JsonEntry>>,
+    limit: Option<JsonLimit>,
     #[serde(alias = "hits_addend")]
     hits_addend: Option<Number<u64>>,
     #[serde(alias = "is_negative_hits")]
@@ -40,68 +40,68 @@ struct AskedSide {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AskedEntry {
+struct JsonEntry {
     key: Option<String>,
     value: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct AskedLimit {
+struct JsonLimit {
     #[serde(alias = "requests_per_unit")]
     requests_per_unit: Option<Number<u32>>,
-    unit: Option<AskedUnit>,
+    unit: Option<JsonUnit>,
 }
 
 /// A unit, by its name or number.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum AskedUnit {
+enum JsonUnit {
     Name(String),
     Number(u32),
 }
 
-/// A number that may stand in quotes, or be written with a fraction of nought.
+/// A number that may be quoted or have a fraction of zero.
 #[derive(Clone, Copy, Debug)]
 struct Number<T>(T);
 
-impl Asked {
-    /// Reads a document.
+impl JsonRequest {
+    /// Parses a document.
     pub(crate) fn read(document: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(document).map_err(|error| error.to_string())
     }
 
-    /// What it asks.
-    pub(crate) fn question(&self) -> Result<RateLimitRequest<'_>, Refusal> {
-        let mut question = RateLimitRequest {
+    /// The request of the document.
+    pub(crate) fn wire_request(&self) -> Result<RateLimitRequest<'_>, Refusal> {
+        let mut wire_request = RateLimitRequest {
             domain: self.domain.as_deref().unwrap_or_default(),
             hits_addend: self.hits_addend.map_or(0, |hits| hits.0),
             ..RateLimitRequest::default()
         };
-        for side in self.descriptors.iter().flatten() {
-            for AskedEntry { key, value } in side.entries.iter().flatten() {
+        for descriptor_input in self.descriptors.iter().flatten() {
+            for JsonEntry { key, value } in descriptor_input.entries.iter().flatten() {
                 let (key, value) = (key.as_deref(), value.as_deref());
                 let entry =
                     Entry { key: key.unwrap_or_default(), value: value.unwrap_or_default() };
-                question.add_entry(entry)?;
+                wire_request.add_entry(entry)?;
             }
-            question.end_descriptor(DescriptorInput {
-                hits_addend: side.hits_addend.map(|hits| hits.0),
-                is_negative_hits: side.is_negative_hits.unwrap_or_default(),
-                limit: side.limit.as_ref().map(AskedLimit::limit).transpose()?,
+            wire_request.end_descriptor(DescriptorInput {
+                hits_addend: descriptor_input.hits_addend.map(|hits| hits.0),
+                is_negative_hits: descriptor_input.is_negative_hits.unwrap_or_default(),
+                limit: descriptor_input.limit.as_ref().map(JsonLimit::limit).transpose()?,
                 ..DescriptorInput::default()
             })?;
         }
-        Ok(question)
+        Ok(wire_request)
     }
 }
 
-impl AskedLimit {
+impl JsonLimit {
     fn limit(&self) -> Result<Override, Refusal> {
         let unit = match &self.unit {
             None => 0,
-            Some(AskedUnit::Number(number)) => *number,
-            Some(AskedUnit::Name(name)) => {
+            Some(JsonUnit::Number(number)) => *number,
+            Some(JsonUnit::Name(name)) => {
                 unit_by_name(name).ok_or("the unit of a descriptor's limit is unknown")?
             }
         };
@@ -126,12 +126,12 @@ impl<T: TryFrom<u64>> Visitor<'_> for NumberVisitor<T> {
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        let told = Unexpected::Unsigned(number);
-        T::try_from(number).map(Number).map_err(|_| E::invalid_value(told, &self))
+        let found = Unexpected::Unsigned(number);
+        T::try_from(number).map(Number).map_err(|_| E::invalid_value(found, &self))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        // Above this there are whole numbers that it cannot tell apart.
+        // A larger double is not exact.
         const MAX: f64 = (1_u64 << 53) as f64;
         if number.fract() != 0.0 || !(0.0..=MAX).contains(&number) {
             return Err(E::invalid_value(Unexpected::Float(number), &self));
@@ -168,7 +168,7 @@ struct AnsweredStatus<'a> {
     code: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     current_limit: Option<AnsweredLimit<'a>>,
-    #[serde(skip_serializing_if = "is_nought")]
+    #[serde(skip_serializing_if = "is_zero")]
     limit_remaining: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     duration_until_reset: Option<String>,
@@ -179,7 +179,7 @@ struct AnsweredStatus<'a> {
 struct AnsweredLimit<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     name: &'a str,
-    #[serde(skip_serializing_if = "is_nought")]
+    #[serde(skip_serializing_if = "is_zero")]
     requests_per_unit: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<&'static str>,
@@ -193,20 +193,20 @@ struct AnsweredHeader<'a> {
     value: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
-const fn is_nought(number: &u32) -> bool {
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The document that tells an answer.
-pub(crate) fn write(told: &RlsVerdict<'_>) -> Result<Vec<u8>, serde_json::Error> {
-    let headers = told.headers().into_iter().map(|(key, value)| AnsweredHeader { key, value });
+/// Writes the document of an answer.
+pub(crate) fn write(status: &RlsVerdict<'_>) -> Result<Vec<u8>, serde_json::Error> {
+    let headers = status.headers().into_iter().map(|(key, value)| AnsweredHeader { key, value });
     serde_json::to_vec(&Answered {
-        overall_code: code(told.is_over()),
-        statuses: told.statuses().map(answered_status).collect(),
+        overall_code: code(status.is_over()),
+        statuses: status.statuses().map(answered_status).collect(),
         response_headers_to_add: headers.collect(),
-        raw_body: told.body().map(|body| base64(body.as_bytes())).unwrap_or_default(),
-        dynamic_metadata: told.metadata(),
+        raw_body: status.body().map(|body| base64(body.as_bytes())).unwrap_or_default(),
+        dynamic_metadata: status.metadata(),
     })
 }
 
@@ -227,7 +227,7 @@ const fn code(is_over: bool) -> &'static str {
     if is_over { "OVER_LIMIT" } else { "OK" }
 }
 
-/// Bytes, as JSON has no other way to tell them.
+/// Bytes in base64, as protojson encodes them.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,4 +1,4 @@
-//! `dynamic_metadata`: the question once more, with what the rules that let it pass hand on.
+//! `dynamic_metadata`: the request, with the metadata of the rules that allowed it.
 
 use serde_json::{Map, Value, json};
 use tidegate::policy::{Entry, Metadata};
@@ -13,13 +13,16 @@ impl RlsVerdict<'_> {
         if !self.answers.dynamic_metadata {
             return None;
         }
-        let descriptors: Vec<Value> =
-            self.question.sides().map(|(side, entries)| descriptor(side, entries)).collect();
+        let descriptors: Vec<Value> = self
+            .wire_request
+            .descriptor_inputs()
+            .map(|(descriptor_input, entries)| descriptor(descriptor_input, entries))
+            .collect();
         let mut fields = Map::new();
-        fields.insert("domain".into(), self.question.domain.into());
+        fields.insert("domain".into(), self.wire_request.domain.into());
         fields.insert("descriptors".into(), descriptors.into());
-        if self.question.hits_addend > 0 {
-            fields.insert("hitsAddend".into(), self.question.hits_addend.into());
+        if self.wire_request.hits_addend > 0 {
+            fields.insert("hitsAddend".into(), self.wire_request.hits_addend.into());
         }
         let mut handed_on = Map::new();
         for (number, status) in self.statuses().enumerate() {
@@ -36,24 +39,24 @@ impl RlsVerdict<'_> {
     }
 }
 
-fn descriptor(side: &DescriptorInput, entries: &[Entry<'_>]) -> Value {
+fn descriptor(descriptor_input: &DescriptorInput, entries: &[Entry<'_>]) -> Value {
     let entries: Vec<String> =
         entries.iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
     let mut descriptor = json!({ "entries": entries });
-    if let Some(Override { requests_per_unit, unit }) = side.limit {
+    if let Some(Override { requests_per_unit, unit }) = descriptor_input.limit {
         let count = match requests_per_unit {
             0 => String::new(),
             count => format!("requests_per_unit:{count} "),
         };
         descriptor["limit"] = format!("{count}unit:{}", unit_name(unit).unwrap_or("0")).into();
     }
-    if let Some(hits) = side.hits_addend {
+    if let Some(hits) = descriptor_input.hits_addend {
         descriptor["hitsAddend"] = hits.into();
     }
     descriptor
 }
 
-/// What is there stays; maps of one name become one.
+/// Merges metadata: existing values stay, and maps of the same name are merged.
 fn merge(into: &mut Map<String, Value>, pairs: &[(Box<str>, Metadata)]) {
     for (name, metadata) in pairs {
         match (into.get_mut(&**name), metadata) {
@@ -68,7 +71,7 @@ fn value(metadata: &Metadata) -> Value {
     match metadata {
         Metadata::Null => Value::Null,
         Metadata::Bool(flag) => (*flag).into(),
-        // What JSON has no number for, such as infinity, stays a text.
+        // Numbers that JSON lacks, such as infinity, stay texts.
         Metadata::Number(text) => serde_json::from_str(text).unwrap_or_else(|_| (&**text).into()),
         Metadata::Text(text) => (&**text).into(),
         Metadata::List(items) => items.iter().map(value).collect::<Vec<_>>().into(),
@@ -93,7 +96,7 @@ pub(super) fn write(fields: &Map<String, Value>, message: &mut Writer<'_>) {
 fn write_value(value: &Value, message: &mut Writer<'_>) {
     match value {
         Value::Null => message.choice(1, 0),
-        // Every number of the format is one with a fraction.
+        // All numbers of the format are doubles.
         Value::Number(number) => message.double(2, number.as_f64().unwrap_or_default()),
         Value::String(text) => message.element(3, text.as_bytes()),
         Value::Bool(flag) => message.choice(4, (*flag).into()),

@@ -1,4 +1,4 @@
-//! Our reading and writing of the protocol beside somebody else's, who reads it from its files.
+//! Compares our codec of the protocol with an independent one that reads the proto files.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -25,65 +25,70 @@ pub(super) fn request() -> MessageDescriptor {
     message("envoy.service.ratelimit.v3.RateLimitRequest")
 }
 
-/// A question of its own letters, to compare.
+/// A request to compare, with owned texts.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Model {
     domain: String,
     hits_addend: u32,
-    sides: Vec<ModelSide>,
+    descriptor_inputs: Vec<ModelSide>,
 }
 
-/// Entries, what they cost, whether that is given back, and the limit that comes along.
+/// Entries, cost, whether it is returned, and the limit of the descriptor.
 type ModelSide = (Vec<(String, String)>, Option<u64>, bool, Option<(u32, u32)>);
 
 impl Model {
-    fn of_ours(question: &RateLimitRequest<'_>) -> Self {
-        let side = |(side, entries): (&DescriptorInput, &[Entry<'_>])| {
+    fn of_ours(wire_request: &RateLimitRequest<'_>) -> Self {
+        let descriptor_input = |(descriptor_input, entries): (&DescriptorInput, &[Entry<'_>])| {
             let entries =
                 entries.iter().map(|entry| (entry.key.to_owned(), entry.value.to_owned()));
             let limit = |limit: Override| (limit.requests_per_unit, limit.unit);
-            let limit = side.limit.map(limit);
-            (entries.collect(), side.hits_addend, side.is_negative_hits, limit)
+            let limit = descriptor_input.limit.map(limit);
+            (
+                entries.collect(),
+                descriptor_input.hits_addend,
+                descriptor_input.is_negative_hits,
+                limit,
+            )
         };
         Self {
-            domain: question.domain.into(),
-            hits_addend: question.hits_addend,
-            sides: question.sides().map(side).collect(),
+            domain: wire_request.domain.into(),
+            hits_addend: wire_request.hits_addend,
+            descriptor_inputs: wire_request.descriptor_inputs().map(descriptor_input).collect(),
         }
     }
 
     fn of_theirs(request: &DynamicMessage) -> Self {
-        let side = |side: &Value| {
-            let side = side.as_message().unwrap();
-            let entries = list(side, "entries").into_iter().map(|entry| {
+        let descriptor_input = |descriptor_input: &Value| {
+            let descriptor_input = descriptor_input.as_message().unwrap();
+            let entries = list(descriptor_input, "entries").into_iter().map(|entry| {
                 let entry = entry.as_message().unwrap();
                 (text(entry, "key"), text(entry, "value"))
             });
-            let hits = inner(side, "hits_addend").map(|hits| number(&hits, "value"));
-            let limit = inner(side, "limit").map(|limit| {
+            let hits = inner(descriptor_input, "hits_addend").map(|hits| number(&hits, "value"));
+            let limit = inner(descriptor_input, "limit").map(|limit| {
                 let count = number(&limit, "requests_per_unit");
                 (count as u32, field(&limit, "unit").as_enum_number().unwrap() as u32)
             });
-            let is_negative = field(side, "is_negative_hits").as_bool().unwrap();
+            let is_negative = field(descriptor_input, "is_negative_hits").as_bool().unwrap();
             (entries.collect(), hits, is_negative, limit)
         };
         Self {
             domain: text(request, "domain"),
             hits_addend: number(request, "hits_addend") as u32,
-            sides: list(request, "descriptors").iter().map(side).collect(),
+            descriptor_inputs: list(request, "descriptors").iter().map(descriptor_input).collect(),
         }
     }
 
-    /// Whether it is of a size that we take.
+    /// Whether it exceeds our bounds.
     fn is_too_much(&self) -> bool {
-        self.sides.len() > MAX_DESCRIPTORS
-            || self.sides.iter().any(|(entries, ..)| {
+        self.descriptor_inputs.len() > MAX_DESCRIPTORS
+            || self.descriptor_inputs.iter().any(|(entries, ..)| {
                 entries.len() > MAX_ENTRIES || entries.iter().any(|(key, _)| key.len() > MAX_KEY)
             })
     }
 
     fn has_unknown_unit(&self) -> bool {
-        let limits = self.sides.iter().filter_map(|(.., limit)| *limit);
+        let limits = self.descriptor_inputs.iter().filter_map(|(.., limit)| *limit);
         limits.into_iter().any(|(_, unit)| !(1..=7).contains(&unit))
     }
 }
@@ -110,8 +115,8 @@ fn number(message: &DynamicMessage, name: &str) -> u64 {
     value.as_u64().or_else(|| value.as_u32().map(u64::from)).unwrap()
 }
 
-/// Sets some fields of a message, and those of its messages. Without an oracle of its own: whatever
-/// fields the protocol has are set.
+/// Sets some fields of a message and of the messages within it, at random: all fields of the
+/// protocol occur.
 fn fill(random: &mut Rng, message: &mut DynamicMessage) {
     for field in message.descriptor().fields() {
         let count = match () {
@@ -144,7 +149,7 @@ fn value(random: &mut Rng, field: &prost_reflect::FieldDescriptor) -> Value {
     }
 }
 
-/// Both read the same, or both refuse, but for what is larger than we take.
+/// Both codecs read the same, or both refuse, except for messages above our bounds.
 fn agree(bytes: &[u8]) -> bool {
     let theirs = DynamicMessage::decode(request(), bytes).map(|read| Model::of_theirs(&read));
     let ours = RateLimitRequest::read(bytes);
@@ -165,14 +170,14 @@ pub(super) fn random_request(random: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn whatever_is_asked_is_read_as_others_read_it() {
+fn random_requests_are_read_as_by_the_other_codec() {
     let mut random = Rng::with_seed(1);
     let read = (0..20_000).filter(|_| agree(&random_request(&mut random))).count();
     assert!((5_000..20_000).contains(&read), "{read}");
 }
 
 #[test]
-fn a_message_that_breaks_off_anywhere_is_read_as_others_read_it() {
+fn a_truncated_message_is_read_as_by_the_other_codec() {
     let mut random = Rng::with_seed(2);
     for _ in 0..300 {
         let bytes = random_request(&mut random);
@@ -183,7 +188,7 @@ fn a_message_that_breaks_off_anywhere_is_read_as_others_read_it() {
 }
 
 #[test]
-fn damaged_messages_are_read_as_others_read_them() {
+fn damaged_messages_are_read_as_by_the_other_codec() {
     let mut random = Rng::with_seed(3);
     let mut read = 0;
     for _ in 0..200_000 {
@@ -204,24 +209,24 @@ fn damaged_messages_are_read_as_others_read_them() {
 }
 
 #[test]
-fn noise_is_read_as_others_read_it() {
+fn noise_is_read_as_by_the_other_codec() {
     let mut random = Rng::with_seed(4);
     for _ in 0..200_000 {
         let length = random.usize(..24);
-        // Small numbers are keys and lengths more often than large ones.
+        // Small numbers are more often keys and lengths than large ones.
         let bytes: Vec<u8> = (0..length).map(|_| random.u8(..) >> random.u32(..6)).collect();
         agree(&bytes);
     }
 }
 
-/// The tenth byte of a number has room for one bit, and there is no eleventh.
+/// The tenth byte of a varint has room for one bit, and there is no eleventh.
 #[test]
-fn numbers_end_where_others_end_them() {
+fn numbers_end_as_in_the_other_codec() {
     for last in 0..=u8::MAX {
         for length in 1..12 {
             let number = [&[0x18][..], &vec![0xff; length - 1], &[last]].concat();
             assert_eq!(agree(&number), last < if length < 10 { 0x80 } else { 2 } && length < 11);
-            // As a key, as the length of a text, and of what is skipped.
+            // As a key, as the length of a text, and as the length of a skipped field.
             for start in [&[][..], &[0x0a], &[0x7a]] {
                 let rest = vec![0; 130];
                 agree(&[start, &number[1..], &rest].concat());
@@ -231,14 +236,14 @@ fn numbers_end_where_others_end_them() {
 }
 
 #[test]
-fn what_comes_in_pieces_is_put_together() {
-    // A limit told twice: the later count, and the unit of the earlier.
+fn requests_in_pieces_are_reassembled() {
+    // A limit given twice: the later count, and the unit of the earlier.
     let limit = [0x12, 8, 0x12, 2, 0x10, 2, 0x12, 2, 8, 5];
     assert!(agree(&limit));
-    let question = RateLimitRequest::read(&limit).unwrap();
-    let side = question.sides().next().unwrap().0;
-    assert_eq!(side.limit, Some(Override { requests_per_unit: 5, unit: 2 }));
-    // Groups, which nobody sends any more, one within the other; and one that does not end.
+    let wire_request = RateLimitRequest::read(&limit).unwrap();
+    let descriptor_input = wire_request.descriptor_inputs().next().unwrap().0;
+    assert_eq!(descriptor_input.limit, Some(Override { requests_per_unit: 5, unit: 2 }));
+    // Nested groups, which are obsolete, and one without an end.
     assert!(agree(&[0x2b, 0x33, 0x08, 1, 0x34, 0x2c, 0x18, 7]));
     assert!(!agree(&[0x2b, 0x33, 0x08, 1, 0x2c, 0x34, 0x18, 7]));
     assert!(!agree(&[0x2b, 0x18, 7]));
@@ -246,7 +251,7 @@ fn what_comes_in_pieces_is_put_together() {
 }
 
 #[test]
-fn what_is_larger_than_any_request_is_refused() {
+fn requests_above_the_bounds_are_refused() {
     let entry = |key: usize| {
         let key = vec![b'k'; key];
         let entry = [&[0x0a, (key.len() & 0x7f | 0x80) as u8, (key.len() >> 7) as u8], &*key];
@@ -267,6 +272,6 @@ fn what_is_larger_than_any_request_is_refused() {
         assert!(matches!(RateLimitRequest::read(&too_much), Err(Refusal::TooMuch(_))));
         agree(&too_much);
     }
-    // A length that promises more than anybody has.
+    // A length beyond the end of the message.
     assert!(!agree(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1, 0]));
 }

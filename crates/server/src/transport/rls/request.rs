@@ -1,31 +1,31 @@
-//! `RateLimitRequest`: what is asked.
+//! `RateLimitRequest`.
 
 use tidegate::policy::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit, Unit};
 
 use super::wire::{Malformed, Reader};
 use super::{MAX_ENTRIES, MAX_KEY, Refusal};
 
-/// A request to the rate limit service, borrowed from the message that brought it.
+/// A request to the rate limit service, borrowed from its message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RateLimitRequest<'a> {
     pub(crate) domain: &'a str,
-    /// What every descriptor costs that does not say; 0 is as if it were not there.
+    /// The cost of descriptors without their own; 0 means absent.
     pub(crate) hits_addend: u32,
-    /// Of all descriptors, behind one another.
+    /// The entries of all descriptors, concatenated.
     pub(super) entries: Vec<Entry<'a>>,
-    pub(super) sides: Vec<DescriptorInput>,
+    pub(super) descriptor_inputs: Vec<DescriptorInput>,
 }
 
-/// One descriptor, but for its entries.
+/// One descriptor without its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DescriptorInput {
-    /// Where its entries end among all.
+    /// The end of its entries among all.
     pub(super) end: usize,
-    /// What it costs; 0 only asks.
+    /// The cost; 0 only reads.
     pub(crate) hits_addend: Option<u64>,
-    /// Whether that is given back.
+    /// Whether the units are returned.
     pub(crate) is_negative_hits: bool,
-    /// A limit that it brings along.
+    /// The limit that it brings.
     pub(crate) limit: Option<Override>,
 }
 
@@ -33,28 +33,28 @@ pub(crate) struct DescriptorInput {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Override {
     pub(crate) requests_per_unit: u32,
-    /// By its number in the protocol.
+    /// The unit's number in the protocol.
     pub(crate) unit: u32,
 }
 
 impl<'a> RateLimitRequest<'a> {
-    /// Reads a message.
+    /// Parses a message.
     pub(crate) fn read(message: &'a [u8]) -> Result<Self, Refusal> {
-        let mut question = Self::default();
+        let mut wire_request = Self::default();
         let mut fields = Reader::new(message);
         while let Some(field) = fields.field()? {
             match field.number {
-                1 => question.domain = field.text()?,
-                2 => question.read_descriptor(field.message()?)?,
-                3 => question.hits_addend = field.number32()?,
+                1 => wire_request.domain = field.text()?,
+                2 => wire_request.read_descriptor(field.message()?)?,
+                3 => wire_request.hits_addend = field.number32()?,
                 _ => {}
             }
         }
-        Ok(question)
+        Ok(wire_request)
     }
 
     fn read_descriptor(&mut self, mut fields: Reader<'a>) -> Result<(), Refusal> {
-        let mut side = DescriptorInput::default();
+        let mut descriptor_input = DescriptorInput::default();
         while let Some(field) = fields.field()? {
             match field.number {
                 1 => {
@@ -62,23 +62,24 @@ impl<'a> RateLimitRequest<'a> {
                     self.add_entry(entry)?;
                 }
                 2 => {
-                    let limit = side.limit.get_or_insert_default();
+                    let limit = descriptor_input.limit.get_or_insert_default();
                     limit.read(field.message()?)?;
                 }
                 3 => {
-                    let hits = side.hits_addend.get_or_insert_default();
+                    let hits = descriptor_input.hits_addend.get_or_insert_default();
                     read_hits(hits, field.message()?)?;
                 }
-                4 => side.is_negative_hits = field.number()? != 0,
+                4 => descriptor_input.is_negative_hits = field.number()? != 0,
                 _ => {}
             }
         }
-        self.end_descriptor(side)
+        self.end_descriptor(descriptor_input)
     }
 
-    /// Takes an entry of the descriptor that ends next.
+    /// Adds an entry to the current descriptor.
     pub(crate) fn add_entry(&mut self, entry: Entry<'a>) -> Result<(), Refusal> {
-        let start = self.sides.last().map_or(0, |side| side.end);
+        let start =
+            self.descriptor_inputs.last().map_or(0, |descriptor_input| descriptor_input.end);
         if self.entries.len() - start == MAX_ENTRIES {
             return Err(Refusal::TooMuch(format!(
                 "a descriptor has at most {MAX_ENTRIES} entries"
@@ -91,39 +92,45 @@ impl<'a> RateLimitRequest<'a> {
         Ok(())
     }
 
-    /// Ends a descriptor: the entries since the last one are its own.
-    pub(crate) fn end_descriptor(&mut self, side: DescriptorInput) -> Result<(), Refusal> {
-        if self.sides.len() == MAX_DESCRIPTORS {
+    /// Ends a descriptor, which has the entries since the last one.
+    pub(crate) fn end_descriptor(
+        &mut self,
+        descriptor_input: DescriptorInput,
+    ) -> Result<(), Refusal> {
+        if self.descriptor_inputs.len() == MAX_DESCRIPTORS {
             let most = format!("a request has at most {MAX_DESCRIPTORS} descriptors");
             return Err(Refusal::TooMuch(most));
         }
-        if let Some(limit) = side.limit {
+        if let Some(limit) = descriptor_input.limit {
             limit.as_policy()?;
         }
-        self.sides.push(DescriptorInput { end: self.entries.len(), ..side });
+        self.descriptor_inputs
+            .push(DescriptorInput { end: self.entries.len(), ..descriptor_input });
         Ok(())
     }
 
-    /// How many descriptors there are.
+    /// Number of descriptors.
     pub(crate) const fn len(&self) -> usize {
-        self.sides.len()
+        self.descriptor_inputs.len()
     }
 
     /// Each descriptor with its entries.
-    pub(crate) fn sides(&self) -> impl Iterator<Item = (&DescriptorInput, &[Entry<'a>])> {
+    pub(crate) fn descriptor_inputs(
+        &self,
+    ) -> impl Iterator<Item = (&DescriptorInput, &[Entry<'a>])> {
         let mut start = 0;
-        self.sides.iter().map(move |side| {
-            let entries = &self.entries[start..side.end];
-            start = side.end;
-            (side, entries)
+        self.descriptor_inputs.iter().map(move |descriptor_input| {
+            let entries = &self.entries[start..descriptor_input.end];
+            start = descriptor_input.end;
+            (descriptor_input, entries)
         })
     }
 
-    /// The descriptors, as a policy is asked about them.
+    /// The descriptors for the policy.
     pub(crate) fn descriptors(&self) -> Vec<Descriptor<'_>> {
-        let descriptor = |(side, entries)| {
+        let descriptor = |(descriptor_input, entries)| {
             let DescriptorInput { hits_addend, is_negative_hits, limit, .. }: &DescriptorInput =
-                side;
+                descriptor_input;
             let units = hits_addend.unwrap_or_else(|| self.hits_addend.max(1).into());
             let hits = match (hits_addend, is_negative_hits) {
                 (_, true) => Some(Hits::Return(units)),
@@ -133,12 +140,12 @@ impl<'a> RateLimitRequest<'a> {
             let limit = limit.and_then(|limit| limit.as_policy().ok());
             Descriptor { entries, hits, limit }
         };
-        self.sides().map(descriptor).collect()
+        self.descriptor_inputs().map(descriptor).collect()
     }
 
-    /// The question, as a policy is asked it about these descriptors.
+    /// The request for the policy with these descriptors.
     pub(crate) fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
-        // Where nobody says, each limit does, and it says 1 unless its policy says otherwise.
+        // Without a cost, each limit's own cost applies, by default 1.
         let hits = (self.hits_addend > 0).then_some(self.hits_addend.into());
         Request { domain: self.domain, descriptors, hits }
     }
@@ -185,7 +192,7 @@ fn read_hits(hits: &mut u64, mut fields: Reader<'_>) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// What the protocol calls a unit by. The week came late.
+/// The unit's number in the protocol, in which the week came last.
 pub(crate) const fn unit_number(unit: Unit) -> u32 {
     match unit {
         Unit::Second => 1,
@@ -198,15 +205,15 @@ pub(crate) const fn unit_number(unit: Unit) -> u32 {
     }
 }
 
-/// Names, by their numbers.
+/// Unit names by number.
 const UNITS: [&str; 8] = ["UNKNOWN", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR", "WEEK"];
 
-/// What the protocol calls the unit of this number.
+/// The name of the unit with this number.
 pub(crate) fn unit_name(number: u32) -> Option<&'static str> {
     UNITS.get(usize::try_from(number).ok()?).copied()
 }
 
-/// The number of the unit that the protocol calls so.
+/// The number of the unit with this name.
 pub(crate) fn unit_by_name(name: &str) -> Option<u32> {
     u32::try_from(UNITS.iter().position(|unit| *unit == name)?).ok()
 }

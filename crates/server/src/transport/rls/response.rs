@@ -1,4 +1,4 @@
-//! `RateLimitResponse`: what is answered, in protobuf.
+//! `RateLimitResponse` in protobuf.
 
 use super::metadata;
 use super::request::unit_number;
@@ -8,21 +8,21 @@ use super::wire::Writer;
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
 
-/// Writes an answer behind what is there already.
-pub(crate) fn write(told: &RlsVerdict<'_>, bytes: &mut Vec<u8>) {
+/// Appends an answer to `bytes`.
+pub(crate) fn write(status: &RlsVerdict<'_>, bytes: &mut Vec<u8>) {
     let mut response = Writer::new(bytes);
-    response.number(1, code(told.is_over()));
-    for status in told.statuses() {
-        response.message(2, |message| write_status(&status, message));
+    response.number(1, code(status.is_over()));
+    for descriptor in status.statuses() {
+        response.message(2, |message| write_status(&descriptor, message));
     }
-    for (name, value) in told.headers_for_proxy() {
+    for (name, value) in status.headers_for_proxy() {
         response.message(3, |header| {
             header.bytes(1, name.as_bytes());
             header.bytes(2, value.as_bytes());
         });
     }
-    response.bytes(5, told.body().unwrap_or_default().as_bytes());
-    if let Some(fields) = told.metadata() {
+    response.bytes(5, status.body().unwrap_or_default().as_bytes());
+    if let Some(fields) = status.metadata() {
         response.message(6, |message| metadata::write(&fields, message));
     }
 }

@@ -1,4 +1,4 @@
-//! A verdict as the rate limit service has it, for protobuf and protojson alike.
+//! The content of an answer, independent of its encoding.
 
 use tidegate::policy::{Form, Unit};
 use tidegate::verdict::{Part, Standing, whole_seconds};
@@ -8,10 +8,10 @@ use super::request::RateLimitRequest;
 use crate::settings::{Answers, Body, EnvoyHeaders, ProxyHeaders};
 use crate::transport::http::reply::headers;
 
-/// What `RateLimitResponse` is encoded from.
+/// The answer to a request, in the terms of the rate limit service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RlsVerdict<'a> {
-    pub(crate) question: &'a RateLimitRequest<'a>,
+    pub(crate) wire_request: &'a RateLimitRequest<'a>,
     pub(crate) verdict: &'a Verdict,
     pub(crate) answers: &'a Answers,
 }
@@ -22,9 +22,10 @@ pub(crate) struct Status<'a> {
     pub(crate) is_over: bool,
     pub(crate) limit: Option<CurrentLimit<'a>>,
     pub(crate) remaining: u32,
-    /// WholeNumber seconds until a retry helps, if it is over, or else until all is back.
+    /// Whole seconds until a retry can succeed, if it is over its limit, or else until the full
+    /// reset.
     pub(crate) until_reset: Option<u64>,
-    /// Whether it holds nobody back unless others of its kind do.
+    /// Whether it is a quota, which denies only together with the others.
     is_quota: bool,
 }
 
@@ -33,8 +34,8 @@ pub(crate) struct Status<'a> {
 pub(crate) struct CurrentLimit<'a> {
     pub(crate) name: &'a str,
     pub(crate) requests_per_unit: u32,
-    /// None if it counts by another time than the protocol has words for: a wrong one would have
-    /// the proxy tell its clients of a limit that there is not.
+    /// `None` if the protocol has no unit for the limit's period: with a wrong unit, the proxy
+    /// would report a wrong limit to its clients.
     pub(crate) unit: Option<Unit>,
 }
 
@@ -44,13 +45,13 @@ impl<'a> RlsVerdict<'a> {
         self.verdict.is_denied()
     }
 
-    /// What is told of each descriptor, in their order.
+    /// The status of each descriptor, in order.
     pub(crate) fn statuses(&self) -> impl Iterator<Item = Status<'a>> + use<'a> {
         let verdict = self.verdict;
-        (0..self.question.len()).map(move |descriptor| status(verdict, descriptor))
+        (0..self.wire_request.len()).map(move |descriptor| status(verdict, descriptor))
     }
 
-    /// The header fields that the proxy adds to what it sends its client.
+    /// The header fields that the proxy adds to its answer.
     pub(crate) fn headers(&self) -> Vec<(&'a str, String)> {
         let mut fields = match &self.answers.proxy_headers {
             ProxyHeaders::Standard => headers(self.verdict, self.answers).into_iter().collect(),
@@ -63,8 +64,8 @@ impl<'a> RlsVerdict<'a> {
         fields
     }
 
-    /// The same with `Retry-After` in every denial, which envoyproxy/ratelimit has no header for. Over
-    /// `/json` it is a header of the response itself.
+    /// The same with `Retry-After` in every denial, for which envoyproxy/ratelimit has no header.
+    /// Over `/json` it is a header of the response itself.
     pub(crate) fn headers_for_proxy(&self) -> Vec<(&'a str, String)> {
         let mut headers = self.headers();
         let is_told = matches!(self.answers.proxy_headers, ProxyHeaders::Standard);
@@ -74,7 +75,7 @@ impl<'a> RlsVerdict<'a> {
         headers
     }
 
-    /// WholeNumber seconds until a retry helps; `None` if the request is allowed, or no wait helps.
+    /// Whole seconds until a retry can succeed; `None` if the request is allowed, or no wait helps.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         self.verdict.retry_after().map(whole_seconds)
     }
@@ -89,18 +90,18 @@ impl<'a> RlsVerdict<'a> {
         Some(headers)
     }
 
-    /// The body for whom the proxy turns away.
+    /// The body of the proxy's answer to a denied client.
     pub(crate) fn body(&self) -> Option<String> {
         self.has_body().then(|| self.verdict.problem_json())
     }
 
-    /// Only where it was asked for: Envoy has a body of its own, which operators may have written.
+    /// Only if configured: Envoy has its own body, which operators may have customised.
     fn has_body(&self) -> bool {
         self.is_over() && self.answers.body == Body::Problem
     }
 
-    /// The status that is closest to being over, as envoyproxy/ratelimit picks it: of those that are
-    /// the last, or else of those with least left the first.
+    /// The status that is closest to its limit, by the rule of envoyproxy/ratelimit: the last one
+    /// that is over, or else the first one with the fewest units left.
     fn closest(&self) -> Option<(Status<'a>, CurrentLimit<'a>)> {
         let mut closest: Option<(Status<'a>, CurrentLimit<'a>)> = None;
         let mut least = u32::MAX;
@@ -147,7 +148,7 @@ fn current_limit<'a>(part: Part<'a>, decision: &Decision) -> CurrentLimit<'a> {
     CurrentLimit { name: limit.name().unwrap_or_default(), requests_per_unit, unit }
 }
 
-/// In what time all of the limit can be spent once: for buckets, that of a full refill.
+/// The time in which the whole limit can be spent once: for buckets, that of a full refill.
 fn window(limit: &Limit) -> Option<Span> {
     match limit {
         Limit::Bucket(bucket) => {
@@ -166,8 +167,8 @@ fn unit_of(window: Span) -> Option<Unit> {
     Unit::ALL.into_iter().find(|unit| Span::from_secs(unit.seconds()) == window)
 }
 
-/// `None` if no wait helps, unless the limit
-/// is a fixed window, of which envoyproxy/ratelimit tells the end whatever it denied.
+/// The reset in seconds, rounded up, so that a retry is not too early. `None` if no wait helps,
+/// except for a fixed window, whose end envoyproxy/ratelimit always reports.
 fn until_reset(is_over: bool, part: Part<'_>, decision: &Decision) -> Option<u64> {
     let is_window = matches!(part.numbers, Some(Limit::FixedWindow(_)));
     let wait = if is_over && !is_window { decision.retry_after()? } else { decision.reset_after };

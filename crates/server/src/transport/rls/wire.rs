@@ -1,11 +1,11 @@
-//! The wire format of protocol buffers, as far as the services here need it.
+//! The protobuf wire format, as far as the services need it.
 //!
-//! A reader borrows from the message and sets nothing aside, so a length that lies costs nothing.
+//! A reader borrows from the message and allocates nothing, so a false length costs no memory.
 
-/// How deep groups may be nested in a field that is skipped.
+/// The deepest nesting of groups in a skipped field.
 const MAX_GROUPS: usize = 100;
 
-/// What is wrong with a message.
+/// Why a message is invalid.
 pub(crate) type Malformed = &'static str;
 
 /// Reads the fields of a message, one after the other.
@@ -25,7 +25,7 @@ pub(crate) struct Field<'a> {
 enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
-    /// Of a kind that no field here has.
+    /// A type that no field here has.
     Other,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
             2 => Value::Bytes(self.delimited()?),
             3 => self.skip_group(number).map(|()| Value::Other)?,
             5 => self.take(4).map(|_| Value::Other)?,
-            _ => return Err("a field of unknown kind"),
+            _ => return Err("a field of unknown wire type"),
         };
         Ok(Some(Field { number, value }))
     }
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
                 return Ok(number);
             }
         }
-        Err(if self.rest.len() < 10 { "the message breaks off" } else { "a number is too large" })
+        Err(if self.rest.len() < 10 { "the message is truncated" } else { "a number is too large" })
     }
 
     fn delimited(&mut self) -> Result<&'a [u8], Malformed> {
@@ -83,13 +83,13 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or("the message breaks off")?;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or("the message is truncated")?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// Passes over a group, and those within it. Nobody sends them any more, but every reader has to
-    /// know where they end.
+    /// Skips a group and the groups within it. They are obsolete, but a reader must find their
+    /// ends.
     fn skip_group(&mut self, number: u32) -> Result<(), Malformed> {
         let mut open = vec![number];
         while let Some(innermost) = open.last() {
@@ -102,7 +102,7 @@ impl<'a> Reader<'a> {
                 3 => open.push(number),
                 4 if number == *innermost => drop(open.pop()),
                 5 => drop(self.take(4)?),
-                _ => return Err("a field of unknown kind"),
+                _ => return Err("a field of unknown wire type"),
             }
         }
         Ok(())
@@ -114,11 +114,11 @@ impl<'a> Field<'a> {
     pub(crate) fn number(&self) -> Result<u64, Malformed> {
         match self.value {
             Value::Varint(number) => Ok(number),
-            _ => Err("a number has the form of something else"),
+            _ => Err("a number field has another wire type"),
         }
     }
 
-    /// A number of 32 bits. What is larger loses its upper half, as in every implementation.
+    /// A 32-bit number. Larger values lose their upper half, as in every implementation.
     #[inline]
     pub(crate) fn number32(&self) -> Result<u32, Malformed> {
         self.number().map(|number| number as u32)
@@ -128,7 +128,7 @@ impl<'a> Field<'a> {
     pub(crate) fn bytes(&self) -> Result<&'a [u8], Malformed> {
         match self.value {
             Value::Bytes(bytes) => Ok(bytes),
-            _ => Err("a text or message has the form of something else"),
+            _ => Err("a text or message field has another wire type"),
         }
     }
 
@@ -137,14 +137,14 @@ impl<'a> Field<'a> {
         str::from_utf8(self.bytes()?).map_err(|_| "a text is not UTF-8")
     }
 
-    /// The fields of a message within the message.
+    /// The fields of an embedded message.
     #[inline]
     pub(crate) fn message(&self) -> Result<Reader<'a>, Malformed> {
         self.bytes().map(Reader::new)
     }
 }
 
-/// Writes a message behind what is there already.
+/// Appends fields to a message.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     bytes: &'a mut Vec<u8>,
@@ -155,7 +155,7 @@ impl<'a> Writer<'a> {
         Self { bytes }
     }
 
-    /// A number, unless it is 0: absent means the same.
+    /// A number, unless it is 0, which equals an absent field.
     #[inline]
     pub(crate) fn number(&mut self, field: u32, number: u64) {
         if number != 0 {
@@ -164,7 +164,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A text or bytes, unless it is empty.
+    /// A text or bytes, unless empty.
     #[inline]
     pub(crate) fn bytes(&mut self, field: u32, bytes: &[u8]) {
         if !bytes.is_empty() {
@@ -172,7 +172,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// One text of several, which may be empty.
+    /// One element of a repeated text, which may be empty.
     #[inline]
     pub(crate) fn element(&mut self, field: u32, bytes: &[u8]) {
         self.varint(u64::from(field << 3 | 2));
@@ -180,23 +180,23 @@ impl<'a> Writer<'a> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A choice among several, which is told even where it is the first.
+    /// An element of a oneof, which is written even if it is 0.
     pub(crate) fn choice(&mut self, field: u32, number: u64) {
         self.varint(u64::from(field << 3));
         self.varint(number);
     }
 
-    /// A number with a fraction, in eight bytes.
+    /// A double.
     pub(crate) fn double(&mut self, field: u32, number: f64) {
         self.varint(u64::from(field << 3 | 1));
         self.bytes.extend_from_slice(&number.to_le_bytes());
     }
 
-    /// A message within the message, which may be empty.
+    /// An embedded message, which may be empty.
     #[inline]
     pub(crate) fn message(&mut self, field: u32, write: impl FnOnce(&mut Writer<'_>)) {
         self.varint(u64::from(field << 3 | 2));
-        // Nearly all are so short that one byte holds their length; others are moved.
+        // Nearly all lengths fit one byte; for others the message is moved.
         let start = self.bytes.len();
         self.bytes.push(0);
         write(&mut Writer { bytes: self.bytes });

@@ -23,7 +23,7 @@ use crate::policy::decide::dry_run::dry_run;
 use crate::policy::decide::reason::reasons;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::http::RequestError;
-use crate::policy::matching::matched_limits::{Asked, Intent, MatchedLimits};
+use crate::policy::matching::matched_limits::{MatchInput, Intent, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
@@ -214,7 +214,7 @@ impl<S: Store> PolicyLimiter<S> {
         let now = store.clock(local);
         details.origin = Origin::Domain(Arc::clone(&domain));
         details.records.reserve_exact(request.descriptors.len());
-        matched.resolve(Asked {
+        matched.resolve(MatchInput {
             domain: &domain,
             controls: &controls.load(),
             request,

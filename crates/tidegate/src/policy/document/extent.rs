@@ -1,14 +1,15 @@
-//! From the parser's positions to places in the file.
+//! Converts the parser's positions to positions in the file.
 
 use saphyr_parser::Marker;
 
 use crate::policy::document::finding::Location;
 
-/// Given to the parser before a root in brackets, which it then no longer takes for a possible key:
-/// it would hold all of it in memory until the bracket closes. JSON may be as long as any file.
+/// Inserted before a root in brackets, so that the parser does not take the root for a possible
+/// key: it would hold all of it in memory until the bracket closes. JSON may be as long as any
+/// file.
 pub(super) const DOCUMENT_START: &str = "--- ";
 
-/// How far the text goes, and where the parser was given more than the text.
+/// The end of the text, and the position at which [`DOCUMENT_START`] was inserted.
 pub(super) struct Extent {
     end: Location,
     shifted_line: Option<u32>,
@@ -27,17 +28,18 @@ impl Extent {
         let is_shifted = self.shifted_line == Some(line);
         let shift = if is_shifted { narrow(DOCUMENT_START.len()) } else { 0 };
         let place = Location { line, column: column.saturating_sub(shift).max(1) };
-        // What is missing at the end is missed on the line after it.
+        // The parser reports an unexpected end on the line after it.
         place.min(self.end)
     }
 }
 
-/// Where a line begins with the first bracket of a file that is one list or map in brackets.
+/// Offset of the line that starts with the first bracket, if the file is one list or map in
+/// brackets.
 pub(super) fn bracketed_root(text: &str) -> Option<usize> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {
         let content = line.trim_matches([' ', '\t', '\r', '\n']);
-        // A lone carriage return ends a line too: what follows it is not looked at here.
+        // A lone carriage return ends a line too; text after it is not examined here.
         let is_skipped = content.is_empty() || content.starts_with('#');
         if !is_skipped || content.contains('\r') {
             return line.starts_with(['[', '{']).then_some(start);
@@ -47,7 +49,7 @@ pub(super) fn bracketed_root(text: &str) -> Option<usize> {
     None
 }
 
-/// The place behind the last character.
+/// The position after the last character.
 fn end_of(text: &str) -> Location {
     let bytes = text.as_bytes();
     let ends_line = |&(at, byte): &(usize, &u8)| {
@@ -58,7 +60,7 @@ fn end_of(text: &str) -> Location {
     Location { line: narrow(breaks + 1), column: narrow(last.chars().count() + 1) }
 }
 
-/// Files are far shorter than this can hold.
+/// Converts a position; files are far shorter than `u32::MAX`.
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -1,42 +1,42 @@
-//! What is wrong, or unwise, in a policy file, and where.
+//! Errors and warnings about a policy file, with their positions.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::policy::document::nearest::nearest;
 
-/// How many findings are kept: nobody reads further, and a hostile file could cause millions.
+/// The most findings that are kept, because a hostile file could cause millions.
 const MAX_FINDINGS: usize = 1_000;
 
-/// How much of a text from the file a message repeats.
+/// The most characters of a text from the file that a message repeats.
 const MAX_QUOTED: usize = 40;
 
-/// One thing to tell the author of a file.
+/// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     pub(crate) severity: Severity,
     pub(crate) file: Arc<str>,
     pub(crate) place: Location,
-    /// Where in the tree, as in `descriptors[2].rate_limit.unit`; empty for the file as a whole.
+    /// Path in the tree, as in `descriptors[2].rate_limit.unit`; empty for the file as a whole.
     pub(crate) path: String,
     pub(crate) message: String,
 }
 
-/// Whether the file can be used all the same.
+/// Whether the file can still be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Severity {
     Error,
     Warning,
 }
 
-/// A position in a file. Both count from 1; a column is a character, whatever its width.
+/// A position in a file. Line and column count from 1; a column is one character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Location {
     pub(crate) line: u32,
     pub(crate) column: u32,
 }
 
-/// All findings of a run.
+/// All errors and warnings of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     kept: Vec<Finding>,
@@ -63,7 +63,7 @@ impl Finding {
         self
     }
 
-    /// The same, for whoever knows how the node was reached.
+    /// The finding with the path of its node.
     pub(crate) fn at(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
@@ -83,7 +83,7 @@ impl fmt::Display for Finding {
 }
 
 impl Location {
-    /// Where a file begins.
+    /// The beginning of a file.
     pub(crate) const START: Self = Self { line: 1, column: 1 };
 }
 
@@ -103,7 +103,7 @@ impl Findings {
         self.kept.sort_by_cached_key(|finding| (number(&finding.file), finding.place));
     }
 
-    /// How many were errors, those that were not kept included.
+    /// Number of errors, including those that were not kept.
     pub(crate) fn errors(&self) -> usize {
         self.errors
     }
@@ -119,7 +119,7 @@ impl Findings {
         self.kept.is_empty()
     }
 
-    /// How many were pushed but not kept.
+    /// Number of findings that were not kept.
     pub(crate) fn dropped(&self) -> usize {
         self.dropped
     }
@@ -140,7 +140,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// The beginning of a text from the file, in quotes and on one line whatever it holds.
+/// The beginning of a text from the file, quoted and escaped to one line.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", shortened(text))
 }

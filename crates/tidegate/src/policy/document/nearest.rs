@@ -1,13 +1,14 @@
-//! What somebody meant who has misspelt a word.
+//! Suggestions for misspelt words.
 
-/// The word that somebody who wrote `name` most likely meant.
+/// The known word closest to `name`, if one is close enough.
 pub fn nearest<'a>(name: &str, words: &[&'a str]) -> Option<&'a str> {
     let distance = |word: &str| edits(name, word);
     let nearest = words.iter().copied().min_by_key(|word| distance(word))?;
     (distance(nearest) <= 1 + name.len() / 4).then_some(nearest)
 }
 
-/// How many characters have to be changed, added or left out to make one of the other.
+/// The edit distance: how many characters must be changed, added or removed to turn one word into
+/// the other.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,7 +1,8 @@
-//! Builds the tree from the parser's events, on a stack of its own: depth is data, not recursion.
+//! Builds the tree from the parser's events with an explicit stack, so that deep nesting cannot
+//! overflow the call stack.
 //!
-//! Every limit is on what a text *means*, aliases expanded, so that a small file cannot ask for a
-//! large tree, nor for a walk of one that never ends.
+//! All bounds apply to the document with aliases expanded, so that a small file cannot produce a
+//! large tree or an endless walk.
 
 mod keys;
 
@@ -20,15 +21,14 @@ pub(super) const MAX_TEXT_BYTES: usize = 16 << 20;
 pub(super) const MAX_SCALAR_BYTES: usize = 64 << 10;
 pub(super) const MAX_DEPTH: usize = 64;
 pub(super) const MAX_NODES: usize = 1_000_000;
-/// The parser holds all tokens of a list in brackets until it knows that no `:` follows, 150 bytes
-/// for each character at worst.
+/// The most characters of a list in brackets. The parser holds all its tokens until it knows that
+/// no `:` follows, 150 bytes for each character at worst.
 pub(super) const MAX_AHEAD: usize = 512 << 10;
 
-/// Reads until the end, or the first thing after which the rest means nothing.
+/// Parses until the end, or until an error that makes the rest meaningless.
 pub(super) fn read(file: Arc<str>, text: &str, findings: &mut Findings) -> Vec<Document> {
     if text.len() > MAX_TEXT_BYTES {
-        let message =
-            format!("the file has {} bytes, at most {MAX_TEXT_BYTES} are read", text.len());
+        let message = format!("the file has {} bytes; the maximum is {MAX_TEXT_BYTES}", text.len());
         findings.push(Finding::error(&file, Location::START, message));
         return Vec::new();
     }
@@ -36,7 +36,7 @@ pub(super) fn read(file: Arc<str>, text: &str, findings: &mut Findings) -> Vec<D
     let (before, after) = text.split_at(root.unwrap_or(0));
     let inserted = if root.is_some() { DOCUMENT_START } else { "" };
     let ahead = Cell::new(MAX_AHEAD);
-    // The parser sees an end where it was to read too far; only we know that it is none.
+    // Ends the text where the parser would read too far; `ahead` tells this from the real end.
     let characters = before.chars().chain(inserted.chars()).chain(after.chars()).map_while(|c| {
         ahead.set(ahead.get().checked_sub(1)?);
         Some(c)
@@ -74,27 +74,27 @@ struct Reader<'run> {
     documents: Vec<Document>,
     open: Vec<Open>,
     anchors: HashMap<usize, Subtree>,
-    /// Of all documents, aliases expanded.
+    /// Nodes of all documents, with aliases expanded.
     nodes: usize,
-    /// Where the parser was last.
+    /// Position of the last event.
     latest: Location,
 }
 
-/// A node, and what it amounts to when aliases are expanded.
+/// A node, with its size and depth when aliases are expanded.
 #[derive(Clone)]
 struct Subtree {
     node: Node,
     nodes: usize,
-    /// Lists and maps inside one another; none for a scalar.
+    /// Levels of nested lists and maps; 0 for a scalar.
     depth: usize,
 }
 
-/// A list or map of which the end has not been seen.
+/// A list or map whose end has not been parsed.
 struct Open {
     is_map: bool,
     anchor: usize,
     place: Location,
-    /// Of a map: key, value, key, value.
+    /// For a map: key, value, key, value.
     children: Vec<Node>,
     nodes: usize,
     depth: usize,
@@ -176,7 +176,7 @@ impl Reader<'_> {
             self.error(
                 place,
                 if holds_itself {
-                    "the alias stands inside what it refers to"
+                    "the alias is inside the node that it refers to"
                 } else {
                     "the alias refers to an anchor of an earlier document"
                 },
@@ -190,7 +190,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let message =
-            format!("more than {MAX_NODES} texts, lists and maps, with what aliases stand for");
+            format!("more than {MAX_NODES} texts, lists and maps, counted with aliases expanded");
         Err(self.error(place, message))
     }
 
@@ -203,7 +203,7 @@ impl Reader<'_> {
     ) -> Result<Kind, Finding> {
         if text.len() > MAX_SCALAR_BYTES {
             let message =
-                format!("a text of {} bytes, at most {MAX_SCALAR_BYTES} are read", text.len());
+                format!("a text of {} bytes; the maximum is {MAX_SCALAR_BYTES}", text.len());
             return Err(self.error(place, message));
         }
         let tag = tag.map(tag_name);
@@ -236,26 +236,26 @@ impl Reader<'_> {
     }
 
     fn too_deep(&self, place: Location) -> Finding {
-        self.error(place, format!("more than {MAX_DEPTH} lists and maps inside one another"))
+        self.error(place, format!("lists and maps are nested deeper than {MAX_DEPTH} levels"))
     }
 
     fn too_far_ahead(&self) -> Finding {
         let message = format!(
-            "what follows goes on for more than {MAX_AHEAD} characters: shorten the text or \
-             comment, or write the list without brackets, one item per line"
+            "a text, a comment or a list in brackets has more than {MAX_AHEAD} characters: shorten \
+             the text or comment, or write the list without brackets, one item per line"
         );
         self.error(self.latest, message)
     }
 
     fn unknown_tag(&self, name: &str, place: Location) -> Finding {
-        self.error(place, format!("the tag {} means nothing here: leave it out", quoted(name)))
+        self.error(place, format!("the tag {} is not supported: remove it", quoted(name)))
     }
 
     fn syntax_error(&self, error: &ScanError) -> Finding {
         self.error(self.extent.place(*error.marker()), sentence(error.info()))
     }
 
-    /// Which child of what is open comes next.
+    /// The path of the next child of the open lists and maps.
     fn path(&self) -> String {
         let mut path = String::new();
         for open in &self.open {
@@ -273,7 +273,7 @@ impl Reader<'_> {
     }
 }
 
-/// The tag with the prefix of YAML's own shortened as people write it.
+/// The tag, with YAML's own prefix shortened to `!!`.
 fn tag_name(tag: &Tag) -> String {
     let name = format!("{}{}", tag.handle, tag.suffix);
     match name.strip_prefix("tag:yaml.org,2002:") {

@@ -1,4 +1,4 @@
-//! Which files a policy is read from, and reading them.
+//! The files of a policy, and reading them.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -11,24 +11,25 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::policy::{Loaded, Merging, Policy};
 
-/// A file larger than this is no policy; its text is not even read. The parser has the same bound.
+/// The largest size of a file; larger files are not read. The parser has the same bound.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// All files together.
+/// The largest size of all files together.
 const MAX_TOTAL_BYTES: u64 = 64 << 20;
 
-/// More files than this are a folder that was named by mistake.
+/// The most files; a folder with more was probably named by mistake.
 const MAX_FILES: usize = 1_000;
 
-/// Where a policy is read from: files, and folders of `.yaml` and `.yml` files.
+/// Where a policy is loaded from: files, and folders of `.yaml` and `.yml` files.
 ///
-/// A folder stands for the files in it by name, not for those of its folders. Names that begin with
-/// a dot are skipped: editors and Kubernetes keep copies under them.
+/// A folder stands for the files in it, sorted by name, without subfolders. Names that begin with a
+/// dot are skipped, because editors and Kubernetes keep copies under them.
 #[derive(Clone, Debug)]
 pub struct Source {
     paths: Vec<PathBuf>,
     merging: Merging,
-    /// Opening a pipe waits until somebody writes to it: fine for a command, not for a watch.
+    /// Refuses pipes, because opening one blocks until another process writes to it. A command may
+    /// wait for that, a watch must not.
     refuses_pipes: bool,
 }
 
@@ -39,7 +40,7 @@ pub struct Texts {
     merging: Merging,
 }
 
-/// Names what was read: equal if all names and texts are equal, on every machine.
+/// A hash of names and texts: equal on every machine if all names and texts are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Revision(u128);
 
@@ -47,16 +48,16 @@ pub struct Revision(u128);
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The system said so.
+    /// The operating system returned an error.
     Unreadable {
         /// The file or folder.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         error: io::Error,
     },
     /// Neither a file nor a folder.
     NotAFile {
-        /// What was found in its place.
+        /// The path.
         path: PathBuf,
     },
     /// A folder without a policy file.
@@ -64,39 +65,39 @@ pub enum SourceError {
         /// The folder.
         path: PathBuf,
     },
-    /// No path was given at all.
+    /// No path was given.
     NoPaths,
-    /// A file is larger than any policy.
+    /// A file is larger than 16 MiB.
     FileTooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size; while it grows, what was read of it.
+        /// Its size, or the bytes read so far if it grew meanwhile.
         bytes: u64,
     },
-    /// The files are too large together.
+    /// The files together are larger than 64 MiB.
     TooLarge {
-        /// The file that was too much.
+        /// The file that exceeded the bound.
         path: PathBuf,
     },
-    /// There are too many files.
+    /// There are more than 1,000 files.
     TooManyFiles {
-        /// The path that was too much.
+        /// The path that exceeded the bound.
         path: PathBuf,
     },
 }
 
 impl Source {
-    /// Reads nothing yet.
+    /// A source of these paths. Does not read them.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>, merging: Merging) -> Self {
         Self { paths: paths.into_iter().collect(), merging, refuses_pipes: false }
     }
 
-    /// Reads all files and makes a policy of them.
+    /// Reads all files and loads a policy from them.
     pub fn load(&self) -> Result<Loaded, SourceError> {
         Ok(self.read()?.load())
     }
 
-    /// Names what the files hold now.
+    /// The revision of the files' current texts.
     pub fn revision(&self) -> Result<Revision, SourceError> {
         Ok(self.read()?.revision())
     }
@@ -113,7 +114,7 @@ impl Source {
         Ok(Texts { files, merging: self.merging })
     }
 
-    /// The files themselves, and those of the folders, in the order in which they are read.
+    /// All files, including those of the folders, in the order in which they are read.
     pub(in crate::policy) fn files(&self) -> Result<Vec<PathBuf>, SourceError> {
         if self.paths.is_empty() {
             return Err(SourceError::NoPaths);
@@ -150,7 +151,7 @@ impl Source {
         check(metadata.len())?;
         let file = File::open(path).map_err(unreadable)?;
         let mut text = String::new();
-        // It may have grown since, and a pipe tells no size.
+        // The file may have grown since, and a pipe reports no size.
         file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
         check(text.len() as u64)?;
         Ok(text)
@@ -201,17 +202,17 @@ impl Texts {
         self.files.iter().map(|(name, _)| &**name)
     }
 
-    /// Makes a policy of them.
+    /// Loads a policy from the texts.
     pub fn load(&self) -> Loaded {
         let files: Vec<(&str, &str)> =
             self.files.iter().map(|(name, text)| (&**name, &**text)).collect();
         Policy::load(&files, self.merging)
     }
 
-    /// Names what was read.
+    /// The revision of the texts.
     pub fn revision(&self) -> Revision {
-        // The keys say what is hashed; they are not secret, because whoever could make two texts
-        // collide may write the policy anyway.
+        // The keys are not secret: an attacker who could make two texts collide could write the
+        // policy anyway.
         let mut hasher = SipHasher13::new_with_keys(0x706f_6c69, 0x6379);
         for part in self.files.iter().flat_map(|(name, text)| [name, text]) {
             hasher.write(&(part.len() as u64).to_le_bytes());
@@ -220,7 +221,7 @@ impl Texts {
         Revision(hasher.finish128().as_u128())
     }
 
-    /// How many files there are.
+    /// Number of files.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
@@ -228,13 +229,13 @@ impl Texts {
 
 #[cfg(feature = "watch")]
 impl Texts {
-    /// Each file's name, and whether it says anything.
+    /// Each file's name, and whether it has any content.
     pub(in crate::policy) fn files(&self) -> impl Iterator<Item = (&str, bool)> {
         self.files.iter().map(|(name, text)| (&**name, !is_blank(text)))
     }
 }
 
-/// Whether there is nothing but space and comments. A `---` alone is an error already.
+/// Whether the text consists of space and comments only. A `---` alone is an error already.
 #[cfg(feature = "watch")]
 fn is_blank(text: &str) -> bool {
     let says_nothing = |line: &str| {
@@ -266,20 +267,24 @@ impl fmt::Display for SourceError {
                 write!(f, "cannot read {}: neither a file nor a folder", path.display())
             }
             Self::NoFiles { path } => {
-                write!(f, "{} holds no .yaml and no .yml file", path.display())
+                write!(f, "{} contains no .yaml or .yml file", path.display())
             }
-            Self::NoPaths => f.write_str("no policy file is named"),
+            Self::NoPaths => f.write_str("no policy file is given"),
             Self::FileTooLarge { path, bytes } => {
                 let path = path.display();
-                write!(f, "{path} has {bytes} bytes, at most {MAX_FILE_BYTES} are read")
+                write!(f, "{path} has {bytes} bytes; the maximum is {MAX_FILE_BYTES}")
             }
             Self::TooLarge { path } => write!(
                 f,
-                "with {} the files have more than {MAX_TOTAL_BYTES} bytes together",
+                "the files up to {} have more than {MAX_TOTAL_BYTES} bytes together",
                 path.display()
             ),
             Self::TooManyFiles { path } => {
-                write!(f, "with {} there are more than {MAX_FILES} files", path.display())
+                write!(
+                    f,
+                    "the paths up to {} have more than {MAX_FILES} files together",
+                    path.display()
+                )
             }
         }
     }

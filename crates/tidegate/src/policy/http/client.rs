@@ -1,24 +1,24 @@
-//! Whose address a request comes from.
+//! The client address of a request.
 
 use std::net::IpAddr;
 
 use super::source::values;
 use crate::policy::matching::network::address;
 
-/// The address of the client, with so many proxies of ours between it and the door.
+/// The address of the client, given the number of trusted proxies between it and the listener.
 ///
-/// Each proxy appends to `X-Forwarded-For` whom it was asked by, so with `n` of them the client is the
-/// `n`-th address from the right, and with none it is the peer. What stands further left came from
-/// outside and may say anything. This is Envoy's `xff_num_trusted_hops: n` with
-/// `use_remote_address: true`, also in that the peer is taken if there are fewer addresses, or if the
-/// one at that place is none.
+/// Each proxy appends its peer to `X-Forwarded-For`, so with `n` proxies the client is the `n`-th
+/// address from the right, and with none it is the peer. Addresses further left come from the
+/// client and cannot be trusted. This is Envoy's `xff_num_trusted_hops: n` with
+/// `use_remote_address: true`; as in Envoy, the peer is used if there are fewer addresses or if the
+/// value at that position is no address.
 pub(super) fn client(
     headers: &[(&str, &str)],
     peer: Option<IpAddr>,
     trusted_proxies: usize,
 ) -> Option<IpAddr> {
     let forwarded = trusted_proxies.checked_sub(1).and_then(|place| {
-        // Several lines are one list.
+        // Several header lines form one list.
         let lines = values(headers, "x-forwarded-for").rev();
         lines.flat_map(|line| line.rsplit(',')).nth(place)
     });

@@ -1,21 +1,21 @@
-//! Hosts: without port and final dot, in small letters.
+//! Host names: lower case, without port and final dot.
 
 use std::borrow::Cow;
 
-/// No name of the internet is longer; a request for a longer one is refused.
+/// The longest DNS name; a request for a longer host is refused.
 pub(super) const MAX_HOST: usize = 255;
 
-/// Hosts that a rule is for.
+/// The hosts that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostPattern {
-    /// This one.
+    /// Exactly this host.
     Exact(Box<str>),
-    /// All below a name, at any depth, the name itself not included. With its star.
+    /// All hosts below a name, at any depth, without the name itself. Includes the star.
     Below(Box<str>),
 }
 
 impl HostPattern {
-    /// Reads `api.example.com` or `*.example.org`.
+    /// Parses `api.example.com` or `*.example.org`.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         let expected = "a host such as api.example.com or *.example.org, without a port";
         let (name, is_below) = text.strip_prefix("*.").map_or((text, false), |name| (name, true));
@@ -28,7 +28,7 @@ impl HostPattern {
         Ok(if is_below { Self::Below(text) } else { Self::Exact(text) })
     }
 
-    /// A host that it is for.
+    /// A host that matches.
     pub(super) fn example(&self) -> &str {
         match self {
             Self::Exact(text) | Self::Below(text) => text,
@@ -36,7 +36,7 @@ impl HostPattern {
     }
 }
 
-/// The host of a request as rules read it: in lower case, without its port and a final dot.
+/// The normalised host of a request: lower case, without its port and final dot.
 pub fn normal_host(text: &str) -> Cow<'_, str> {
     let text = text.trim();
     // A colon within brackets belongs to the address.

@@ -1,4 +1,4 @@
-//! Where the values of entries come from.
+//! Sources of the values of entries.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,38 +9,40 @@ use super::target::{RequestTarget, hex};
 use super::template::Parameter;
 use super::{HttpRequest, RequestError};
 
-/// The header of API keys.
+/// The header that carries API keys.
 const API_KEY: &str = "x-api-key";
 
-/// What an entry's value is taken from.
+/// The source of an entry's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// `X-API-Key`, the token of `Authorization: Bearer`, the user of `Authorization: Basic`.
+    /// An API key: `X-API-Key`, the token of `Authorization: Bearer`, or the user of
+    /// `Authorization: Basic`.
     ///
-    /// A request with both headers gets the descriptor once for each key, so an added key does not
+    /// A request with both headers yields the descriptor once per key, so an added key cannot
     /// replace the other.
     ApiKey,
     /// The address of the client, without a port.
     ClientIp,
-    /// A cookie of this name.
+    /// The cookie of this name.
     Cookie(Box<str>),
-    /// A header of this name.
+    /// The header of this name.
     Header(Box<str>),
-    /// Whom the request is for, in small letters and without a port.
+    /// The host, in lower case and without a port.
     Host,
-    /// As it came.
+    /// The method as received.
     Method,
-    /// Normalised, without the query.
+    /// The normalised path, without the query.
     Path,
     /// A part of the normalised path.
     PathParameter(Parameter),
-    /// A field of the query, decoded: otherwise each way to encode a value would have its own budget.
+    /// The query field of this name, decoded; otherwise each encoding of a value would have its own
+    /// quota.
     Query(Box<str>),
-    /// The same for all.
+    /// A constant.
     Value(Box<str>),
 }
 
-/// A request, taken apart as far as all rules need it.
+/// A request, parsed as far as any rule needs.
 pub(super) struct Facts<'a> {
     pub(super) method: &'a str,
     pub(super) path: Cow<'a, str>,
@@ -63,14 +65,15 @@ impl<'a> Facts<'a> {
             None => unique(values(headers, "host"), || "header host".into())?,
         };
         let host = host.map(normal_host);
-        // Otherwise a host of nothing but dots would be looked up as often as it has bytes.
+        // Without this bound, a host of dots only would cause one lookup per byte.
         if host.as_ref().is_some_and(|host| host.len() > MAX_HOST) {
             return Err(RequestError::Host);
         }
         Ok(Self { method, path, host, query, headers, peer, trusted_proxies })
     }
 
-    /// Every API key of the request, each once: `X-API-Key` and `Authorization`. At most two.
+    /// All API keys of the request, from `X-API-Key` and `Authorization`, without duplicates. At
+    /// most two.
     pub(super) fn api_keys(&self) -> Result<Vec<Cow<'a, str>>, RequestError> {
         let mut keys = Vec::new();
         let lines = values(self.headers, API_KEY);
@@ -97,7 +100,7 @@ impl<'a> Facts<'a> {
 }
 
 impl Source {
-    /// The value, if the request has it; `key` is the API key that the descriptor is for.
+    /// The value, if the request has it; `key` is the API key of the descriptor.
     pub(super) fn value<'a>(
         &'a self,
         facts: &Facts<'a>,
@@ -121,17 +124,17 @@ impl Source {
         Ok(value.filter(|value| !value.is_empty()))
     }
 
-    /// Whether it is the method.
+    /// Whether the source is the method.
     pub(super) const fn is_method(&self) -> bool {
         matches!(self, Self::Method)
     }
 
-    /// Whether it is a part of the path or the query.
+    /// Whether the source is a part of the path or the query.
     pub(super) const fn is_of_target(&self) -> bool {
         matches!(self, Self::Path | Self::PathParameter(_) | Self::Query(_))
     }
 
-    /// Whether it may tell one client from another.
+    /// Whether the value may identify a client.
     pub(crate) const fn is_identity(&self) -> bool {
         match self {
             Self::ApiKey
@@ -144,7 +147,7 @@ impl Source {
         }
     }
 
-    /// Whether it says who somebody claims to be, with proof.
+    /// Whether the value is a credential, which proves an identity.
     pub(crate) fn is_credential(&self) -> bool {
         match self {
             Self::ApiKey => true,
@@ -156,7 +159,7 @@ impl Source {
     }
 }
 
-/// The values of all headers of a name, in order, without the space around them.
+/// The trimmed values of all headers of a name, in order.
 pub(super) fn values<'a>(
     headers: &[(&'a str, &'a str)],
     name: &str,
@@ -165,7 +168,8 @@ pub(super) fn values<'a>(
     named.map(|(_, value)| value.trim())
 }
 
-/// The one value that is not empty. Two that differ are refused: what stands behind may read either.
+/// The only value that is not empty. Two different values are refused, because the backend may use
+/// either.
 fn unique<T: PartialEq + AsRef<str>>(
     values: impl Iterator<Item = T>,
     what: impl FnOnce() -> String,
@@ -178,9 +182,9 @@ fn unique<T: PartialEq + AsRef<str>>(
     }
 }
 
-/// A header. Only the lines of `X-API-Key` are split at commas: a key has none, and proxies that join
-/// lines put one there. Values of other headers, such as `User-Agent`, have commas of their own; lint
-/// warns of rules that only such a header holds.
+/// The value of a header. Only `X-API-Key` is split at commas: keys have none, and proxies that
+/// join header lines insert them. Other headers, such as `User-Agent`, may contain commas; lint
+/// warns of rules that identify clients by such a header only.
 fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Result<Option<&'a str>, RequestError> {
     let what = || format!("header {}", name.to_ascii_lowercase());
     let lines = values(headers, name);
@@ -190,13 +194,13 @@ fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Result<Option<&'a s
     }
 }
 
-/// The token of `Bearer`, or the user of `Basic`. The scheme ends at a space or a tab; what follows is
-/// one word, because servers disagree on which of two they take.
+/// The token of `Bearer`, or the user of `Basic`. The scheme ends at a space or a tab and is
+/// followed by one word; servers disagree on which of two words they use.
 fn credentials(line: &str) -> Result<Option<Cow<'_, str>>, RequestError> {
     if !line.bytes().all(|byte| byte.is_ascii_graphic() || b" \t".contains(&byte)) {
         return Err(RequestError::Credentials);
     }
-    // A proxy that joins lines leaves commas, also beside empty ones.
+    // A proxy that joins header lines leaves commas, also beside empty ones.
     let parts = line.split(',').map(str::trim).filter(|part| !part.is_empty());
     let mut found = None;
     for (number, part) in parts.enumerate() {
@@ -216,8 +220,8 @@ fn credentials(line: &str) -> Result<Option<Cow<'_, str>>, RequestError> {
     Ok(found)
 }
 
-/// The user of `user:password` in base 64 (RFC 7617). `None` unless it is the only way to write these
-/// bytes: servers decode other alphabets, a lack of padding and stray bits, each in its own way.
+/// The user of `user:password` in base64 (RFC 7617). `None` unless the encoding is canonical:
+/// servers differ on other alphabets, missing padding and stray bits.
 fn user(credentials: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(credentials.len());
     let (mut bits, mut held) = (0_u32, 0);
@@ -245,7 +249,7 @@ fn user(credentials: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..colon]).into_owned())
 }
 
-/// A cookie, without quotes and percent-encoding, which many servers remove.
+/// The value of a cookie without quotes and percent-encoding, which many servers remove.
 fn cookie<'a>(
     headers: &[(&'a str, &'a str)],
     name: &str,
@@ -259,7 +263,7 @@ fn cookie<'a>(
     let what = || format!("cookie {name}");
     let lines = || values(headers, "cookie");
     let value = unique(lines().flat_map(|line| line.split(';')).filter_map(plain), what)?;
-    // A proxy that joins lines puts a comma between them.
+    // A proxy that joins header lines puts a comma between them.
     let other = lines().flat_map(|line| line.split([';', ','])).filter_map(plain);
     match unique(other, what)? == value {
         true => Ok(value),
@@ -267,8 +271,8 @@ fn cookie<'a>(
     }
 }
 
-/// A field of the query. `;` separates fields too at some servers: a field that reads differently then
-/// is refused.
+/// The value of a query field. Some servers also separate fields by `;`: a field that reads
+/// differently then is refused.
 fn field<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, RequestError> {
     let what = || format!("query field {name}");
     let matched = |pair: &'a str| {
@@ -290,7 +294,7 @@ fn field<'a>(query: &'a str, name: &str) -> Result<Option<Cow<'a, str>>, Request
     }
 }
 
-/// A text without percent-encoding. What is no encoding stands for itself.
+/// A text without percent-encoding. Invalid encodings stay as they are.
 fn decoded(text: &str, plus_is_space: bool) -> Cow<'_, str> {
     let is_plus = |byte: u8| plus_is_space && byte == b'+';
     if !text.bytes().any(|byte| byte == b'%' || is_plus(byte)) {

@@ -31,7 +31,7 @@ pub struct RequestTarget<'a> {
 pub enum TargetError {
     /// Neither a path nor an absolute URL: `*`, `host:443`, or nothing.
     NotAPath,
-    /// A byte that has no place in a target unencoded: a control byte, a space or `#`.
+    /// A byte that must be encoded in a target: a control byte, a space or `#`.
     RawByte,
     /// `\`, encoded or not: some servers read a slash.
     Backslash,
@@ -83,7 +83,8 @@ impl fmt::Display for TargetError {
 impl std::error::Error for TargetError {}
 
 impl<'a> RequestTarget<'a> {
-    /// Reads a target in origin form (`/path?query`) or in absolute form (`http://host/path?query`).
+    /// Parses a target in origin form (`/path?query`) or in absolute form
+    /// (`http://host/path?query`).
     ///
     /// Allocates only if the path changes.
     ///
@@ -106,12 +107,12 @@ impl<'a> RequestTarget<'a> {
         &self.path
     }
 
-    /// What follows the first `?`, as it came; empty if there is none.
+    /// The query: the text after the first `?` as received; empty if there is none.
     pub const fn query(&self) -> &'a str {
         self.query
     }
 
-    /// The path, borrowed where possible.
+    /// The path, borrowed where possible, and the query.
     pub(super) fn into_parts(self) -> (Cow<'a, str>, &'a str) {
         (self.path, self.query)
     }
@@ -179,7 +180,7 @@ fn decode(path: &str) -> Result<String, TargetError> {
 /// Resolves dot segments and merges slashes.
 fn resolve(path: &str) -> Result<String, TargetError> {
     let (mut has_dots, mut has_duplicates) = (false, false);
-    // Where each segment that is kept starts, with its slash.
+    // Start of each kept segment, including its slash.
     let (mut resolved, mut starts) = (String::with_capacity(path.len()), Vec::new());
     let mut segments = path.split('/').skip(1).peekable();
     let mut ends_with_slash = false;
@@ -210,7 +211,7 @@ fn resolve(path: &str) -> Result<String, TargetError> {
     Ok(resolved)
 }
 
-/// Why no request has this path after normalisation, if none does.
+/// Why no normalised request can have this path; `None` if one can.
 pub(super) fn never_matches(path: &str) -> Option<&'static str> {
     if path.bytes().any(|byte| matches!(byte, 0..=0x1f | b'\\' | b';' | 0x7f)) {
         return Some("a path with a backslash, a semicolon or a control byte is refused with 400");
@@ -325,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a rule could be written that no request, or only a strange one, matches.
+    /// Otherwise a rule could have a path that no request matches, or only an unusual one.
     #[test]
     fn a_normalised_path_without_percent_signs_stays_as_it_is() {
         let mut rng = fastrand::Rng::with_seed(11);

@@ -1,54 +1,54 @@
-//! Paths with parameters, as in `/v1/users/{id}/files/{rest...}`.
+//! Path templates, as in `/v1/users/{id}/files/{rest...}`.
 //!
 //! # Meaning
-//! A normalised path is split at every `/`. A template is written as a normalised path: decoded, without
-//! dot segments and duplicate slashes.
+//! A normalised path is split at every `/`. A template is written as a normalised path: decoded,
+//! without dot segments and duplicate slashes.
 //! - A segment without braces matches itself, byte by byte.
 //! - `{name}` matches one segment that is not empty.
-//! - A last `{name...}` matches any number of segments, none included: `/files/{rest...}` is for
-//!   `/files`, `/files/` and all below, though not for `/filesystem`.
-//! - A final slash counts: `/a/` is not `/a`.
+//! - A last `{name...}` matches any number of segments, including none: `/files/{rest...}` matches
+//!   `/files`, `/files/` and all paths below, but not `/filesystem`.
+//! - A final slash is significant: `/a/` is not `/a`.
 
 use super::target::never_matches;
 
-/// A path with parameters.
+/// A path template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     text: Box<str>,
-    /// The first is the nothing before the first slash.
+    /// The first segment is the empty text before the first slash.
     segments: Box<[Segment]>,
 }
 
-/// What stands between two slashes.
+/// One segment of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Segment {
-    /// Itself.
+    /// Matches itself.
     Literal(Box<str>),
-    /// Any one, by this name.
+    /// Matches any one segment, under this name.
     One(Box<str>),
-    /// All that follow, by this name.
+    /// Matches all remaining segments, under this name.
     Rest(Box<str>),
 }
 
-/// Where the value of a parameter is in a path.
+/// The position of a parameter in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// How many slashes come before.
+    /// Number of slashes before it.
     place: usize,
     is_rest: bool,
 }
 
-/// More than any path people design; finding a rule takes a step for each.
+/// The most segments of a template; matching takes one step per segment.
 const MAX_SEGMENTS: usize = 64;
 
 impl Template {
-    /// Reads a template, or says what is wrong with it.
+    /// Parses a template.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         if !text.starts_with('/') {
             return Err("a path starts with /");
         }
         if text.contains(['?', '#']) {
-            return Err("a path ends before its ? or #: take `query` to tell queries apart");
+            return Err("a path has no ? or #: use a `query` entry for query fields");
         }
         if let Some(why) = never_matches(text) {
             return Err(why);
@@ -56,31 +56,31 @@ impl Template {
         let segments: Vec<Segment> =
             text.split('/').map(Segment::parse).collect::<Result<_, _>>()?;
         if segments.len() > MAX_SEGMENTS {
-            return Err("a path of more than 63 segments");
+            return Err("a path has at most 63 segments");
         }
         let rest = segments.iter().position(|segment| matches!(segment, Segment::Rest(_)));
         if rest.is_some_and(|place| place + 1 < segments.len()) {
-            return Err("only the last segment may be any number of segments");
+            return Err("only the last segment may match several segments");
         }
         let mut names: Vec<&str> = segments.iter().filter_map(Segment::name).collect();
         names.sort_unstable();
         if names.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err("two parameters of one name");
+            return Err("two parameters have the same name");
         }
         Ok(Self { text: text.into(), segments: segments.into() })
     }
 
-    /// As it was written.
+    /// The template as written.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// What stands between the slashes; first the nothing before the first.
+    /// The segments; the first is the empty text before the first slash.
     pub(super) fn segments(&self) -> &[Segment] {
         &self.segments
     }
 
-    /// Where the parameter of this name is.
+    /// The position of the parameter of this name.
     pub(crate) fn parameter(&self, name: &str) -> Option<Parameter> {
         let place = self.segments.iter().position(|segment| segment.name() == Some(name))?;
         Some(Parameter { place, is_rest: matches!(self.segments[place], Segment::Rest(_)) })
@@ -96,10 +96,10 @@ impl Segment {
             return Err("a parameter is a whole segment, as in /users/{id}");
         };
         let Some(inner) = inner.strip_suffix('}') else {
-            return Err("a brace that is not closed before the segment ends");
+            return Err("a brace is not closed within its segment");
         };
         if inner.trim_start_matches('*').len() < inner.len() || inner.ends_with(['*', '+']) {
-            return Err("any number of segments is written {rest...}, with three dots and no *");
+            return Err("write {rest...} for any number of segments, with three dots and no *");
         }
         let (name, is_rest) = inner.strip_suffix("...").map_or((inner, false), |name| (name, true));
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -118,7 +118,7 @@ impl Segment {
 }
 
 impl Parameter {
-    /// The value in a path that matches; none if no segment is there.
+    /// The value in a path that matches; `None` if the segment is missing.
     pub(super) fn value(self, path: &str) -> Option<&str> {
         let rest = path.splitn(self.place + 1, '/').nth(self.place)?;
         if self.is_rest { Some(rest) } else { rest.split('/').next() }
@@ -130,29 +130,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_template_says_why() {
+    fn an_invalid_template_names_the_reason() {
         for (text, why) in [
             ("", "a path starts with /"),
             ("users/{id}", "a path starts with /"),
-            ("/users/{id", "a brace that is not closed before the segment ends"),
-            ("/users/{id/x}", "a brace that is not closed before the segment ends"),
+            ("/users/{id", "a brace is not closed within its segment"),
+            ("/users/{id/x}", "a brace is not closed within its segment"),
             ("/users/id}", "a parameter is a whole segment, as in /users/{id}"),
             ("/users/v{id}", "a parameter is a whole segment, as in /users/{id}"),
-            ("/users/{id}.json", "a brace that is not closed before the segment ends"),
+            ("/users/{id}.json", "a brace is not closed within its segment"),
             (
                 "/files/{rest*}",
-                "any number of segments is written {rest...}, with three dots and no *",
+                "write {rest...} for any number of segments, with three dots and no *",
             ),
-            ("/{*rest}", "any number of segments is written {rest...}, with three dots and no *"),
+            ("/{*rest}", "write {rest...} for any number of segments, with three dots and no *"),
             ("/{}", "a parameter has a name of letters, digits and _"),
             ("/{...}", "a parameter has a name of letters, digits and _"),
             ("/{{a}}", "a parameter has a name of letters, digits and _"),
             ("/{a b}", "a parameter has a name of letters, digits and _"),
-            ("/{a}/{a}", "two parameters of one name"),
-            ("/{a}/{a...}", "two parameters of one name"),
-            ("/{a...}/b", "only the last segment may be any number of segments"),
-            ("/a?b=c", "a path ends before its ? or #: take `query` to tell queries apart"),
-            (&"/a".repeat(64), "a path of more than 63 segments"),
+            ("/{a}/{a}", "two parameters have the same name"),
+            ("/{a}/{a...}", "two parameters have the same name"),
+            ("/{a...}/b", "only the last segment may match several segments"),
+            ("/a?b=c", "a path has no ? or #: use a `query` entry for query fields"),
+            (&"/a".repeat(64), "a path has at most 63 segments"),
         ] {
             assert_eq!(Template::parse(text), Err(why), "{text}");
         }

@@ -1,8 +1,8 @@
-//! Finds the rules for a host and a path, however many rules there are.
+//! Finds the rules for a host and a path in time independent of the number of rules.
 //!
-//! There is one tree of segments for each host that is named, one for each name that hosts are below,
-//! and one for every host. A step of a tree is a lookup of the segment, and one more where a parameter
-//! may stand; each branch is entered at most once.
+//! There is one tree of segments for each exact host, one for each wildcard name, and one for all
+//! hosts. A step in a tree is a lookup of the segment, and a second one where a parameter is
+//! possible; each branch is entered at most once.
 
 use std::collections::HashMap;
 
@@ -11,28 +11,29 @@ use foldhash::quality::RandomState;
 use super::host::HostPattern;
 use super::template::{Segment, Template};
 
-/// Numbers of rules, by host and path.
+/// Rule numbers by host and path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tree {
     exact: HashMap<Box<str>, Branch, RandomState>,
-    /// By the name that the hosts are below.
+    /// By the name after `*.`.
     below: HashMap<Box<str>, Branch, RandomState>,
     every: Branch,
 }
 
-/// What may follow some segments.
+/// A node of the tree: what may follow some segments.
 #[derive(Clone, Debug, Default)]
 struct Branch {
     literals: HashMap<Box<str>, Self, RandomState>,
     parameter: Option<Box<Self>>,
     /// Rules whose path ends here.
     ends: Vec<usize>,
-    /// Rules that take whatever follows.
+    /// Rules with a `{name...}` here.
     rest: Vec<usize>,
 }
 
 impl Tree {
-    /// Adds a rule for these hosts (every host, if there are none) and this path (every path).
+    /// Adds a rule for these hosts and this path; without hosts it applies to every host, without a
+    /// path to every path.
     pub(super) fn add(&mut self, hosts: &[HostPattern], path: Option<&Template>, rule: usize) {
         if hosts.is_empty() {
             self.every.add(path, rule);
@@ -48,7 +49,8 @@ impl Tree {
         }
     }
 
-    /// The rules that match, in order, each once. The host is bounded by its caller.
+    /// The rules that match, in order, without duplicates. The caller bounds the length of the
+    /// host.
     pub(super) fn find(&self, host: Option<&str>, path: &str) -> Vec<usize> {
         let mut found = Vec::new();
         self.every.find(Some(path), &mut found);
@@ -78,7 +80,7 @@ impl Branch {
         rules.push(rule);
     }
 
-    /// `path` is what has not been looked at: none after the last segment.
+    /// `path` is the remaining path; `None` after the last segment.
     fn find(&self, path: Option<&str>, found: &mut Vec<usize>) {
         found.extend(&self.rest);
         let Some(path) = path else { return found.extend(&self.ends) };
@@ -99,7 +101,7 @@ impl Branch {
 mod tests {
     use super::*;
 
-    /// As the documentation of templates says, one segment after the other.
+    /// The documented meaning of templates, segment by segment.
     fn matches(template: &[&str], path: &[&str]) -> bool {
         match (template, path) {
             ([], []) => true,
@@ -173,7 +175,7 @@ mod tests {
         }
     }
 
-    /// What is compared with a path must not grow with the number of rules.
+    /// The work per path must not grow with the number of rules.
     #[test]
     fn ten_thousand_rules_share_their_branches() {
         let mut tree = Tree::default();

@@ -1,4 +1,4 @@
-//! The fields that make a limit.
+//! The fields of limits.
 
 use super::{Field, Kind, MODES, Table, field};
 use crate::store::shards::MAX_SHARDS;
@@ -7,109 +7,119 @@ const ALGORITHMS: &[&str] =
     &["fixed_window", "sliding_log", "sliding_window", "token_bucket", "gcra", "leaky_bucket"];
 const MAX_COST: u64 = 1 << 32;
 
-// Fields that stand in more than one table, each told once.
+// Fields that occur in more than one table.
 const RATE: Field = field(
     "rate",
     Kind::Rate,
     "rate: 100/s",
-    "How many per which time: `s`, `min`, `h`, `day`, `week`, `month` (30 days), `year` (365), or so \
-     many of them: `20/5m`. For windows the time is the window.",
+    "Units per period: `s`, `min`, `h`, `day`, `week`, `month` (30 days), `year` (365), or a \
+     multiple: `20/5m`. For windows the period is the window.",
 );
-const REQUESTS: Field =
-    field("requests", Kind::Number(0, 1 << 52), "requests: 100", "The same, with `per`.");
-const PER: Field = field("per", Kind::Period, "per: 5m", "The same, with `requests`.");
+const REQUESTS: Field = field(
+    "requests",
+    Kind::Number(0, 1 << 52),
+    "requests: 100",
+    "The count of a rate whose period is `per`.",
+);
+const PER: Field =
+    field("per", Kind::Period, "per: 5m", "The period of a rate whose count is `requests`.");
 const BURST: Field = field(
     "burst",
     Kind::Number(1, 1 << 52),
     "burst: 50",
-    "Buckets: how many may come at once after a rest. The rate's count by default; 1 for `gcra` and \
-     `leaky_bucket`.",
+    "Buckets: units that an idle key may take at once. The rate's count by default; 1 for `gcra` \
+     and `leaky_bucket`.",
 );
 const QUEUE: Field = field(
     "queue",
     Kind::Number(0, 1 << 52),
     "queue: 20",
-    "`leaky_bucket`: how many may wait for their turn. The rate's count by default.",
+    "`leaky_bucket`: units that may be delayed. The rate's count by default.",
 );
 const ALGORITHM: Field = field(
     "algorithm",
     Kind::Choice(ALGORITHMS),
     "algorithm: sliding_window",
-    "`token_bucket` unless said otherwise.",
+    "The algorithm. `token_bucket` by default.",
 );
 const COST: Field = field(
     "cost",
     Kind::Number(0, MAX_COST),
     "cost: 5",
-    "What one request takes, unless the request says. 1 by default.",
+    "The cost of a request that does not state one. 1 by default.",
 );
 const MODE: Field = field(
     "mode",
     Kind::Choice(MODES),
     "mode: shadow",
-    "`enforce`; `shadow`: decided and counted, but holds nobody back; `off`: not even decided.",
+    "`enforce`; `shadow`: decided and counted, but denies no request; `off`: not decided.",
 );
 const TIER: Field = field(
     "tier",
     Kind::Choice(&["exact", "leased"]),
     "tier: leased",
-    "`exact` decides in the store; `leased` from units that a node has taken ahead, for keys that are asked \
-     for hundreds of times a second. Never above the limit. A leased bucket bursts less, by what its rate \
-     gives in 100 ms, and needs a burst of at least four times that. Sliding logs, leaky buckets, places in \
-     flight and windows that count what they denied are always exact.",
+    "`exact` decides in the store; `leased` decides from units that a node has leased, for keys \
+     with hundreds of requests per second. Neither exceeds the limit. A leased bucket has a \
+     smaller burst, by the units that its rate gives in 100 ms, and needs a burst of at least four \
+     times that. Sliding logs, leaky buckets, in-flight limits and windows that count denied \
+     requests are always exact.",
 );
 const ON_STORE_FAILURE: Field = field(
     "on_store_failure",
     Kind::Choice(&["allow", "deny", "local"]),
     "on_store_failure: deny",
-    "What is answered while the store is away. `local`, by default: what this node's share of the limit \
-     says, 1.5 times the limit divided by the nodes. `allow`: go ahead. `deny`: stay out. What is let in \
-     is booked when the store is back.",
+    "The fallback while the store is unavailable. `local`, the default: each node enforces 1.5 × \
+     limit / nodes. `allow` admits and `deny` denies every request. Admitted requests are charged \
+     when the store recovers.",
 );
 const REFUND_STALENESS: Field = field(
     "refund_staleness",
     Kind::Period,
     "refund_staleness: 5s",
-    "With Redis, for how long a node may go on denying a key that another node has given units back to. \
-     `1s` by default; `0s` asks Redis each time.",
+    "With Redis: how long a node may deny a key from its cache after another node has returned \
+     units to it. `1s` by default; `0s` asks Redis each time.",
 );
 const SHARDS: Field = field(
     "shards",
     Kind::Number(2, MAX_SHARDS as u64),
     "shards: 8",
-    "With Redis: each key of the limit is divided into so many, for keys that are decided on more than \
-     about 50,000 times a second. Never admits more than the limit, and a little less. Another number \
-     starts everybody afresh.",
+    "With Redis: the number of shards of each key, for keys with more than about 50,000 decisions \
+     per second. Admits at most the limit, usually slightly less. A changed number resets all \
+     keys.",
 );
 const LOCAL_BUCKET: Field = field(
     "local",
     Kind::Map(&LOCAL),
     "local: {rate: 200/s, burst: 50}",
-    "A bucket that each node has in front of the limit: what it denies, nobody else is asked about. \
-     Taken with the limit or not at all.",
+    "A local pre-limit: a bucket on each node in front of the limit. It denies requests without a \
+     call to the store, and is charged together with the limit.",
 );
-const UNLIMITED: Field =
-    field("unlimited", Kind::Flag, "unlimited: true", "Everything is allowed, and not counted.");
+const UNLIMITED: Field = field(
+    "unlimited",
+    Kind::Flag,
+    "unlimited: true",
+    "Every request is allowed and none is counted.",
+);
 
-/// What a domain says for all its limits.
+/// Defaults of a domain for all its limits.
 pub(in crate::policy) static DEFAULTS: Table = Table {
     name: "defaults",
-    about: "Fields of a limit, for all limits of the domain.",
+    about: "Default fields for all limits of the domain.",
     also: None,
     fields: &[ALGORITHM, COST, MODE, TIER, ON_STORE_FAILURE, REFUND_STALENESS],
 };
 
-/// A limit as we write it.
+/// A limit in Tidegate's form.
 pub(in crate::policy) static LIMIT: Table = Table {
     name: "limit",
-    about: "One limit. It has a `rate`, or `requests` and `per`; the rest is optional.",
+    about: "A limit. It needs a `rate`, or `requests` and `per`; other fields are optional.",
     also: None,
     fields: &[
         field(
             "name",
             Kind::Text,
             "name: per_key",
-            "What answers and metrics call it. Renaming a limit starts it afresh.",
+            "The limit's name in answers and metrics. A renamed limit starts with fresh keys.",
         ),
         RATE,
         REQUESTS,
@@ -122,44 +132,43 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "count_denied",
             Kind::Flag,
             "count_denied: true",
-            "`fixed_window`: denied requests use up the window too.",
+            "`fixed_window`: denied requests count towards the window too.",
         ),
         field(
             "calendar",
             Kind::Map(&CALENDAR),
             "calendar: {tz: Europe/Paris}",
-            "Counts by the calendar: the rate is per `hour`, `day`, `week`, `month` or `year`, each \
-             as long as it really is. Implies `fixed_window`.",
+            "Counts by calendar periods: the rate is per `hour`, `day`, `week`, `month` or `year` \
+             of their actual length. Implies `fixed_window`.",
         ),
         MODE,
         field(
             "enforce",
             Kind::Percent,
             "enforce: 25%",
-            "Holds back only this share of the keys, chosen by a hash, the same on every node; for \
-             the others it is a shadow on the same state. A larger share only adds keys. The hash is \
-             predictable unless the daemon has `policy.enforce_secret_file`.",
+            "Enforces the limit for this share of the keys only, chosen by a hash that is the same \
+             on every node; for other keys the limit is in shadow mode. A larger share only adds \
+             keys. The hash is predictable unless the daemon has `policy.enforce_secret_file`.",
         ),
         field(
             "shadow",
             Kind::Map(&VARIANT),
             "shadow: {rate: 50/s}",
-            "Another limit that is tried on the same requests, with its own state: how often the \
-             two agree is counted, and nobody is held back by it. Only for those who have the \
-             limit's own numbers, not those of a plan or an override.",
+            "Another limit that is evaluated on the same requests with its own state. It denies no \
+             request; metrics count how often the two agree. Skipped for values with numbers of a \
+             plan or an override.",
         ),
         field(
             "plans",
             Kind::Named(&NUMBERS),
             "plans: {pro: {rate: 1000/s, burst: 2000}}",
-            "Other numbers for the plans of the domain; whoever is on none of these has the limit's \
-             own.",
+            "Other numbers for the plans of the domain; all other values have the limit's own.",
         ),
         field(
             "overrides",
             Kind::Maps(&OVERRIDE),
             "overrides: [{value: acme, rate: 5000/s, until: 2031-01-01}]",
-            "Other numbers for single values; they go before plans.",
+            "Other numbers for single values; they take precedence over plans.",
         ),
         TIER,
         ON_STORE_FAILURE,
@@ -169,11 +178,11 @@ pub(in crate::policy) static LIMIT: Table = Table {
     ],
 };
 
-/// A bucket in front of a limit.
+/// The local pre-limit of a limit.
 pub(in crate::policy) static LOCAL: Table = Table {
     name: "local",
-    about: "A token bucket on each node, in front of a limit: a `rate`, or `requests` and `per`, and \
-            perhaps a `burst`, the rate's count by default.",
+    about: "A token bucket on each node, in front of a limit: a `rate`, or `requests` and `per`, \
+            and optionally a `burst`, by default the rate's count.",
     also: None,
     fields: &[RATE, REQUESTS, PER, BURST],
 };
@@ -181,8 +190,9 @@ pub(in crate::policy) static LOCAL: Table = Table {
 /// Other numbers for the same limit.
 pub(in crate::policy) static NUMBERS: Table = Table {
     name: "numbers of a plan",
-    about: "What replaces the numbers of the limit; the algorithm stays. Each plan counts for \
-            itself, an override goes on with what was used. With another `rate`, a `burst` that is not said is the rate's count again.",
+    about: "Numbers that replace those of the limit; the algorithm stays. Each plan has its own \
+            state; an override keeps the state of the limit. With another `rate`, the default \
+            `burst` is the new rate's count.",
     also: None,
     fields: &[RATE, REQUESTS, PER, BURST, QUEUE, UNLIMITED],
 };
@@ -190,7 +200,7 @@ pub(in crate::policy) static NUMBERS: Table = Table {
 /// Other numbers for one value.
 pub(in crate::policy) static OVERRIDE: Table = Table {
     name: "override",
-    about: "Other numbers for one value, for good or until a date.",
+    about: "Other numbers for one value, permanently or until a date.",
     also: Some(&NUMBERS),
     fields: &[
         field("value", Kind::Text, "value: acme", "The value of the descriptor's entry, exactly.")
@@ -199,23 +209,28 @@ pub(in crate::policy) static OVERRIDE: Table = Table {
             "until",
             Kind::Date,
             "until: 2031-01-01T00:00:00Z",
-            "When it ends: a day (its beginning in UTC) or an instant. `tidegate lint` tells of \
-             overrides that have ended.",
+            "When the override ends: a date (its start in UTC) or an instant. `tidegate lint` \
+             warns of overrides that have ended.",
         ),
-        field("reason", Kind::Text, "reason: launch week", "For whoever reads the file later."),
+        field(
+            "reason",
+            Kind::Text,
+            "reason: launch week",
+            "Why the override exists. Not interpreted.",
+        ),
     ],
 };
 
-/// A limit that is tried beside another.
+/// A shadow limit, evaluated beside another one.
 pub(in crate::policy) static VARIANT: Table = Table {
     name: "shadow",
-    about: "A limit that is tried beside another. What it does not say is as in the other; with \
-            another `rate`, a `burst` that is not said is the rate's count again.",
+    about: "A shadow limit beside another one. Its other fields default to those of that limit; \
+            with another `rate`, the default `burst` is the new rate's count.",
     also: None,
     fields: &[ALGORITHM, RATE, REQUESTS, PER, BURST, QUEUE],
 };
 
-/// How periods follow the calendar.
+/// Calendar periods.
 pub(in crate::policy) static CALENDAR: Table = Table {
     name: "calendar",
     about: "Whose calendar.",
@@ -244,24 +259,29 @@ pub(in crate::policy) static CALENDAR: Table = Table {
     ],
 };
 
-/// Ways to choose values.
+/// Matchers for values.
 pub(in crate::policy) static MATCH: Table = Table {
     name: "match",
-    about: "Exactly one way to choose values. An exact value, alone or in a list, goes before all \
-            others; then the longest network, the longest prefix and the glob with most letters.",
+    about: "Exactly one way to match values. An exact value, alone or in a list, takes precedence; \
+            then the longest network, the longest prefix and the glob with the most letters.",
     also: None,
     fields: &[
         field("one_of", Kind::Texts, "one_of: [gold, silver]", "Any of these values."),
-        field("prefix", Kind::Text, "prefix: /v1/", "Values that begin so."),
-        field("glob", Kind::Text, "glob: '*.example.com'", "Values like this, `*` being anything."),
+        field("prefix", Kind::Text, "prefix: /v1/", "Values that begin with this text."),
+        field(
+            "glob",
+            Kind::Text,
+            "glob: '*.example.com'",
+            "Values that match this pattern; `*` stands for any number of characters.",
+        ),
         field("cidr", Kind::Text, "cidr: 10.0.0.0/8", "Addresses of this network."),
     ],
 };
 
-/// A limit as envoyproxy/ratelimit writes it.
+/// A limit in the form of envoyproxy/ratelimit.
 pub(in crate::policy) static RATE_LIMIT: Table = Table {
     name: "rate_limit",
-    about: "A limit as envoyproxy/ratelimit writes it.",
+    about: "A limit in the form of envoyproxy/ratelimit.",
     also: None,
     fields: &[
         field(
@@ -274,15 +294,15 @@ pub(in crate::policy) static RATE_LIMIT: Table = Table {
             "requests_per_unit",
             Kind::Number(0, u32::MAX as u64),
             "requests_per_unit: 5",
-            "How many; 0 denies everything.",
+            "Requests per window; 0 denies every request.",
         ),
         UNLIMITED,
-        field("name", Kind::Text, "name: per_user", "What `replaces` and answers call it."),
+        field("name", Kind::Text, "name: per_user", "The limit's name in `replaces` and answers."),
         field(
             "replaces",
             Kind::Maps(&REPLACES),
             "replaces: [{name: per_user}]",
-            "Limits that do not apply to a request that meets this one.",
+            "Limits that do not apply to a request to which this one applies.",
         ),
     ],
 };

@@ -2,7 +2,7 @@
 
 use super::{Kind, Table, field};
 
-/// How requests become descriptors.
+/// The rules that turn requests into descriptors.
 pub(in crate::policy) static REQUESTS: Table = Table {
     name: "requests",
     about: "How an HTTP request becomes descriptors.",
@@ -12,8 +12,9 @@ pub(in crate::policy) static REQUESTS: Table = Table {
             "trusted_proxies",
             Kind::Number(0, 64),
             "trusted_proxies: 1",
-            "How many proxies of ours append to `X-Forwarded-For`. The client's address is taken \
-             from before them; with 0, the default, it is the address that the request came from.",
+            "The number of your own proxies that append to `X-Forwarded-For`. The client's address \
+             is the one that the outermost of them appended; with 0, the default, it is the peer's \
+             address.",
         ),
         field(
             "rules",
@@ -24,18 +25,18 @@ pub(in crate::policy) static REQUESTS: Table = Table {
     ],
 };
 
-/// Which requests, and what is asked about them.
+/// One rule: which requests it matches and which descriptors it yields.
 pub(in crate::policy) static RULE: Table = Table {
     name: "rule of requests",
-    about: "Which requests, and which descriptors they get.",
+    about: "Which requests match, and the descriptors they yield.",
     also: None,
     fields: &[
         field(
             "path",
             Kind::Text,
             "path: /v1/users/{id}/orders",
-            "A path in which `{name}` stands for one segment, and a last `{name...}` for all that \
-             follow. Every path by default. Compared with the normalised path.",
+            "A path in which `{name}` matches one segment, and a last `{name...}` all that follow. \
+             Compared with the normalised path. Every path by default.",
         ),
         field("methods", Kind::Texts, "methods: [GET, POST]", "Every method by default."),
         field(
@@ -54,10 +55,10 @@ pub(in crate::policy) static RULE: Table = Table {
     ],
 };
 
-/// A descriptor to be made.
+/// A descriptor that a rule yields.
 pub(in crate::policy) static DESCRIPTOR: Table = Table {
     name: "descriptor of requests",
-    about: "A descriptor to be made of a request.",
+    about: "A descriptor that a request yields.",
     also: None,
     fields: &[field(
         "entries",
@@ -68,10 +69,10 @@ pub(in crate::policy) static DESCRIPTOR: Table = Table {
     .required()],
 };
 
-/// An entry to be made.
+/// An entry of such a descriptor.
 pub(in crate::policy) static ENTRY: Table = Table {
     name: "entry of requests",
-    about: "A key, and exactly one place where its value comes from.",
+    about: "A key and exactly one source of its value.",
     also: None,
     fields: &[
         field("key", Kind::Text, "key: api_key", "The key of the entry.").required(),
@@ -79,7 +80,7 @@ pub(in crate::policy) static ENTRY: Table = Table {
             "default",
             Kind::Text,
             "default: anonymous",
-            "The value where the request has none; without it the descriptor is left out.",
+            "The value if the request has none; without a default the descriptor is left out.",
         ),
         field(
             "header",
@@ -91,8 +92,8 @@ pub(in crate::policy) static ENTRY: Table = Table {
             "api_key",
             Kind::Flag,
             "api_key: true",
-            "`X-API-Key`, the token of `Authorization: Bearer` and the user of `Basic`. A request with \
-             both headers gets the descriptor once for each key.",
+            "`X-API-Key`, the token of `Authorization: Bearer` and the user of `Basic`. A request \
+             with both headers yields the descriptor once per key.",
         ),
         field("client_ip", Kind::Flag, "client_ip: true", "The address of the client."),
         field("method", Kind::Flag, "method: true", "The method."),
@@ -101,16 +102,11 @@ pub(in crate::policy) static ENTRY: Table = Table {
             "path_template",
             Kind::Flag,
             "path_template: true",
-            "The `path` of the rule as it is written: one value for all that match it.",
+            "The `path` of the rule as written: one value for all paths that match it.",
         ),
-        field(
-            "path_parameter",
-            Kind::Text,
-            "path_parameter: id",
-            "A segment of the path, by name.",
-        ),
+        field("path_parameter", Kind::Text, "path_parameter: id", "A path parameter, by name."),
         field("host", Kind::Flag, "host: true", "The host, without the port."),
-        field("query", Kind::Text, "query: token", "A parameter of the query."),
+        field("query", Kind::Text, "query: token", "A query field, by name."),
         field("cookie", Kind::Text, "cookie: session", "A cookie."),
         field("value", Kind::Text, "value: checkout", "Always this."),
     ],

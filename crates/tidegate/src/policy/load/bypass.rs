@@ -16,23 +16,26 @@ const ADDRESSES: &[&str] = &[
     "x-real-ip",
 ];
 
-const ADDRESS: &str = "clients can send this header with any address: take `client_ip: true` with \
+const ADDRESS: &str = "clients can send this header with any address: use `client_ip: true` with \
                        `trusted_proxies`";
-const CREDENTIALS: &str = "the same credentials can be written in several ways, each with a budget of its \
-                           own: take `api_key: true`";
-const CHOSEN: &str = "clients choose this value, and a new value gets a new budget: add a descriptor with \
-                      `client_ip: true` or `api_key: true` to the rule";
-const CHOSEN_HEADER: &str = "clients choose this value unless a proxy overwrites the header, and a new value, \
-                             also two lines that a proxy joins with a comma, gets a new budget: add a \
-                             descriptor with `client_ip: true` or `api_key: true` to the rule";
+const CREDENTIALS: &str = "the same credentials can be written in several ways, each with its own \
+                           quota: use `api_key: true`";
+const CHOSEN: &str = "clients choose this value, and a new value gets a new quota: add a \
+                      descriptor with `client_ip: true` or `api_key: true` to the rule";
+const CHOSEN_HEADER: &str = "clients choose this value unless a proxy overwrites the header, and a \
+                             new value, also two lines that a proxy joins with a comma, gets a new \
+                             quota: add a descriptor with `client_ip: true` or `api_key: true` to \
+                             the rule";
 const HEAD: &str =
     "servers answer HEAD as GET without a body, and HEAD matches no rule for GET: add HEAD";
-const OTHER_PATHS: &str = "a path that no rule lists meets no limit, though servers that ignore case or a \
-                           final slash serve /Login and /login/ as /login: add a rule without `path`";
-const ABSENT: &str = "a request without any of the headers, cookies and query fields of these rules meets \
-                      no limit: add a `default` to an entry, or a descriptor with `client_ip: true`";
+const OTHER_PATHS: &str = "a path that no rule lists has no limit, but servers that ignore case or \
+                           a final slash serve /Login and /login/ as /login: add a rule without \
+                           `path`";
+const ABSENT: &str = "a request without any of the headers, cookies and query fields of these \
+                      rules has no limit: add a `default` to an entry, or a descriptor with \
+                      `client_ip: true`";
 
-/// Why the value of an entry does not hold a client back.
+/// Why a client can bypass a limit on this entry.
 pub(super) fn of_entry(source: &Source) -> Option<&'static str> {
     let Source::Header(name) = source else { return None };
     let is = |known: &str| name.eq_ignore_ascii_case(known);
@@ -42,14 +45,14 @@ pub(super) fn of_entry(source: &Source) -> Option<&'static str> {
     is("authorization").then_some(CREDENTIALS)
 }
 
-/// Why these methods leave one out.
+/// Why this list of methods misses one.
 pub(super) fn of_methods(methods: &[Box<str>]) -> Option<&'static str> {
     let has = |method: &str| methods.iter().any(|known| **known == *method);
     (has("GET") && !has("HEAD")).then_some(HEAD)
 }
 
-/// Why a descriptor does not hold a client back, if no other one of its rule does: its identity is a
-/// cookie, a query field or a header without credentials.
+/// Why a client can bypass this descriptor, unless another one of the rule applies: its identity is
+/// a cookie, a query field or a header without credentials.
 pub(super) fn of_descriptor(
     entries: &[EntryRule],
     rule: &[Vec<EntryRule>],
@@ -60,13 +63,13 @@ pub(super) fn of_descriptor(
     }
     entries.iter().find_map(|entry| match &entry.source {
         Source::Cookie(_) | Source::Query(_) => Some(CHOSEN),
-        // Headers with a warning of their own need no second one.
+        // Headers that `of_entry` warns about need no second warning.
         source @ Source::Header(_) if of_entry(source).is_none() => Some(CHOSEN_HEADER),
         _ => None,
     })
 }
 
-/// Warns of requests that no rule of the domain limits.
+/// Warns about requests that no rule of the domain limits.
 pub(super) fn check(rules: &RequestRules, node: &Node, findings: &mut Findings) {
     let rules = rules.rules();
     let is_for_all = |rule: &RequestRule| {

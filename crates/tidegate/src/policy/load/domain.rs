@@ -1,4 +1,4 @@
-//! What the top of a file says of its domain.
+//! The top-level fields of a file, which belong to its domain.
 
 use super::fields::Fields;
 use super::limits::Defaults;
@@ -9,7 +9,7 @@ use crate::policy::language;
 use crate::policy::model::limit::Mode;
 use crate::policy::model::rule::{Charging, Plans};
 
-/// The top of one file.
+/// The top-level fields of one file.
 pub(super) struct Head<'d> {
     pub(super) fields: Fields<'d>,
     pub(super) name: String,
@@ -59,7 +59,7 @@ fn plans(node: &Node, findings: &mut Findings) -> Plans {
         ..Plans::default()
     };
     if let (Some(node), None) = (fields.node("members"), &plans.key) {
-        let why = "whose values are these? `key` has to say";
+        let why = "`members` needs `key`, the key of the entry that has these values";
         findings.push(node.error(why).at("plans.members"));
     }
     for (plan, node) in fields.named("members", findings) {
@@ -73,7 +73,7 @@ fn plans(node: &Node, findings: &mut Findings) -> Plans {
                 continue;
             };
             if plans.members.insert(text.into(), plan.into()).is_some() {
-                let why = format!("{} is on another plan already", quoted(text));
+                let why = format!("{} already has another plan", quoted(text));
                 findings.push(value.error(why).at(&*path));
             }
         }

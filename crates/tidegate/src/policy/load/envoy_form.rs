@@ -1,4 +1,4 @@
-//! A limit as envoyproxy/ratelimit writes it: `rate_limit`.
+//! `rate_limit`: a limit in the form of envoyproxy/ratelimit.
 
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Rate, Span};
@@ -12,7 +12,7 @@ use crate::policy::document::finding::Findings;
 use crate::policy::language;
 use crate::policy::model::limit::{Form, Mode, PolicyLimit, Unit};
 
-/// Reads `rate_limit`. Beside it a descriptor may say more, such as another algorithm.
+/// Loads `rate_limit`. The descriptor may have fields of Tidegate beside it, such as an algorithm.
 pub(super) fn read(
     node: &Node,
     descriptor: &Fields<'_>,
@@ -43,9 +43,9 @@ pub(super) fn read(
         ],
     };
     if let Some((field, node)) = descriptor.first(meaningless) {
-        let why = format!("`{field}` means nothing beside this `rate_limit`");
+        let why = format!("`{field}` has no meaning beside this `rate_limit`");
         let finding = match field {
-            // They take it anywhere.
+            // envoyproxy/ratelimit accepts it anywhere.
             "name" => node.warning(why),
             _ => node.error(why),
         };
@@ -53,7 +53,7 @@ pub(super) fn read(
     }
     let unit = unit(&fields, node, unlimited, findings)?;
     let requests_per_unit = fields.number("requests_per_unit", findings).unwrap_or(0);
-    // The number was read within bounds.
+    // The number was checked against its bounds.
     let requests_per_unit = u32::try_from(requests_per_unit).ok()?;
     let form = Form::Envoy { unit, requests_per_unit };
     let written = Written { fields: descriptor, trail, name, form };
@@ -79,7 +79,7 @@ pub(super) fn read(
     Some(PolicyLimit { replaces, ..limit })
 }
 
-/// The unit, which only what is unlimited does without.
+/// The unit, which is required unless the limit is unlimited.
 fn unit(
     fields: &Fields<'_>,
     node: &Node,
@@ -111,7 +111,7 @@ fn unit(
     }
 }
 
-/// The names of limits that do not apply where this one does.
+/// The names of the limits that this limit replaces.
 fn replaces(fields: &Fields<'_>, findings: &mut Findings) -> Box<[Box<str>]> {
     let own = fields.text("name", findings);
     let mut names: Vec<Box<str>> = Vec::new();
@@ -120,7 +120,7 @@ fn replaces(fields: &Fields<'_>, findings: &mut Findings) -> Box<[Box<str>]> {
         let Some(fields) = Fields::of(node, &path, &language::REPLACES, findings) else { continue };
         match fields.text("name", findings) {
             Some(name) if name.is_empty() || Some(name) == own => {
-                findings.push(node.error("a limit replaces another one, by its name").at(path));
+                findings.push(node.error("expected the name of another limit").at(path));
             }
             Some(name) => names.push(name.into()),
             None => findings.push(node.error("expected a `name`").at(path)),

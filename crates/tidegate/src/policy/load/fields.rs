@@ -1,12 +1,13 @@
-//! The fields of a map, read with a word about each that is not as expected.
+//! Typed access to the fields of a map; reports each field that has an unexpected type or value.
 
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::document::nearest::nearest;
 use crate::policy::language::{self, Kind, Table};
 
-/// Keys of envoyproxy/ratelimit, which it takes anywhere and ignores where they mean nothing.
-const THEIRS: &[&str] = &[
+/// Keys of envoyproxy/ratelimit, which it accepts in any map and ignores where they have no
+/// meaning.
+const ENVOY_KEYS: &[&str] = &[
     "descriptors",
     "detailed_metric",
     "domain",
@@ -24,7 +25,7 @@ const THEIRS: &[&str] = &[
     "value",
     "value_to_metric",
 ];
-/// The longest text of a field: keys, values and names are kept many times over.
+/// The longest text of a field, because keys, values and names are stored many times.
 const MAX_TEXT: usize = 1_024;
 
 /// A map whose keys are all known.
@@ -35,7 +36,7 @@ pub(super) struct Fields<'d> {
 }
 
 impl<'d> Fields<'d> {
-    /// The fields of `node`, if it is a map; keys that are not in the table are told.
+    /// The fields of `node`, if it is a map; reports keys that are not in the table.
     pub(super) fn of(
         node: &'d Node,
         path: &str,
@@ -51,8 +52,8 @@ impl<'d> Fields<'d> {
             };
             if table.field(name).is_some() {
                 fields.pairs.push((name, value));
-            } else if THEIRS.contains(&name) && is_theirs(table) {
-                let why = format!("`{name}` means nothing here and is ignored");
+            } else if ENVOY_KEYS.contains(&name) && is_envoy_map(table) {
+                let why = format!("`{name}` has no meaning here and is ignored");
                 findings.push(key.warning(why).at(fields.at(name)));
             } else {
                 let known: Vec<&str> = table.all().map(|field| field.name).collect();
@@ -67,7 +68,7 @@ impl<'d> Fields<'d> {
         Some(fields)
     }
 
-    /// Where a field is, for people.
+    /// The path of a field, for messages.
     pub(super) fn at(&self, field: &str) -> String {
         if self.path.is_empty() { field.into() } else { format!("{}.{field}", self.path) }
     }
@@ -77,7 +78,7 @@ impl<'d> Fields<'d> {
         found.filter(|node| !node.is_null())
     }
 
-    /// The first of these fields that is there.
+    /// The first of these fields that is present.
     pub(super) fn first<'f>(&self, fields: &[&'f str]) -> Option<(&'f str, &'d Node)> {
         fields.iter().find_map(|field| Some((*field, self.node(field)?)))
     }
@@ -94,13 +95,13 @@ impl<'d> Fields<'d> {
         Some(text)
     }
 
-    /// False unless it is there and true.
+    /// The value of a flag; false if absent.
     pub(super) fn flag(&self, field: &str, findings: &mut Findings) -> bool {
         let Some(read) = self.node(field).map(Node::as_bool) else { return false };
         read.map_err(|finding| findings.push(finding.at(self.at(field)))).unwrap_or(false)
     }
 
-    /// A whole number within the bounds of the field.
+    /// An integer within the bounds of the field.
     pub(super) fn number(&self, field: &str, findings: &mut Findings) -> Option<u64> {
         let node = self.node(field)?;
         let read = node.as_u64();
@@ -117,7 +118,7 @@ impl<'d> Fields<'d> {
         Some(read)
     }
 
-    /// Texts in a list; empty unless it is there.
+    /// The texts of a list; empty if absent.
     pub(super) fn texts(&self, field: &str, findings: &mut Findings) -> Vec<&'d str> {
         let mut texts = Vec::new();
         for (number, node) in self.list(field, findings).iter().enumerate() {
@@ -130,7 +131,7 @@ impl<'d> Fields<'d> {
         texts
     }
 
-    /// A map from names that the author chose; empty unless it is there.
+    /// A map with names that the author chose; empty if absent.
     pub(super) fn named(&self, field: &str, findings: &mut Findings) -> Vec<(&'d str, &'d Node)> {
         let Some(node) = self.node(field) else { return Vec::new() };
         let path = self.at(field);
@@ -147,13 +148,13 @@ impl<'d> Fields<'d> {
         named
     }
 
-    /// Empty unless it is there and a list.
+    /// The list; empty if absent or not a list.
     pub(super) fn list(&self, field: &str, findings: &mut Findings) -> &'d [Node] {
         let Some(read) = self.node(field).map(Node::as_list) else { return &[] };
         read.map_err(|finding| findings.push(finding.at(self.at(field)))).unwrap_or(&[])
     }
 
-    /// One of the field's words.
+    /// One of the field's allowed values.
     pub(super) fn choice(&self, field: &str, findings: &mut Findings) -> Option<&'static str> {
         let node = self.node(field)?;
         let Some(Kind::Choice(words)) = self.table.field(field).map(|field| &field.kind) else {
@@ -171,7 +172,7 @@ impl<'d> Fields<'d> {
 }
 
 /// Whether files of envoyproxy/ratelimit have such maps.
-fn is_theirs(table: &'static Table) -> bool {
+fn is_envoy_map(table: &'static Table) -> bool {
     let tables =
         [&language::FILE, &language::DESCRIPTOR, &language::RATE_LIMIT, &language::REPLACES];
     tables.iter().any(|theirs| std::ptr::eq(*theirs, table))

@@ -1,4 +1,4 @@
-//! What spreads a limit over more than one place: its shards, and the bucket that each node has in front.
+//! Fields for hot keys: `shards`, and the `local` pre-limit of each node.
 
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::policy::model::limit::{Form, PolicyLimit};
 use crate::policy::model::rule::{Charging, Rule};
 use crate::store::{MAX_TOGETHER, Tier};
 
-/// One core of Redis decides about so often a second on one key.
+/// Approximate decisions per second that one core of Redis makes on one key.
 const WORTH_DIVIDING_PER_SECOND: u128 = 50_000;
 const MICROS: u128 = 1_000_000;
 
@@ -40,14 +40,14 @@ pub(super) fn shards(
     let Rate { count, per } = numbers.rate;
     let (count, per) = (u128::from(count), u128::from(per.as_micros()));
     if count * MICROS < WORTH_DIVIDING_PER_SECOND * per {
-        let why = "one core of Redis decides about 50,000 times a second on one key, and this limit \
-                   lets fewer through: `tier: leased` asks less often and loses less";
+        let why = "shards help above about 50,000 decisions per second on one key, and this limit \
+                   admits fewer: `tier: leased` calls Redis less often and loses fewer units";
         findings.push(node.warning(why).at(fields.at("shards")));
     }
     Some(shards)
 }
 
-/// Why a limit cannot be divided so.
+/// Why a limit cannot be sharded.
 fn refusal(
     limit: &Limit,
     numbers: &Numbers,
@@ -55,21 +55,22 @@ fn refusal(
     shards: NonZeroU16,
 ) -> Option<String> {
     if numbers.algorithm == AlgorithmName::LeakyBucket {
-        return Some(
-            "a leaky bucket spaces what it lets in, which shards cannot do together".into(),
-        );
+        return Some("a leaky bucket spaces requests, which separate shards cannot do".into());
     }
     if choices.tier == Tier::Leased {
-        return Some("a leased limit asks the store rarely: it has no shards".into());
+        return Some("a leased limit rarely calls the store and has no shards".into());
     }
     let (units, cost) = (capacity(limit), choices.cost.unwrap_or(1).max(1));
     let least = units / u64::from(shards.get());
     (least < cost).then(|| {
-        format!("of {units} units, some of {shards} shards have {least}: a request costs {cost}")
+        format!(
+            "with {units} units, some of {shards} shards have only {least}, and a request costs \
+             {cost}"
+        )
     })
 }
 
-/// Plans and overrides whose shards could not let in a single request.
+/// Reports plans and overrides whose shards could not admit a single request.
 pub(super) fn check_shards(limit: &PolicyLimit, fields: &Fields<'_>, findings: &mut Findings) {
     let (Some(shards), Some(node)) = (limit.shards, fields.node("shards")) else { return };
     let others = limit.plans.values().chain(limit.overrides.values().map(|it| &it.allowance));
@@ -79,12 +80,12 @@ pub(super) fn check_shards(limit: &PolicyLimit, fields: &Fields<'_>, findings: &
         Allowance::Unlimited => None,
     });
     let (of, cost) = (u64::from(shards.get()), limit.cost);
-    // What has fewer units than shards stays whole.
+    // A limit with fewer units than shards is not sharded.
     if let Some(units) = units.filter(|units| *units >= of).find(|units| units / of < cost) {
         let least = units / of;
         let why = format!(
-            "of the {units} units of a plan or an override, some of {shards} shards have {least}: a \
-             request costs {cost}"
+            "with the {units} units of a plan or an override, some of {shards} shards have only \
+             {least}, and a request costs {cost}"
         );
         findings.push(node.error(why).at(fields.at("shards")));
     }
@@ -112,14 +113,16 @@ pub(super) fn local(
     };
     let (units, cost) = (capacity(&bucket), choices.cost.unwrap_or(1));
     if cost > units {
-        let why = format!("a request costs {cost}, more than the {units} there ever are");
+        let why = format!(
+            "a request costs {cost}, more than the burst of {units}: every request is denied"
+        );
         findings.push(node.error(why).at(path));
         return None;
     }
     Some((bucket, scope))
 }
 
-/// Buckets in front are taken with the limits behind them, or not at all.
+/// Checks that local pre-limits are charged together with the limits behind them.
 pub(super) fn check_local(
     limits: &[PolicyLimit],
     is_quota: bool,
@@ -135,9 +138,11 @@ pub(super) fn check_local(
     let mut with_local = limits.iter().filter(|limit| limit.local.is_some());
     let why = match with_local.clone().count() {
         0 => return,
-        _ if is_quota => "a quota has no `local`: one that is over may deny nobody".into(),
+        _ if is_quota => {
+            "a quota has no `local`: an exhausted quota alone denies no request".into()
+        }
         _ if with_local.any(is_alone) => {
-            "`local` goes with limits that are charged together, not each alone".into()
+            "`local` needs limits that are charged together, not separately".into()
         }
         count if count + limits.len() > MAX_TOGETHER => {
             format!("a descriptor has at most {MAX_TOGETHER} limits, those of `local` included")
@@ -147,7 +152,7 @@ pub(super) fn check_local(
     findings.push(node.error(why).at(path));
 }
 
-/// What one file says of charging holds for the limits of all files that are merged with it.
+/// Checks `charge`, which applies to the limits of all files of the domain.
 pub(super) fn check_charge(
     rules: &[Rule],
     charging: Charging,
@@ -159,8 +164,8 @@ pub(super) fn check_charge(
         && let Some(limit) = limits.find(|limit| limit.local.is_some())
     {
         let why = format!(
-            "`{}` of another file has a `local`, which goes with limits that are charged together, \
-             not each alone",
+            "`{}` of another file has a `local`, which needs limits that are charged together, not \
+             separately",
             limit.id()
         );
         findings.push(node.error(why).at("charge"));

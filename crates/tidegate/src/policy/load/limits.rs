@@ -1,4 +1,5 @@
-//! The limits of a descriptor: theirs (`rate_limit`), ours (`rate` …), or several (`limits`).
+//! The limits of a descriptor: `rate_limit` (envoyproxy/ratelimit), `rate` (Tidegate), or several
+//! (`limits`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::share::Share;
 use crate::store::{MAX_TOGETHER, OnStoreFailure, Tier};
 
-/// What makes a descriptor's own fields a limit.
+/// Fields that make a descriptor itself a limit.
 const QUANTITIES: &[&str] = &["rate", "requests", "per"];
 
-/// What holds for every limit that does not say otherwise.
+/// Defaults for limits that do not set the field themselves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     pub(super) algorithm: Option<AlgorithmName>,
@@ -76,7 +77,7 @@ fn refund_staleness(fields: &Fields<'_>, findings: &mut Findings) -> Option<Span
     Some(read.ok()?.per)
 }
 
-/// All limits of one descriptor.
+/// Loads all limits of one descriptor.
 pub(super) fn read(
     fields: &Fields<'_>,
     trail: &Trail,
@@ -84,39 +85,41 @@ pub(super) fn read(
     findings: &mut Findings,
 ) -> Vec<PolicyLimit> {
     let own = fields.first(QUANTITIES).map(|(_, node)| node);
-    let (theirs, several) = (fields.node("rate_limit"), fields.node("limits"));
-    let given = [own, theirs, several].into_iter().flatten().count();
-    if let (true, Some(node)) = (given > 1, several.or(theirs)) {
+    let (envoy, list) = (fields.node("rate_limit"), fields.node("limits"));
+    let given = [own, envoy, list].into_iter().flatten().count();
+    if let (true, Some(node)) = (given > 1, list.or(envoy)) {
         let why = "a descriptor has one of `rate`, `limits` and `rate_limit`";
         findings.push(node.error(why).at(trail.path.clone()));
         return Vec::new();
     }
-    if let (Some(node), true) = (fields.node("shadow_mode"), theirs.is_none() && given > 0) {
-        let why = "`shadow_mode` goes with `rate_limit`; here it is `mode: shadow`";
+    if let (Some(node), true) = (fields.node("shadow_mode"), envoy.is_none() && given > 0) {
+        let why = "`shadow_mode` belongs to `rate_limit`; use `mode: shadow` here";
         findings.push(node.error(why).at(fields.at("shadow_mode")));
     }
-    if let Some(node) = theirs {
+    if let Some(node) = envoy {
         return envoy_form::read(node, fields, trail, defaults, findings).into_iter().collect();
     }
     if own.is_some() {
-        return ours(fields, trail, defaults, findings).into_iter().collect();
+        return native(fields, trail, defaults, findings).into_iter().collect();
     }
     let names: Vec<&str> = language::LIMIT.all().map(|field| field.name).collect();
     if let Some((field, node)) = fields.first(&names) {
-        let why = match several {
-            Some(_) => format!("`{field}` stands beside `limits`: it belongs into each of them"),
-            None => format!("`{field}` without a `rate` limits nothing"),
+        let why = match list {
+            Some(_) => {
+                format!("`{field}` beside `limits` has no meaning: write it in each of them")
+            }
+            None => format!("`{field}` without a `rate` has no meaning"),
         };
         findings.push(node.error(why).at(fields.at(field)));
     }
-    if several.is_some() {
-        return self::several(fields, trail, defaults, findings);
+    if list.is_some() {
+        return named_limits(fields, trail, defaults, findings);
     }
     Vec::new()
 }
 
-/// Limits that are charged together, each with a name of its own.
-fn several(
+/// Loads `limits`: named limits that are charged together.
+fn named_limits(
     fields: &Fields<'_>,
     trail: &Trail,
     defaults: &Defaults,
@@ -135,13 +138,13 @@ fn several(
         if fields.first(QUANTITIES).is_none() {
             findings.push(node.error("expected a `rate`").at(&*path));
         }
-        let limit = ours(&fields, trail, defaults, findings);
+        let limit = native(&fields, trail, defaults, findings);
         let name = fields.text("name", findings);
         if name.is_none() && list.len() > 1 {
             let why = "several limits on one descriptor need a `name` each";
             findings.push(node.error(why).at(path));
         } else if limits.iter().any(|other| name.is_some() && other.name() == name) {
-            let why = format!("two limits are called {}", quoted(name.unwrap_or_default()));
+            let why = format!("two limits have the name {}", quoted(name.unwrap_or_default()));
             findings.push(node.error(why).at(fields.at("name")));
         }
         limits.extend(limit);
@@ -149,15 +152,15 @@ fn several(
     limits
 }
 
-/// A limit as we write it.
-fn ours(
+/// Loads a limit in Tidegate's form.
+fn native(
     fields: &Fields<'_>,
     trail: &Trail,
     defaults: &Defaults,
     findings: &mut Findings,
 ) -> Option<PolicyLimit> {
     let choices = defaults.overlaid(fields, findings);
-    // A calendar says the algorithm itself, so only one beside it can contradict.
+    // A calendar implies the algorithm, so only an explicit one can contradict it.
     let chosen = match fields.node("calendar") {
         Some(_) => algorithm(fields, findings),
         None => choices.algorithm,
@@ -167,7 +170,7 @@ fn ours(
     Written { fields, trail, name, form: Form::Native }.finish(&numbers, choices, findings)
 }
 
-/// Where a limit was written.
+/// A limit's position in the file, and its name.
 pub(super) struct Written<'a> {
     pub(super) fields: &'a Fields<'a>,
     pub(super) trail: &'a Trail,
@@ -178,7 +181,7 @@ pub(super) struct Written<'a> {
 impl Written<'_> {
     fn id(&self) -> Arc<str> {
         let (domain, name) = (&self.trail.domain, self.name.unwrap_or_default());
-        // No two limits share an id, whatever marks their names hold.
+        // Escaping keeps ids unique, whatever separators the names contain.
         let (domain, name) = (escaped(domain, "/"), escaped(name, "~"));
         format!("{domain}/{}#{name}", self.trail.name).into()
     }
@@ -208,7 +211,7 @@ impl Written<'_> {
         }
     }
 
-    /// A limit of these numbers, and whatever else its fields say.
+    /// Builds a limit from these numbers and its other fields.
     pub(super) fn finish(
         &self,
         numbers: &Numbers,

@@ -1,4 +1,4 @@
-//! The numbers of a limit: how many, per which time, how many at once.
+//! The numbers of a limit: rate, burst, queue and calendar.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::policy::model::calendar::{Calendar, CalendarUnit, Weekday};
 use crate::store::Tier;
 use crate::store::lease::{LEASE, leased};
 
-/// What a limit says of how much it allows.
+/// The numbers of a limit.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     pub(super) algorithm: AlgorithmName,
@@ -27,7 +27,7 @@ pub(super) struct Numbers {
     pub(super) tier: Tier,
 }
 
-/// The numbers of a limit's own fields, if they say how many.
+/// Loads the numbers from a limit's fields; `None` if they have no rate.
 pub(super) fn read(
     fields: &Fields<'_>,
     algorithm: Option<AlgorithmName>,
@@ -41,7 +41,7 @@ pub(super) fn read(
     if let (Some(node), Some(_), Some(other)) = (fields.node("calendar"), &calendar, algorithm)
         && other != AlgorithmName::FixedWindow
     {
-        let why = format!("a calendar counts by fixed_window, not by {other}");
+        let why = format!("a calendar uses fixed_window, not {other}");
         findings.push(node.error(why).at(fields.at("calendar")));
         return None;
     }
@@ -65,8 +65,8 @@ pub(super) fn read(
 }
 
 impl Numbers {
-    /// The same with what `fields` say instead. With another rate, a burst or queue that is not
-    /// said is that of the rate again, for it was sized for the old one.
+    /// The same numbers with those of `fields` replaced. A new rate resets burst and queue to their
+    /// defaults unless `fields` sets them, because they were sized for the old rate.
     pub(super) fn varied(
         &self,
         fields: &Fields<'_>,
@@ -95,15 +95,16 @@ impl Numbers {
         Some(Self { rate, burst, queue, ..self.clone() })
     }
 
-    /// What this allows under the limit `id`; what the engine refuses is told at the field that is
-    /// to blame.
+    /// The allowance of these numbers under the limit `id`; reports numbers that the engine refuses
+    /// at the field that caused it.
     pub(super) fn build(
         &self,
         id: &Arc<str>,
         fields: &Fields<'_>,
         findings: &mut Findings,
     ) -> Option<Allowance> {
-        let limit = self.builder().build().map_err(|error| blame(error, fields, findings)).ok()?;
+        let limit =
+            self.builder().build().map_err(|error| report_invalid(error, fields, findings)).ok()?;
         let limit = match self.tier == Tier::Leased {
             true => self.leased(limit, fields, findings)?,
             false => limit,
@@ -120,7 +121,7 @@ impl Numbers {
         Some(allowance)
     }
 
-    /// What is left of a bucket at the store if nodes take units ahead. What cannot be leased stays as it is.
+    /// The bucket that remains in the store if nodes lease units; other algorithms stay unchanged.
     fn leased(&self, limit: Limit, fields: &Fields<'_>, findings: &mut Findings) -> Option<Limit> {
         let is_bucket = matches!(self.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
         let at_store = leased(&limit);
@@ -129,7 +130,7 @@ impl Numbers {
             let lease = u128::from(LEASE.as_micros());
             let least = (4 * u128::from(count) * lease).div_ceil(per.as_micros().max(1).into());
             let why = format!(
-                "leases need a burst of at least {} at this rate, four times what {LEASE} give",
+                "leases need a burst of at least {} at this rate, four times the units of {LEASE}",
                 least.max(2)
             );
             if let Some((field, node)) = fields.first(&["tier", "burst", "rate", "requests"]) {
@@ -140,7 +141,7 @@ impl Numbers {
         Some(at_store.unwrap_or(limit))
     }
 
-    /// The engine's limit, for advice; a calendar's is as long as its usual period.
+    /// The engine's limit, for advice; a calendar counts with its usual period length.
     pub(super) fn limit(&self) -> Option<Limit> {
         self.builder().build().ok()
     }
@@ -156,8 +157,8 @@ impl Numbers {
     }
 }
 
-/// Tells at the field that is to blame why the engine refuses the numbers.
-fn blame(error: InvalidLimit, fields: &Fields<'_>, findings: &mut Findings) {
+/// Reports why the engine refuses the numbers, at the field that caused it.
+fn report_invalid(error: InvalidLimit, fields: &Fields<'_>, findings: &mut Findings) {
     let blamed = match error {
         InvalidLimit::Burst | InvalidLimit::BurstOnWindow => "burst",
         InvalidLimit::Queue | InvalidLimit::QueueOutsideLeakyBucket => "queue",
@@ -228,7 +229,7 @@ fn calendar(
     };
     const DAY: u64 = 86_400;
     let hours = |hours: u64| Span::from_secs(hours * 3_600);
-    // `30d` is so many days, wherever they lie.
+    // `30d` is a fixed number of days and follows no calendar.
     let (field, node) = limit.first(&["rate", "per"]).unwrap_or(("rate", node));
     let written = limit.text(field, findings).unwrap_or_default();
     let period = written.rsplit('/').next().unwrap_or_default().trim();
@@ -253,7 +254,7 @@ fn calendar(
     };
     if let (Some(node), false) = (fields.node("week_starts"), matches!(unit, CalendarUnit::Week(_)))
     {
-        let why = "only weeks start on a day: the rate is not per week";
+        let why = "`week_starts` needs a rate per week";
         findings.push(node.error(why).at(fields.at("week_starts")));
     }
     let zone = fields.text("tz", findings).unwrap_or("UTC");

@@ -1,4 +1,4 @@
-//! The rules that turn requests into descriptors: the domain's field `requests`.
+//! The field `requests`: rules that turn HTTP requests into descriptors.
 
 use super::bypass;
 use super::fields::Fields;
@@ -9,14 +9,14 @@ use crate::policy::http::{
 };
 use crate::policy::language;
 
-/// Sources that need nothing but to be there.
+/// Sources without an argument.
 const FLAGS: &[&str] = &["api_key", "client_ip", "host", "method", "path", "path_template"];
-/// Sources that need a name or a text.
+/// Sources that take a name or a text.
 const NAMED: &[&str] = &["cookie", "header", "path_parameter", "query", "value"];
-/// Deeper than any policy; each entry is copied for every request.
+/// The most entries of a descriptor; each is copied for every request.
 const MAX_ENTRIES: usize = 16;
 
-/// Reads the field `requests` of a domain.
+/// Loads the field `requests` of a domain.
 pub(super) fn read(node: &Node, path: &str, findings: &mut Findings) -> RequestRules {
     let errors = findings.errors();
     let Some(fields) = Fields::of(node, path, &language::REQUESTS, findings) else {
@@ -33,26 +33,26 @@ pub(super) fn read(node: &Node, path: &str, findings: &mut Findings) -> RequestR
     }
     let proxies = usize::try_from(proxies).unwrap_or(0);
     let rules = RequestRules::new(proxies, rules);
-    // A rule whose path or host could not be read seems to be for all of them.
+    // A rule whose path or host has an error would look like one for all paths or hosts.
     let is_whole = findings.errors() == errors;
-    if let Some(number) = is_whole.then(|| rules.crowded()).flatten() {
+    if let Some(number) = is_whole.then(|| rules.rule_above_max()).flatten() {
         let (node, path) = &places[number];
-        findings.push(node.error(crowd("this one")).at(&**path));
+        findings.push(node.error(too_many_descriptors("this one")).at(&**path));
     }
     rules
 }
 
-/// The same for the rules of several files together.
-pub(super) fn check_crowd(rules: &RequestRules, node: &Node, findings: &mut Findings) {
-    if rules.crowded().is_some() {
-        findings.push(node.error(crowd("some of all files' rules")).at("requests"));
+/// Reports a rule that leads to too many descriptors, for the rules of several files together.
+pub(super) fn check_descriptor_count(rules: &RequestRules, node: &Node, findings: &mut Findings) {
+    if rules.rule_above_max().is_some() {
+        findings.push(node.error(too_many_descriptors("a rule of another file")).at("requests"));
     }
 }
 
-fn crowd(which: &str) -> String {
+fn too_many_descriptors(which: &str) -> String {
     format!(
-        "with all other rules that match, a request for {which} asks for more than {MAX_DESCRIBED} \
-         descriptors, which are all that is looked at"
+        "together with the other rules that match, a request for {which} yields more than \
+         {MAX_DESCRIBED} descriptors and is refused"
     )
 }
 
@@ -69,7 +69,7 @@ fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule>
     let hosts = texts(&fields, "hosts", HostPattern::parse, findings);
     let rule_path = RulePath {
         template: template.as_ref(),
-        // About a path that could not be read, one message is enough.
+        // A path with an error needs only one message.
         is_unread: template.is_none() && fields.node("path").is_some(),
     };
     let mut descriptors = Vec::new();
@@ -92,13 +92,13 @@ fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule>
     Some(RequestRule { template, methods, hosts, descriptors })
 }
 
-/// The path of a rule, which its entries may refer to.
+/// The path of a rule, whose parameters its entries may use.
 struct RulePath<'a> {
     template: Option<&'a Template>,
     is_unread: bool,
 }
 
-/// An entry and where it was written.
+/// An entry and its position in the file.
 struct Written<'d> {
     rule: EntryRule,
     node: &'d Node,
@@ -135,7 +135,7 @@ fn entries<'d>(
     entries
 }
 
-/// The one source of an entry.
+/// The source of an entry; exactly one must be given.
 fn source(
     (entry, path): (&Node, &str),
     fields: &Fields<'_>,
@@ -196,7 +196,7 @@ fn flag(
         "path" => Some(Source::Path),
         _ => {
             if rule_path.template.is_none() && !rule_path.is_unread {
-                let why = "the rule has no `path` whose template could be told";
+                let why = "the rule has no `path` to take the template from";
                 findings.push(node.error(why).at(fields.at(source)));
             }
             rule_path.template.map(|template| Source::Value(template.text().into()))
@@ -204,7 +204,7 @@ fn flag(
     }
 }
 
-/// A text that has to be there and hold something.
+/// A required, non-empty text.
 fn text<'d>(
     parent: &'d Node,
     fields: &Fields<'d>,
@@ -222,7 +222,7 @@ fn text<'d>(
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// A list that has to be there and hold something.
+/// A required, non-empty list.
 fn not_empty<'d>(
     parent: &'d Node,
     fields: &Fields<'d>,
@@ -231,7 +231,7 @@ fn not_empty<'d>(
 ) -> &'d [Node] {
     let list = fields.list(field, findings);
     let node = fields.node(field);
-    // If it is no list at all, that has been told.
+    // A value that is no list has been reported already.
     if node.is_none_or(|node| node.as_list().is_ok_and(<[Node]>::is_empty)) {
         let why = format!("expected at least one of `{field}`");
         findings.push(node.unwrap_or(parent).error(why).at(fields.at(field)));
@@ -239,7 +239,8 @@ fn not_empty<'d>(
     list
 }
 
-/// A list of texts, each read by `parse`, which may say what it expected. Absent is empty.
+/// A list of texts, each parsed by `parse`, which returns what it expected on error. Empty if
+/// absent.
 fn texts<T>(
     fields: &Fields<'_>,
     field: &str,
@@ -258,19 +259,19 @@ fn texts<T>(
     read
 }
 
-/// Methods are told apart by case, so a `get` would match no request.
+/// Parses a method. Methods are case-sensitive, so `get` would match no request.
 fn method(text: &str) -> Result<Box<str>, &'static str> {
     let is_method = is_token(text) && !text.bytes().any(|byte| byte.is_ascii_lowercase());
     if is_method { Ok(text.into()) } else { Err("a method in capitals, such as GET") }
 }
 
-/// What HTTP calls a token: the names of headers, cookies and methods.
+/// Whether the text is a token as in HTTP: the names of headers, cookies and methods are.
 fn is_token(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token)
 }
 
-/// Where clients are known by more than their address, a limit by address alone is rarely meant.
+/// Warns about a limit by address alone where clients are also identified by other means.
 fn warn_of_shared_addresses(descriptors: &[Vec<Written<'_>>], findings: &mut Findings) {
     let mut entries = descriptors.iter().flatten();
     if !entries.any(|entry| entry.rule.source.is_credential()) {
@@ -282,8 +283,8 @@ fn warn_of_shared_addresses(descriptors: &[Vec<Written<'_>>], findings: &mut Fin
         if let (Some(only), None) = (first, second)
             && only.rule.source == Source::ClientIp
         {
-            let why = "a limit by address where clients have keys: all who share an address, as \
-                       behind one company's gateway, share the limit";
+            let why = "a limit by address although clients have keys: all clients behind one \
+                       address, such as a company's gateway, share the limit";
             findings.push(only.node.warning(why).at(&*only.path));
         }
     }

@@ -26,7 +26,7 @@ fn shown(described: &Described<'_>) -> String {
 
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(9, 9, 9, 9));
 
-/// Describes a request written as `METHOD path`, then headers, each on its line.
+/// Describes a request written as `METHOD path` and one header per line.
 fn describe(rules: &RequestRules, request: &str) -> String {
     let mut lines = request.lines();
     let (method, path) = lines.next().unwrap().split_once(' ').unwrap();
@@ -50,7 +50,7 @@ fn every_source_gives_its_value() {
     // `dXNlcjpwYXNz` is `user:pass`, `OnBhc3M=` is `:pass`.
     for (source, request, expected) in [
         ("api_key: true", "GET /u/1\nX-API-Key: abc", "k=abc"),
-        // Both count, so that an added key does not replace the other.
+        // Both count, so that an added key cannot replace the other.
         ("api_key: true", "GET /u/1\nx-api-key: abc\nauthorization: Bearer t", "k=abc\nk=t"),
         ("api_key: true", "GET /u/1\nx-api-key: t\nauthorization: Bearer t", "k=t"),
         ("api_key: true", "GET /u/1\nx-api-key: ,\nx-api-key: t , t", "k=t"),
@@ -108,7 +108,7 @@ fn every_source_gives_its_value() {
     }
 }
 
-/// What stands behind may read the other value, and the client would choose its budget.
+/// The backend may use the other value, and the client would choose its quota.
 #[test]
 fn two_values_that_differ_are_refused() {
     let (several, words) = ("has several values", "is not a scheme");
@@ -162,7 +162,7 @@ fn two_values_that_differ_are_refused() {
             "{basic}: {told}"
         );
     }
-    // A rule that does not ask for them does not mind.
+    // A rule that does not use them accepts the request.
     let request = "GET /u/1?q=a&q=b\nx-api-key: a\nx-api-key: b\ncookie: s=1; s=2";
     assert_eq!(describe(&entry("value: all"), request), "k=all");
     let told = describe(&entry("value: all"), "GET /u/1%2F2");
@@ -241,7 +241,7 @@ fn the_door_knows_the_host_better_than_a_header() {
     assert_eq!(shown(&rules.describe(&request).unwrap()), "k=outer");
 }
 
-/// A longer one would meet no rule for its host.
+/// A longer host would match no rule for its host.
 #[test]
 fn a_host_that_is_too_long_is_refused() {
     let rules = rules("rules: [{hosts: ['*.a'], descriptors: [{entries: [{key: k, value: v}]}]}]");
@@ -252,7 +252,7 @@ fn a_host_that_is_too_long_is_refused() {
 }
 
 #[test]
-fn rules_tell_what_they_read() {
+fn rules_report_the_parts_they_read() {
     for (source, needs_method) in [("method: true", true), ("path: true", false)] {
         let rules = entry(source);
         assert_eq!((rules.needs_method(), rules.needs_target()), (needs_method, true), "{source}");
@@ -295,9 +295,9 @@ rules:
   - {path: /x}
 ";
 
-/// Each mistake at its line and column, all in one run.
+/// Each mistake is reported at its line and column, all in one run.
 #[test]
-fn every_mistake_is_told_at_its_place() {
+fn every_mistake_is_reported_at_its_position() {
     let (_, findings) = load(MISTAKES);
     let expected = [
         "p.yaml:1:18: expected a number from 0 to 64",
@@ -341,7 +341,7 @@ fn every_mistake_is_told_at_its_place() {
 }
 
 #[test]
-fn what_is_no_map_has_no_rules() {
+fn a_value_that_is_no_map_has_no_rules() {
     for text in ["7", "[]", "rules: 7", "rules: {}"] {
         let (rules, findings) = load(text);
         assert!(rules.is_empty() && findings.has_errors(), "{text}");
@@ -378,7 +378,7 @@ fn rules_that_can_be_bypassed_are_warned_of() {
     let rule = |rule: &str| format!("rules:\n  - {rule}");
     for (text, why) in [
         ("descriptors: [{entries: [{key: k, header: X-Forwarded-For}]}]", "`trusted_proxies`"),
-        ("descriptors: [{entries: [{key: k, header: Authorization}]}]", "take `api_key: true`"),
+        ("descriptors: [{entries: [{key: k, header: Authorization}]}]", "use `api_key: true`"),
         ("descriptors: [{entries: [{key: k, cookie: sid}]}]", "clients choose this value"),
         ("descriptors: [{entries: [{key: k, query: q, default: d}]}]", "clients choose this value"),
         ("descriptors: [{entries: [{key: k, header: x-user-id}]}]", "unless a proxy overwrites"),
@@ -406,7 +406,7 @@ fn rules_that_can_be_bypassed_are_warned_of() {
     }
 }
 
-/// What a domain leaves out is told once, for all files together.
+/// Gaps of a domain are reported once, for all files together.
 #[test]
 fn requests_that_meet_no_limit_are_warned_of() {
     let all = "{descriptors: [{entries: [{key: k, client_ip: true}]}]}";
@@ -447,14 +447,15 @@ fn a_request_yields_a_bounded_number_of_descriptors() {
         list(15),
         list(2)
     ));
-    let start = "p.yaml:3:5: with all other rules that match, a request for this one asks for more";
+    let start =
+        "p.yaml:3:5: together with the other rules that match, a request for this one yields more";
     assert!(findings.to_string().starts_with(start) && findings.errors() == 1, "{findings}");
     let (_, findings) = load(&format!("rules: [{{path: x, descriptors: [{}]}}]", list(17)));
-    assert_eq!(findings.errors(), 1, "only that the path cannot be read: {findings}");
+    assert_eq!(findings.errors(), 1, "only the invalid path: {findings}");
     let entries = vec!["{key: k, value: v}"; 17].join(", ");
     let (_, findings) = load(&format!("rules: [{{descriptors: [{{entries: [{entries}]}}]}}]"));
     assert!(findings.to_string().contains("at most 16 entries"), "{findings}");
-    // Together only for a path that neither of them is written with.
+    // Both match only a path that neither of them contains.
     let crossing = rules(&format!(
         "rules:\n  - {{path: '/{{a}}/b', descriptors: [{}]}}\n  - {{path: '/a/{{b}}', descriptors: [{}]}}",
         list(15),
@@ -462,7 +463,7 @@ fn a_request_yields_a_bounded_number_of_descriptors() {
     ));
     let request = HttpRequest { method: "GET", path: "/a/b", host: None, headers: &[], peer: None };
     assert_eq!(crossing.describe(&request), Err(RequestError::TooManyDescriptors));
-    // Each by an API key counts twice: a request may have two.
+    // A descriptor by API key counts twice, because a request may have two keys.
     let keyed = |count| {
         load(&format!(
             "rules: [{{descriptors: [{}]}}]",

@@ -1,4 +1,4 @@
-//! A hash of what a document says, for telling whether two nodes hold the same policy.
+//! A hash of a document's content, which shows whether two nodes have the same policy.
 
 use std::hash::Hasher;
 
@@ -6,13 +6,14 @@ use siphasher::sip::SipHasher13;
 
 use crate::policy::document::{Kind, Node};
 
-/// Not secret: whoever could make two policies collide may write the policy anyway.
+/// A hasher with public keys: an attacker who could make two policies collide could write the
+/// policy anyway.
 pub(super) fn hasher() -> SipHasher13 {
     SipHasher13::new_with_keys(0x646f_6d61, 0x696e)
 }
 
-/// Hashes a node and all below it. Places, comments and layout do not count; quotes do, for they tell
-/// texts from numbers.
+/// Hashes a node and all nodes below. Positions, comments and layout do not count; quotes do,
+/// because they distinguish texts from numbers.
 pub(super) fn write(node: &Node, hasher: &mut impl Hasher) {
     let mut head = |kind: u8, length: usize| {
         hasher.write(&[kind]);

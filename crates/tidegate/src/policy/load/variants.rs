@@ -1,4 +1,4 @@
-//! Other numbers for the same limit: of plans, for single values, and tried beside it.
+//! Other numbers for a limit: `plans`, `overrides` and `shadow`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ pub(super) fn plans(
     findings: &mut Findings,
 ) -> HashMap<Box<str>, Allowance, RandomState> {
     if let (Some(node), false) = (limit.node("plans"), trail.has_plans) {
-        let why = "nobody is on a plan: the file has no `plans` that say who";
+        let why = "no value has a plan: the file has no `plans` that assign them";
         findings.push(node.warning(why).at(limit.at("plans")));
     }
     let named = limit.named("plans", findings);
     let read = named.into_iter().filter_map(|(plan, node)| {
         let path = format!("{}.{plan}", limit.at("plans"));
         let fields = Fields::of(node, &path, &language::NUMBERS, findings)?;
-        // A state of its own: were it shared, a request on a small plan would find the debt of a
-        // large one impossible, and forgive it.
+        // Each plan has its own state. With a shared one, a request on a small plan would find the
+        // debt of a large plan impossible and repair it.
         let id = format!("{id}~{}", escaped(plan, "~")).into();
-        let allowance = other(numbers, &id, &fields, (node, &path), findings)?;
+        let allowance = other_numbers(numbers, &id, &fields, (node, &path), findings)?;
         Some((plan.into(), allowance))
     });
     read.collect()
@@ -53,15 +53,15 @@ pub(super) fn overrides(
 ) -> HashMap<Box<str>, Override, RandomState> {
     let mut overrides = HashMap::with_hasher(RandomState::default());
     if let (Some(node), true) = (limit.node("overrides"), trail.shares_state) {
-        let why = "overrides are for single values, but here many values share one budget: give \
-                   those a descriptor of their own";
+        let why = "overrides apply to single values, but all values here share one quota: write a \
+                   separate descriptor for this value";
         findings.push(node.error(why).at(limit.at("overrides")));
         return overrides;
     }
     for (number, node) in limit.list("overrides", findings).iter().enumerate() {
         let path = format!("{}[{number}]", limit.at("overrides"));
         let Some(fields) = Fields::of(node, &path, &language::OVERRIDE, findings) else { continue };
-        let allowance = other(numbers, id, &fields, (node, &path), findings);
+        let allowance = other_numbers(numbers, id, &fields, (node, &path), findings);
         let until = until(&fields, trail, findings);
         let Some(value) = fields.text("value", findings) else {
             findings.push(node.error("expected a `value`").at(&*path));
@@ -71,7 +71,7 @@ pub(super) fn overrides(
         let Some(allowance) = allowance else { continue };
         let special = Override { allowance, until, reason };
         if overrides.insert(value.into(), special).is_some() {
-            let why = format!("{} has an override already", quoted(value));
+            let why = format!("{} already has an override", quoted(value));
             findings.push(node.error(why).at(fields.at("value")));
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn shadow(
     let varied = match algorithm(&fields, findings) {
         Some(algorithm) if algorithm != varied.algorithm => Numbers {
             algorithm,
-            // What only the other algorithm knows is not handed on.
+            // Options that only the other algorithm has are not inherited.
             burst: varied.burst.filter(|_| fields.node("burst").is_some()),
             queue: varied.queue.filter(|_| fields.node("queue").is_some()),
             denied: Denied::Ignored,
@@ -106,8 +106,8 @@ pub(super) fn shadow(
     Some(Arc::new(Variant { allowance, counts: Arc::default() }))
 }
 
-/// Other numbers under the same limit, or none at all.
-fn other(
+/// Other numbers for the same limit, or unlimited.
+fn other_numbers(
     numbers: &Numbers,
     id: &Arc<str>,
     fields: &Fields<'_>,
@@ -124,7 +124,7 @@ fn other(
     numbers.varied(fields, node, path, findings)?.build(id, fields, findings)
 }
 
-/// When an override ends; one that has ended is told.
+/// When an override ends; warns if it has ended.
 fn until(fields: &Fields<'_>, trail: &Trail, findings: &mut Findings) -> Option<Timestamp> {
     let node = fields.node("until")?;
     let text = fields.text("until", findings)?;
@@ -140,7 +140,7 @@ fn until(fields: &Fields<'_>, trail: &Trail, findings: &mut Findings) -> Option<
     Some(until)
 }
 
-/// A day, from its beginning in UTC, or an instant.
+/// Parses a date, which means its start in UTC, or an instant.
 fn instant(text: &str) -> Option<Timestamp> {
     let day = || text.parse::<jiff::civil::Date>().ok().filter(|_| !text.contains('T'));
     let instant = match day() {

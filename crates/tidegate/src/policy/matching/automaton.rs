@@ -1,7 +1,7 @@
-//! Many pieces of text, found in one pass over a value (Aho–Corasick).
+//! Finds many pieces of text in one pass over a value (Aho–Corasick).
 //!
-//! The time is linear in the value's length, however many pieces there are; a piece that is the end of
-//! another one is reported with it.
+//! The time is linear in the value's length, however many pieces there are; a piece that is a
+//! suffix of another one is reported with it.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,21 @@ pub(in crate::policy) type Piece = u32;
 const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
 
-/// Finds pieces.
+/// An Aho–Corasick automaton.
 #[derive(Clone, Debug)]
 pub(in crate::policy) struct Automaton {
     nodes: Vec<Node>,
-    /// Of all nodes, those of one node together: what is read next, and where it leads.
+    /// Edges of all nodes, grouped by node: the next byte, and the node it leads to.
     edges: Vec<(u8, u32)>,
-    /// Where each byte leads from the root, which has most edges and is met most.
+    /// The root's edges by byte; the root has the most edges and is visited most.
     first: Vec<u32>,
     lengths: Vec<usize>,
 }
 
-/// What the pieces begin with that was read last.
+/// A node: a prefix of some piece that matches the last bytes read.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Where its edges are.
+    /// The range of its edges.
     edges: (u32, u32),
     /// The node of the longest proper suffix.
     suffix: u32,
@@ -45,10 +45,10 @@ impl Node {
 type Edges = HashMap<(u32, u8), u32, RandomState>;
 
 impl Automaton {
-    /// For these pieces, numbered by their place. None is empty, and none is there twice.
+    /// An automaton for these pieces, numbered by their index. Pieces are unique and not empty.
     pub(in crate::policy) fn new(pieces: &[&str]) -> Self {
         let (mut nodes, mut edges) = (vec![Node::NEW], Edges::default());
-        // Nodes of the same depth together: suffixes are shorter.
+        // Nodes are processed by depth, because suffixes are shorter.
         let mut depths: Vec<Vec<(u32, u8, u32)>> = Vec::new();
         for (number, piece) in (0..).zip(pieces) {
             let mut node = ROOT;
@@ -83,7 +83,7 @@ impl Automaton {
         Self::flat(nodes, edges, lengths)
     }
 
-    /// With the edges of each node side by side.
+    /// Builds the automaton with each node's edges side by side.
     fn flat(mut nodes: Vec<Node>, edges: Edges, lengths: Vec<usize>) -> Self {
         let mut sorted: Vec<((u32, u8), u32)> = edges.into_iter().collect();
         sorted.sort_unstable();
@@ -99,7 +99,7 @@ impl Automaton {
         Self { nodes, edges, first, lengths }
     }
 
-    /// How many bytes a piece has.
+    /// Length of a piece in bytes.
     pub(in crate::policy) fn length(&self, piece: Piece) -> usize {
         self.lengths[piece as usize]
     }
@@ -109,7 +109,7 @@ impl Automaton {
         while node != ROOT {
             let Node { edges: (start, end), suffix, .. } = self.nodes[node as usize];
             let edges = &self.edges[start as usize..end as usize];
-            // Most nodes have one.
+            // Most nodes have one edge.
             let found = match edges {
                 [(only, next)] => (*only == byte).then_some(*next),
                 many => many.binary_search_by_key(&byte, |edge| edge.0).ok().map(|at| many[at].1),

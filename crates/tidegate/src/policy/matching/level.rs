@@ -2,9 +2,9 @@
 //!
 //! # Order
 //! 1. The exact value, alone or in a list.
-//! 2. Our matchers, the most specific first: the longest network; then the prefix or glob with most
-//!    characters that are not stars.
-//! 3. Values with stars as envoyproxy/ratelimit has them: the first in the file.
+//! 2. Tidegate's matchers, the most specific first: the longest network; then the prefix or glob
+//!    with the most characters that are not stars.
+//! 3. Values with stars as in envoyproxy/ratelimit: the first in the file.
 //! 4. The key without a value.
 
 use std::collections::HashMap;
@@ -23,28 +23,28 @@ pub(in crate::policy) struct Level {
     keys: HashMap<Box<str>, Values, RandomState>,
 }
 
-/// What a rule of one key applies to.
+/// Which values of a key a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Matcher {
-    /// Every value that no other rule wants.
+    /// Every value that no other rule matches.
     Any,
-    /// One of these.
+    /// One of these values.
     OneOf(Vec<String>),
-    /// Stars, in the order of the file.
+    /// A pattern with stars; the first in the file wins.
     Stars(String),
-    /// What begins so.
+    /// Values that begin with this text.
     Prefix(String),
-    /// Stars, the most specific first.
+    /// A pattern with stars; the most specific wins.
     Glob(String),
-    /// Addresses within.
+    /// Addresses within this network.
     Within(Network),
 }
 
 impl Matcher {
-    /// For whoever asks why a rule applies.
+    /// A description for `explain`.
     pub(in crate::policy) fn in_words(&self) -> String {
         match self {
-            Self::Any => "any value without a rule of its own".into(),
+            Self::Any => "any value without a more specific rule".into(),
             Self::OneOf(values) => match &values[..] {
                 [value] => format!("the value {value}"),
                 values => format!("one of {}", values.join(", ")),
@@ -61,17 +61,17 @@ struct Values {
     exact: HashMap<Box<str>, RuleId, RandomState>,
     networks: Networks<RuleId>,
     prefixes: HashMap<Box<str>, RuleId, RandomState>,
-    /// Of the prefixes, longest first.
+    /// Lengths of the prefixes, longest first.
     lengths: Vec<usize>,
-    /// Added by how specific they are, so the first that matches is the one.
+    /// Sorted by specificity, so the first match is the most specific.
     globs: Patterns<(usize, RuleId)>,
     stars: Patterns<RuleId>,
     any: Option<RuleId>,
 }
 
 impl Level {
-    /// Adds rules of one level. Says which of them (by place in the list) wants what another before
-    /// it has.
+    /// Builds a level. Also returns the indexes of the rules whose values an earlier rule already
+    /// matches.
     pub(in crate::policy) fn build(rules: &[(String, Matcher, RuleId)]) -> (Self, Vec<usize>) {
         let mut level = Self::default();
         let mut twice = Vec::new();
@@ -122,7 +122,7 @@ impl Values {
                 values.iter().filter(known).count() == 0
             }
             Matcher::Stars(text) => {
-                // Whoever asks for the stars as they are written asks for an exact value.
+                // A value that equals the pattern itself is an exact match.
                 self.exact.entry(text.as_str().into()).or_insert(rule);
                 self.stars.add(text, rule)
             }
@@ -133,7 +133,7 @@ impl Values {
                 }
                 self.prefixes.insert(prefix.as_str().into(), rule).is_none()
             }
-            // Only once all are known is it known which is the most specific.
+            // Globs are added once all are known, because they are sorted by specificity.
             Matcher::Glob(_) => true,
             Matcher::Within(network) => self.networks.add(*network, rule),
         }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_rules_want_is_told() {
+    fn values_that_two_rules_match_are_reported() {
         let twice = |a: Matcher, b: Matcher| level(&[("k", a), ("k", b)]).1;
         let one = |value: &str| Matcher::OneOf(vec![text(value)]);
         assert_eq!(twice(one("a"), one("a")), [1]);

@@ -1,4 +1,4 @@
-//! The limits that a request meets, each with its key and what is to be done.
+//! The limits that apply to a request, each with its key and its operation.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -15,28 +15,28 @@ use crate::scaling::share_of_node;
 use crate::store::{Charge, LimitOptions, Tier};
 use crate::verdict::{LimitSource, Record, Standing, rank};
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Intent {
     /// Charge it.
     Take,
-    /// Say what charging it would say.
+    /// Return the decision that charging it would give.
     Read,
-    /// Give back what it was charged.
+    /// Return the units that it was charged.
     Return,
-    /// Forget whom it is about.
+    /// Delete the state of its keys.
     Reset,
 }
 
-/// Everything that is to be decided for one request.
+/// All limits to decide for one request.
 #[derive(Debug)]
 pub(in crate::policy) struct MatchedLimits {
-    /// The texts of all keys, one after the other.
+    /// The texts of all keys, concatenated.
     text: Vec<u8>,
     matched_limits: Vec<MatchedLimit>,
 }
 
-/// One limit that is to be decided.
+/// One limit to decide.
 #[derive(Clone, Debug)]
 pub(in crate::policy) struct MatchedLimit {
     /// Number of its record in the verdict.
@@ -53,8 +53,8 @@ pub(in crate::policy) struct MatchedLimit {
     pub(in crate::policy) in_front: bool,
 }
 
-/// What is asked of a domain, and what its limits are told in.
-pub(in crate::policy) struct Asked<'r> {
+/// A request to a domain, and the state that its limits are resolved with.
+pub(in crate::policy) struct MatchInput<'r> {
     pub(in crate::policy) domain: &'r Domain,
     pub(in crate::policy) controls: &'r Controls,
     pub(in crate::policy) request: &'r Request<'r>,
@@ -63,7 +63,7 @@ pub(in crate::policy) struct Asked<'r> {
     pub(in crate::policy) records: &'r mut Vec<Record>,
 }
 
-/// What one descriptor adds.
+/// One descriptor of the request, resolved.
 struct DescriptorInput<'r> {
     controls: &'r Controls,
     descriptor: usize,
@@ -72,13 +72,13 @@ struct DescriptorInput<'r> {
     intent: Intent,
     tag: (usize, usize),
     now: Timestamp,
-    /// If this node decides alone about the descriptor, on how many nodes it comes in.
+    /// Number of nodes, if this node decides alone about the descriptor.
     demoted: Option<NonZeroU32>,
 }
 
 impl DescriptorInput<'_> {
-    /// The numbers and options of a limit that this node decides alone, if it does; counted apart, for
-    /// they are others.
+    /// The numbers and options of a limit. If this node decides alone, they are the node's share
+    /// and have a key of their own, because the numbers differ.
     fn settle(
         &self,
         name: &str,
@@ -99,7 +99,7 @@ impl DescriptorInput<'_> {
         together: bool,
     ) -> MatchedLimit {
         let (numbers, scope) = numbers;
-        // Only what can be denied is decided together.
+        // Only operations that can be denied are decided together.
         let together = together && matches!(op, Op::Take(1..));
         let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
         let (is_quota, in_front) = (false, false);
@@ -130,7 +130,7 @@ impl MatchedLimit {
 }
 
 impl MatchedLimits {
-    /// With room for one limit under each descriptor, which is how most requests are.
+    /// Reserves room for one limit per descriptor, which most requests need.
     pub(in crate::policy) fn with_room(descriptors: usize) -> Self {
         Self {
             text: Vec::with_capacity(64 * descriptors),
@@ -139,8 +139,8 @@ impl MatchedLimits {
     }
 
     /// Finds every limit that the request meets; tells them in `records`.
-    pub(in crate::policy) fn resolve(&mut self, asked: Asked<'_>) {
-        let Asked { domain, controls, request, intent, now, records } = asked;
+    pub(in crate::policy) fn resolve(&mut self, input: MatchInput<'_>) {
+        let MatchInput { domain, controls, request, intent, now, records } = input;
         for (number, descriptor) in request.descriptors.iter().enumerate() {
             let hits = descriptor.hits.or(request.hits.map(Hits::Take));
             let start = self.text.len();
@@ -186,7 +186,7 @@ impl MatchedLimits {
         self.matched_limits.sort_by_key(|matched| (!matched.together, !matched.is_quota));
     }
 
-    /// What is decided together; quotas; and what else is decided alone.
+    /// Splits the limits into those decided together, quotas, and others that are decided alone.
     pub(in crate::policy) fn split(&self) -> (&[MatchedLimit], &[MatchedLimit], &[MatchedLimit]) {
         let (together, alone) = self
             .matched_limits
@@ -209,7 +209,7 @@ impl MatchedLimits {
         Key::new(matched.scope, text).tagged(tag)
     }
 
-    /// Whether two limits decide on one state.
+    /// Whether two limits use the same state.
     pub(in crate::policy) fn share_a_state(
         &self,
         one: &MatchedLimit,
@@ -223,7 +223,7 @@ impl MatchedLimits {
         Charge::new(self.key(matched), &matched.numbers, matched.op).on(matched.options)
     }
 
-    /// The same without taking anything.
+    /// The charge as a read, which takes nothing.
     pub(in crate::policy) fn read<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
         let charge = self.charge(matched);
         match charge.op {
@@ -232,8 +232,8 @@ impl MatchedLimits {
         }
     }
 
-    /// A limit that came with the request goes before those of the policy, and is never a shadow
-    /// unless the whole domain is.
+    /// Adds a limit that came with the request. It replaces those of the policy and is in shadow
+    /// mode only if the domain is.
     fn request_limit(
         &mut self,
         domain: &Domain,
@@ -280,7 +280,7 @@ impl MatchedLimits {
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let plain = allowance.at(side.now);
             let numbers = side.controls.numbers(limit, plain, side.now);
-            // Numbers that somebody put in force in a hurry leave no room for units taken ahead.
+            // Numbers from a runtime override apply at once, so no node may lease units from them.
             let scope = |numbers: Option<(Limit, Scope)>| numbers.map(|(_, scope)| scope);
             let options = match scope(plain) == scope(numbers) {
                 true => limit.options().calendar(allowance.is_calendar()),
@@ -289,7 +289,7 @@ impl MatchedLimits {
             let settled = numbers.map(|it| side.settle(limit.id(), it, options));
             let (numbers, own_terms) = settled.unzip();
             let is_spared = spares_all || side.controls.spares_limit(limit);
-            // A domain's mode only loosens.
+            // A domain's mode can only relax the mode of a limit.
             let mode = domain.mode().unwrap_or_default().max(limit.mode());
             let standing = match (mode, numbers) {
                 (Mode::Off, _) => Standing::Off,
@@ -311,9 +311,10 @@ impl MatchedLimits {
                 Charging::Each => false,
                 Charging::AsWritten => limit.form() == Form::Native,
             };
-            // A quota that is over may deny nobody, so it must not keep others from being charged.
+            // An exhausted quota may be allowed all the same, so it must not keep other limits from
+            // being charged.
             let together = together && standing == Standing::Live;
-            // What holds nobody back is counted in the store, each time.
+            // A limit that never denies is counted in the store each time.
             let own_terms = own_terms.unwrap_or_default();
             let unrepeated = own_terms.refund_staleness(Span::ZERO);
             let options = if standing == Standing::Shadow { unrepeated } else { own_terms };
@@ -321,13 +322,14 @@ impl MatchedLimits {
                 options,
                 ..side.matched(numbers, op, records.len() - 1, together)
             });
-            // Whoever is not held back by the limit is not held back by what stands before it.
+            // A limit that is not enforced needs no local pre-limit.
             if let Some(local) = limit.local.filter(|_| together) {
                 let options = LimitOptions::default().tier(Tier::Local);
                 let matched = side.matched(local, op, records.len() - 1, together);
                 self.matched_limits.push(MatchedLimit { options, in_front: true, ..matched });
             }
-            // Whoever has other numbers would be compared with what was not meant for them.
+            // The shadow was written for the default numbers, so values with other numbers are not
+            // compared with it.
             let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
             let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
@@ -386,7 +388,7 @@ impl MatchedLimits {
 
 fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
     match (intent, hits) {
-        // What is only read is read as what would be charged.
+        // A read uses the cost of the charge that it stands for.
         (Intent::Take | Intent::Read, Some(Hits::Return(units))) => Op::Return(units),
         (Intent::Take | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
         (Intent::Take | Intent::Read, None) => Op::Take(cost),

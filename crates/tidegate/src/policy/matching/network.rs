@@ -1,4 +1,4 @@
-//! Addresses by network: the longest network that holds an address wins.
+//! Finds the longest network that contains an address.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,17 +6,17 @@ use std::net::IpAddr;
 
 use foldhash::quality::RandomState;
 
-/// So many leading bits of an address.
+/// A network: the leading bits of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::policy) struct Network {
-    /// Left-aligned in 128 bits, with all others zero.
+    /// Left-aligned in 128 bits; all other bits are zero.
     bits: u128,
     length: u8,
     is_v6: bool,
 }
 
 impl Network {
-    /// The network of `length` bits that holds `address`; `None` if it has not so many.
+    /// The network of `length` bits that contains `address`; `None` if the address is shorter.
     pub(in crate::policy) fn of(address: IpAddr, length: u8) -> Option<Self> {
         let (bits, most, is_v6) = match address {
             IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32, false),
@@ -26,19 +26,22 @@ impl Network {
         (length <= most).then_some(Self { bits: bits & mask, length, is_v6 })
     }
 
-    /// Reads `10.0.0.0/8`, `2001:db8::/32`, or one address.
+    /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address.
     pub(in crate::policy) fn parse(text: &str) -> Result<Self, &'static str> {
         let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
         let address: IpAddr = address.parse().map_err(|_| "an address such as 10.0.0.0/8")?;
         if address.to_canonical() != address {
-            return Err("an IPv4 network as such, because addresses within IPv6 count as IPv4");
+            return Err(
+                "an IPv4 network in IPv4 notation, because IPv4-mapped addresses count as IPv4",
+            );
         }
         let most = if address.is_ipv4() { 32 } else { 128 };
         let length = match length {
             None => most,
             Some(length) => length.parse().map_err(|_| "a length such as the 8 of 10.0.0.0/8")?,
         };
-        let network = Self::of(address, length).ok_or("a length that the address has bits for")?;
+        let network =
+            Self::of(address, length).ok_or("a length of at most 32 for IPv4 or 128 for IPv6")?;
         match Self::of(address, most) == Some(Self { length: most, ..network }) {
             true => Ok(network),
             false => Err("an address whose bits after the length are zero"),
@@ -56,7 +59,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// How many leading bits of an address count.
+/// How many leading bits of an address identify a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) struct Prefixes {
     pub(in crate::policy) v4: u8,
@@ -64,11 +67,10 @@ pub(in crate::policy) struct Prefixes {
 }
 
 impl Prefixes {
-    /// All of them.
+    /// The full address.
     pub(in crate::policy) const WHOLE: Self = Self { v4: 32, v6: 128 };
 
-    /// The network that an address counts as, however it is spelled; `None` if the value is no
-    /// address.
+    /// The network of an address in any spelling; `None` if the value is no address.
     pub(in crate::policy) fn of(self, value: &str) -> Option<Network> {
         let address = address(value)?;
         let length = if address.is_ipv4() { self.v4 } else { self.v6 };
@@ -76,7 +78,8 @@ impl Prefixes {
     }
 }
 
-/// An address as proxies write it: perhaps in brackets, perhaps with a port; IPv4 in IPv6 is IPv4.
+/// Parses an address as proxies write it: with or without brackets and port; IPv4 in IPv6 becomes
+/// IPv4.
 pub(in crate::policy) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim();
     let address = text.parse::<IpAddr>().ok().or_else(|| {
@@ -88,10 +91,10 @@ pub(in crate::policy) fn address(text: &str) -> Option<IpAddr> {
     Some(address.to_canonical())
 }
 
-/// Networks, each with what it leads to.
+/// Networks, each with a value.
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Networks<T> {
-    /// Longest first.
+    /// Prefix lengths, longest first.
     lengths: Vec<u8>,
     networks: HashMap<Network, T, RandomState>,
 }
@@ -101,7 +104,7 @@ impl<T: Copy> Networks<T> {
         self.networks.is_empty()
     }
 
-    /// Adds a network; false if it was there.
+    /// Adds a network; false if it was present.
     pub(in crate::policy) fn add(&mut self, network: Network, leads_to: T) -> bool {
         if let Err(place) = self.lengths.binary_search_by(|length| network.length.cmp(length)) {
             self.lengths.insert(place, network.length);
@@ -109,7 +112,7 @@ impl<T: Copy> Networks<T> {
         self.networks.insert(network, leads_to).is_none()
     }
 
-    /// What the longest network that holds the address leads to.
+    /// The value of the longest network that contains the address.
     pub(in crate::policy) fn longest(&self, address: IpAddr) -> Option<T> {
         self.lengths
             .iter()
@@ -139,15 +142,15 @@ mod tests {
         assert_eq!(find("11.0.0.1"), None);
         assert_eq!(find("[2001:db8::7]:80"), Some(3));
         assert_eq!(find("2001:db9::7"), Some(4));
-        // An IPv4 address in IPv6 clothes is limited as what it is.
+        // An IPv4 address mapped into IPv6 counts as IPv4.
         assert_eq!(find("::ffff:10.1.2.3"), Some(2));
     }
 
     #[test]
-    fn a_wrong_network_says_what_was_expected() {
+    fn an_invalid_network_names_the_expected_form() {
         for (text, expected) in [
             ("10.0.0.1/8", "an address whose bits after the length are zero"),
-            ("10.0.0.0/33", "a length that the address has bits for"),
+            ("10.0.0.0/33", "a length of at most 32 for IPv4 or 128 for IPv6"),
             ("10.0.0/8", "an address such as 10.0.0.0/8"),
             ("10.0.0.0/x", "a length such as the 8 of 10.0.0.0/8"),
         ] {

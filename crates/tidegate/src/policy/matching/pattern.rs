@@ -1,14 +1,14 @@
-//! Values with stars, found fast among many.
+//! Finds the first of many patterns with stars that matches a value.
 //!
 //! # Meaning
-//! A star stands for any number of characters, none included. Of several patterns that match, the
+//! A star stands for any number of characters, including none. Of several patterns that match, the
 //! first in the file wins, as in envoyproxy/ratelimit.
 //!
 //! # Speed
-//! A pattern is looked at only if the text before its first star (or, if there is none, the text
-//! after its last) is what the value begins (ends) with; finding those takes one lookup for each
-//! different length, however many patterns there are. Where many patterns have text between stars,
-//! that text is found for all of them in one pass over the value.
+//! A pattern is tried only if the value begins with the text before its first star or, if that text
+//! is empty, ends with the text after its last star. Finding these candidates takes one lookup per
+//! distinct length, however many patterns there are. If many patterns have text between stars, one
+//! pass over the value finds that text for all of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,21 +16,22 @@ use foldhash::quality::RandomState;
 
 use crate::policy::matching::automaton::{Automaton, Piece};
 
-/// Patterns in the order of the file, each with what it leads to.
+/// Patterns in the order of the file, each with a value.
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Patterns<T> {
     patterns: Vec<(Pattern, T)>,
     by_head: Index,
     by_tail: Index,
-    /// Those that begin and end with a star.
+    /// Patterns that begin and end with a star.
     loose: Vec<usize>,
-    /// Those with text between stars, if there are many: they are in none of the three above.
+    /// Patterns with text between stars, if there are many; these are in none of the three indexes
+    /// above.
     middles: Option<Middles>,
-    /// As they were written: those that only mean the same may stand beside one another.
+    /// The patterns as written. Patterns that are spelled differently may mean the same.
     texts: HashSet<Box<str>, RandomState>,
 }
 
-/// The pieces between stars.
+/// A pattern, split at its stars.
 #[derive(Clone, Debug)]
 struct Pattern {
     head: Box<str>,
@@ -38,25 +39,25 @@ struct Pattern {
     tail: Box<str>,
 }
 
-/// Up to so many patterns with text between stars are tried one after the other.
+/// Up to this number, patterns with text between stars are tried one after the other.
 const FEW: usize = 16;
 
 /// Patterns with text between stars.
 #[derive(Clone, Debug)]
 struct Middles {
     pieces: Automaton,
-    /// For each piece, the patterns whose first it is, in their order.
+    /// For each piece, the patterns that have it first, in order.
     first: Vec<Vec<usize>>,
-    /// For each of these patterns, its pieces.
+    /// The pieces of each pattern.
     of: HashMap<usize, Box<[Piece]>, RandomState>,
 }
 
 /// A pattern of which some pieces were found.
 struct Waiting {
     pattern: usize,
-    /// How many were.
+    /// Number of pieces found.
     found: usize,
-    /// Where the next may begin.
+    /// Where the next piece may begin.
     from: usize,
 }
 
@@ -81,8 +82,8 @@ impl Middles {
         Self { pieces: Automaton::new(&texts), first, of }
     }
 
-    /// The first pattern that matches, if it is before `best`. The leftmost place for each piece leaves
-    /// most to the next.
+    /// The first pattern that matches, if it is before `best`. Takes the leftmost occurrence of
+    /// each piece, which leaves the most text for the next.
     fn first<T>(
         &self,
         patterns: &[(Pattern, T)],
@@ -123,7 +124,7 @@ impl Middles {
     }
 }
 
-/// Patterns by a piece of text, and the lengths that such pieces have.
+/// Patterns by a piece of text, and the lengths of these pieces.
 #[derive(Clone, Debug, Default)]
 struct Index {
     lengths: Vec<usize>,
@@ -138,13 +139,13 @@ impl Index {
         self.patterns.entry(piece.into()).or_default().push(pattern);
     }
 
-    /// The lists of patterns whose piece `cut` finds in the value.
+    /// The patterns whose piece `cut` finds in the value.
     fn candidates<'a>(
         &'a self,
         cut: impl Fn(usize) -> Option<&'a str> + 'a,
     ) -> impl Iterator<Item = &'a [usize]> {
         let piece = move |length: &usize| cut(*length);
-        // A length may lie within a character of the value: such a piece it cannot have.
+        // A length may fall inside a character of the value; no piece of that length can match.
         let pieces = self.lengths.iter().filter_map(piece);
         pieces.filter_map(|piece| self.patterns.get(piece)).map(|patterns| &patterns[..])
     }
@@ -158,7 +159,7 @@ impl Pattern {
         Self { head, middle: pieces.into_iter().filter(|piece| !piece.is_empty()).collect(), tail }
     }
 
-    /// Whether a value begins and ends as the pattern does.
+    /// Whether a value begins and ends like the pattern.
     fn encloses(&self, value: &str) -> bool {
         value.strip_prefix(&*self.head).is_some_and(|rest| rest.ends_with(&*self.tail))
     }
@@ -166,7 +167,7 @@ impl Pattern {
     fn matches(&self, value: &str) -> bool {
         let Some(rest) = value.strip_prefix(&*self.head) else { return false };
         let Some(mut rest) = rest.strip_suffix(&*self.tail) else { return false };
-        // The leftmost place for each piece leaves most to the next.
+        // The leftmost occurrence of each piece leaves the most text for the next.
         self.middle.iter().all(|piece| match rest.split_once(&**piece) {
             Some((_, after)) => {
                 rest = after;
@@ -178,7 +179,7 @@ impl Pattern {
 }
 
 impl<T: Copy> Patterns<T> {
-    /// Adds a pattern after all others; false if it is there already. It must hold a star.
+    /// Adds a pattern after all others; false if it is present. It must contain a star.
     pub(in crate::policy) fn add(&mut self, text: &str, leads_to: T) -> bool {
         let (pattern, number) = (Pattern::new(text), self.patterns.len());
         if !pattern.head.is_empty() {
@@ -192,7 +193,7 @@ impl<T: Copy> Patterns<T> {
         self.texts.insert(text.into())
     }
 
-    /// Prepares to find one of many, once all are added.
+    /// Builds the index, once all patterns are added.
     pub(in crate::policy) fn finish(&mut self) {
         let has_middle = |number: &usize| !self.patterns[*number].0.middle.is_empty();
         if (0..self.patterns.len()).filter(has_middle).count() <= FEW {
@@ -205,7 +206,7 @@ impl<T: Copy> Patterns<T> {
         self.middles = Some(Middles::new(&self.patterns));
     }
 
-    /// What the first pattern that matches leads to.
+    /// The value of the first pattern that matches.
     pub(in crate::policy) fn first(&self, value: &str) -> Option<T> {
         let by_head = self.by_head.candidates(|length| value.get(..length));
         let by_tail = self.by_tail.candidates(|length| {
@@ -268,7 +269,8 @@ mod tests {
         assert_eq!(first(&["x*", "*", "*c"], "abc"), Some(1));
     }
 
-    /// The index only leaves out what cannot match; nor do few patterns match otherwise than many.
+    /// The index only leaves out patterns that cannot match, and few patterns match the same as
+    /// many.
     #[test]
     fn an_index_finds_what_a_scan_finds() {
         let mut rng = fastrand::Rng::with_seed(4);

@@ -1,4 +1,4 @@
-//! Which rule applies to a descriptor, and what its state is kept under.
+//! Finds the rule that applies to a descriptor, and builds the key of its state.
 
 use std::io::Write;
 
@@ -6,27 +6,27 @@ use crate::policy::matching::level::RuleId;
 use crate::policy::model::descriptor::Entry;
 use crate::policy::model::rule::{Domain, Rule};
 
-/// The rule that a descriptor leads to.
+/// The rule that matches a descriptor.
 #[derive(Clone, Copy, Debug)]
 pub struct Match<'p, 'a> {
-    /// Its number in the domain.
+    /// The rule's number in the domain.
     pub(in crate::policy) id: RuleId,
     /// The rule.
     pub rule: &'p Rule,
     /// The value of the last entry.
     pub value: &'a str,
-    /// The plan of whoever asks.
+    /// The plan of the request.
     pub plan: Option<&'a str>,
-    /// Which part of the text keeps the keys of one tenant together, from and to.
+    /// Range of the key text that keeps the keys of one tenant together (the hash tag).
     pub(in crate::policy) tag: (usize, usize),
 }
 
 impl Domain {
-    /// The rule that these entries lead to: at exactly the last of them, neither before nor beyond.
-    /// Appends to `text` what a state of it is kept under.
+    /// The rule that matches exactly these entries, neither fewer nor more. Appends the key of its
+    /// state to `text`.
     ///
-    /// Values are told apart by a comma, and a comma or a backslash within one is escaped, so that no
-    /// two descriptors share a text.
+    /// Values are separated by a comma, and a comma or a backslash within a value is escaped, so
+    /// that no two descriptors share a key.
     pub fn resolve<'p: 'a, 'a>(
         &'p self,
         entries: &[Entry<'a>],
@@ -53,7 +53,8 @@ impl Domain {
                 None if rule.prefixes.is_some_and(|it| it.write(entry.value, text)) => {}
                 None => escape(entry.value, text),
             }
-            // What is kept of a value, for values that share a state must share its place as well.
+            // The tag is the value as kept in the key, so that values that share a state also share
+            // its hash slot.
             let kept = (start, text.len());
             if tag.is_none() && self.tag.as_deref().is_none_or(|key| key == entry.key) {
                 tag = Some(kept);
@@ -66,7 +67,7 @@ impl Domain {
         Some(Match { plan: plan.or(member), tag: tag.unwrap_or(found.tag), ..found })
     }
 
-    /// How many entries lead somewhere, for whoever wonders why no rule applies.
+    /// Number of leading entries that match, to explain why no rule applies.
     pub fn depth(&self, entries: &[Entry<'_>]) -> usize {
         let mut level = &self.first;
         let leads = |entry: &&Entry<'_>| {
@@ -83,7 +84,7 @@ impl Domain {
     }
 }
 
-/// What a state is kept under where the limit came with the request: all entries, keys included.
+/// The key of a state whose limit came with the request: all entries, keys included.
 pub(in crate::policy) fn whole_text(entries: &[Entry<'_>], text: &mut Vec<u8>) {
     for entry in entries {
         escape(entry.key, text);
@@ -107,8 +108,9 @@ pub(in crate::policy) fn escape(value: &str, text: &mut Vec<u8>) {
 }
 
 impl crate::policy::matching::network::Prefixes {
-    /// Appends the network of an address; false, and nothing, if the value is none. A backslash, which before a digit no escaped value has, keeps it apart from values
-    /// that only look like a network.
+    /// Appends the network of an address; returns false and appends nothing if the value is no
+    /// address. The backslash before a digit, which no escaped value has, distinguishes it from
+    /// values that look like a network.
     fn write(self, value: &str, text: &mut Vec<u8>) -> bool {
         match self.of(value) {
             Some(network) => write!(text, "\\{network}").is_ok(),

@@ -1,4 +1,4 @@
-//! How much a limit allows, by even time or by the calendar.
+//! How much a limit allows, by fixed periods or by the calendar.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::policy::model::calendar::Calendar;
 /// How much a limit allows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Allowance {
-    /// Everything, uncounted.
+    /// Any number of units, not counted.
     Unlimited,
-    /// So much, with the state kept under this.
+    /// The units of a limit.
     Limited {
-        /// By which numbers.
+        /// The limit's numbers.
         limit: Limit,
         /// The limit's part of its keys.
         scope: Scope,
     },
-    /// So much in each period of a calendar.
+    /// A count of units per calendar period.
     Calendar(CalendarQuota),
 }
 
-/// A count for each period of a calendar.
+/// A quota per calendar period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CalendarQuota {
     pub(in crate::policy) id: Arc<str>,
@@ -35,7 +35,7 @@ pub struct CalendarQuota {
 }
 
 impl Allowance {
-    /// The numbers at `now`, and what state is kept under; `None` if everything is allowed.
+    /// The numbers at `now`, and the scope of the keys; `None` if unlimited.
     pub fn at(&self, now: Timestamp) -> Option<(Limit, Scope)> {
         match self {
             Self::Unlimited => None,
@@ -51,8 +51,8 @@ impl Allowance {
 }
 
 impl CalendarQuota {
-    /// A fixed window that is the period which holds `now`. Length and offset are a part of the
-    /// scope, so each period counts for itself, however long it is.
+    /// A fixed window equal to the period that contains `now`. The scope includes length and
+    /// offset, so each period is counted separately, however long it is.
     fn at(&self, now: Timestamp) -> Option<(Limit, Scope)> {
         let period = self.calendar.period(now);
         let length = period.end.as_micros() - period.start.as_micros();
@@ -63,13 +63,13 @@ impl CalendarQuota {
             Denied::Counted => window.count_denied(),
             Denied::Ignored => window,
         };
-        // Count and length were checked when the policy was read.
+        // Count and length were checked when the policy was loaded.
         let limit = window.build().ok()?;
         Some((limit, Scope::new(&self.id, &limit)))
     }
 }
 
-/// As in `100/60s token bucket` for people who read an explanation.
+/// As in `100/60s token bucket`, for explanations.
 impl fmt::Display for Allowance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -113,7 +113,7 @@ impl fmt::Display for Numbers<'_> {
     }
 }
 
-/// A length of time for people: `250ms`, `1.5s`, `60s`, `1h`, `30d`, `29d 23h 59m 59s`. Rounded up to
+/// A readable length of time: `250ms`, `1.5s`, `60s`, `1h`, `30d`, `29d 23h 59m 59s`. Rounded up to
 /// milliseconds, and from an hour on to seconds.
 pub fn length_in_words(span: Span) -> impl fmt::Display {
     Length(span)

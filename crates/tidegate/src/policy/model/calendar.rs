@@ -1,13 +1,14 @@
-//! Periods of people's calendar: an hour, a day, a week, a month or a year in some time zone.
+//! Calendar periods: an hour, a day, a week, a month or a year in a time zone.
 //!
 //! # Meaning
-//! A day, week, month or year begins when the clocks of the zone first show its first midnight or
-//! anything later, and ends when the next begins. So a day has 23 or 25 hours when summer time begins
-//! or ends, a midnight that clocks skip is the moment of the skip, a day that is skipped altogether has
-//! no period, and a clock set back over midnight does not bring the day before back.
+//! A day, week, month or year begins when the clocks of the zone first show its first midnight or a
+//! later time, and ends when the next one begins. A day therefore has 23 or 25 hours when daylight
+//! saving time begins or ends. A midnight that clocks skip is the moment of the skip, a day that is
+//! skipped altogether has no period, and a clock set back over midnight does not reopen the
+//! previous day.
 //!
-//! An hour lasts an hour even when the clocks are set back and show it twice. It begins when they show
-//! a full hour; only where they are set by less than an hour is one cut short.
+//! An hour lasts an hour even when the clocks are set back and show it twice. It begins when they
+//! show a full hour; it is shorter only where clocks are set by less than an hour.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,15 +18,17 @@ use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase, TimeZoneTransition};
 use tidegate_core::Timestamp;
 
 const HOUR: i64 = 3_600;
-/// Enough for a leap year in seconds; together with 34 bits for [`Timestamp::MAX`] it fits a word.
+/// Bits for the length in seconds, enough for a leap year; together with 34 bits for
+/// [`Timestamp::MAX`] they fit a 64-bit word.
 const LENGTH_BITS: u32 = 26;
 
-/// Periods of people's calendar: an hour, a day, a week, a month, a year in some time zone.
+/// Calendar periods of one unit in one time zone.
 pub struct Calendar {
     unit: CalendarUnit,
     zone: TimeZone,
-    /// The last period, as seconds: its start above [`LENGTH_BITS`] of its length, all in one word, so
-    /// that no thread reads the start of one and the length of another. Zero is none.
+    /// The last period in seconds, as a cache: its start above [`LENGTH_BITS`] of its length. One
+    /// word, so that no thread reads the start of one period and the length of another. Zero means
+    /// none.
     last: AtomicU64,
 }
 
@@ -36,49 +39,49 @@ pub enum CalendarUnit {
     Hour,
     /// From midnight to midnight.
     Day,
-    /// Seven days, of which this is the first.
+    /// Seven days that start on this weekday.
     Week(Weekday),
     /// From the first of a month to the first of the next.
     Month,
-    /// From the first of January to the next.
+    /// From the first of January to the first of January of the next year.
     Year,
 }
 
 /// A day of the week.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weekday {
-    /// Where weeks begin unless told otherwise, as in ISO 8601.
+    /// The first day of the week by default, as in ISO 8601.
     #[default]
     Monday,
-    /// The day after.
+    /// Tuesday.
     Tuesday,
-    /// The day after.
+    /// Wednesday.
     Wednesday,
-    /// The day after.
+    /// Thursday.
     Thursday,
-    /// The day after.
+    /// Friday.
     Friday,
-    /// The day after.
+    /// Saturday.
     Saturday,
-    /// The day after.
+    /// Sunday.
     Sunday,
 }
 
-/// From one instant up to, and not including, another.
+/// The time from `start` up to, and not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// Its first instant.
+    /// The first instant of the period.
     pub start: Timestamp,
-    /// The first instant of the next.
+    /// The first instant of the next period.
     pub end: Timestamp,
 }
 
-/// No time zone has this name.
+/// The error for a name that no time zone has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownZone(Box<str>);
 
 impl Weekday {
-    /// All of them.
+    /// All days, from Monday.
     pub const ALL: [Self; 7] = [
         Self::Monday,
         Self::Tuesday,
@@ -89,7 +92,7 @@ impl Weekday {
         Self::Sunday,
     ];
 
-    /// As policies spell it.
+    /// The spelling in policies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Monday => "monday",
@@ -118,16 +121,16 @@ impl fmt::Display for Calendar {
 }
 
 impl Calendar {
-    /// The periods of a zone, given by its name in the IANA database, as `Europe/Paris`, or `UTC`.
+    /// The periods of a time zone, given by its IANA name, as `Europe/Paris`, or `UTC`.
     pub(in crate::policy) fn new(unit: CalendarUnit, zone: &str) -> Result<Self, UnknownZone> {
         let found = TimeZoneDatabase::bundled().get(zone).ok();
-        // Theirs for "not known", which behaves as UTC: nobody means it.
+        // Excludes jiff's zone for "unknown", which behaves like UTC.
         let found = found.filter(|zone| !zone.is_unknown());
         let zone = found.ok_or_else(|| UnknownZone(zone.into()))?;
         Ok(Self { unit, zone, last: AtomicU64::new(0) })
     }
 
-    /// How long its periods are.
+    /// The unit of the periods.
     pub const fn unit(&self) -> CalendarUnit {
         self.unit
     }
@@ -137,13 +140,12 @@ impl Calendar {
         self.zone.iana_name().unwrap_or("UTC")
     }
 
-    /// The period that holds `now`. What began before the epoch is said to begin with it, and what ends
-    /// after [`Timestamp::MAX`] to end with it.
+    /// The period that contains `now`, cut to the range from the epoch to [`Timestamp::MAX`].
     #[inline]
     pub fn period(&self, now: Timestamp) -> Period {
         // Clocks are set at whole seconds, so no boundary lies within one.
         let now = now.as_micros() / 1_000_000;
-        // The word is all there is to see: nothing else was written before it.
+        // Relaxed is enough: the word is the whole cache, and no other memory depends on it.
         let last = self.last.load(Ordering::Relaxed);
         let (start, length) = (last >> LENGTH_BITS, last & ((1 << LENGTH_BITS) - 1));
         let (start, end) = match now.checked_sub(start) {
@@ -153,7 +155,7 @@ impl Calendar {
         Period { start: Timestamp::from_secs(start), end: Timestamp::from_secs(end) }
     }
 
-    /// The period of a second, by the zone's rules; remembered if it fits.
+    /// The period of a second by the zone's rules; cached if it fits.
     #[cold]
     fn find(&self, now: u64) -> (u64, u64) {
         let second = i64::try_from(now).unwrap_or(i64::MAX);
@@ -164,7 +166,7 @@ impl Calendar {
             | CalendarUnit::Month
             | CalendarUnit::Year => self.days(second),
         };
-        // Whatever the zone's rules say, who asks is answered with a period that holds `now`.
+        // Ensures that the period contains `now`, whatever the zone's rules are.
         let start = u64::try_from(start).unwrap_or(0).min(now);
         let end = u64::try_from(end).unwrap_or(0).max(now + 1);
         if end - start < 1 << LENGTH_BITS {
@@ -193,8 +195,8 @@ impl Calendar {
         loop {
             let next = self.next_first_day(first);
             let end = self.beginning(next);
-            // A clock set back shows the old period again, though the next has begun. The calendar
-            // ends in the year 9999.
+            // A clock set back shows the old period again, although the next one has begun. The
+            // calendar ends in the year 9999.
             if end > now || next == first {
                 return (self.beginning(first), end);
             }
@@ -202,7 +204,7 @@ impl Calendar {
         }
     }
 
-    /// The first day of the period that this day belongs to.
+    /// The first day of the period that contains this day.
     fn first_day(&self, day: Date) -> Date {
         match self.unit {
             CalendarUnit::Hour | CalendarUnit::Day => day,
@@ -226,7 +228,7 @@ impl Calendar {
         })
     }
 
-    /// The first second at which clocks show this day's midnight, or anything later.
+    /// The first second at which clocks show this day's midnight or a later time.
     fn beginning(&self, day: Date) -> i64 {
         let midnight = day.at(0, 0, 0, 0);
         let at = |offset: jiff::tz::Offset| {
@@ -235,7 +237,7 @@ impl Calendar {
         match self.zone.to_ambiguous_timestamp(midnight).offset() {
             AmbiguousOffset::Unambiguous { offset } => at(offset),
             AmbiguousOffset::Fold { before, .. } => at(before),
-            // By the clock that was not set, midnight comes at the moment of the skip or later.
+            // By the clock before the change, midnight is at the moment of the skip or later.
             AmbiguousOffset::Gap { before, .. } => {
                 let unset = at(before);
                 let skip = self.zone.preceding(instant(unset.saturating_add(1))).next();
@@ -256,7 +258,7 @@ impl Clone for Calendar {
     }
 }
 
-/// Which period was asked for last makes no difference.
+/// Ignores the cached period.
 impl PartialEq for Calendar {
     fn eq(&self, other: &Self) -> bool {
         self.unit == other.unit && self.zone == other.zone

@@ -28,8 +28,8 @@ fn seconds(period: Period) -> u64 {
     (period.end.as_micros() - period.start.as_micros()) / 1_000_000
 }
 
-/// The period of `now`, after checking that it holds it, that the neighbours meet it, and that an
-/// empty cache says the same.
+/// The period of `now`, after checking that it contains `now`, that it meets its neighbours, and
+/// that an empty cache gives the same.
 fn checked(calendar: &Calendar, now: Timestamp) -> Period {
     let period = calendar.period(now);
     let context = || format!("{calendar:?} at {now}: {period:?}");
@@ -50,7 +50,7 @@ fn checked(calendar: &Calendar, now: Timestamp) -> Period {
     period
 }
 
-/// A period begins with what clocks first show, and holds nothing later.
+/// A period begins with the time that clocks first show, and contains no later one.
 fn check_label(calendar: &Calendar, now: Timestamp, period: Period) {
     let local = |micros: u64| {
         let instant = jiff::Timestamp::from_microsecond(micros.try_into().unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn periods_of_every_zone_tile_time() {
     }
 }
 
-/// Where clocks are set is where mistakes are.
+/// Instants around changes of the clock, where mistakes are likely.
 #[test]
 fn periods_tile_around_every_change_of_every_zone() {
     for zone in TimeZoneDatabase::bundled().available() {
@@ -204,13 +204,13 @@ fn skipped_days_and_midnights_leave_no_hole() {
     let next = checked(&apia, last.end);
     assert_eq!(seconds(next), DAY);
     let year = checked(&calendar(CalendarUnit::Year, "Pacific/Apia"), last.end);
-    // It began in summer time and ended in it, a day early.
+    // The year began and ended in daylight saving time, a day early.
     assert_eq!(seconds(year), 364 * DAY);
-    // Summer time began at midnight: the day at one, and it has 23 hours.
+    // Daylight saving time began at midnight: the day begins at one and has 23 hours.
     let paulo = calendar(CalendarUnit::Day, "America/Sao_Paulo");
     let day = checked(&paulo, at("2018-11-04T12:00:00-02:00"));
     assert_eq!((day.start, seconds(day)), (at("2018-11-04T01:00:00-02:00"), 23 * 3_600));
-    // It ended at midnight, which then came an hour later.
+    // Daylight saving time ended at midnight, which then came an hour later.
     let day = checked(&paulo, at("2018-02-17T23:30:00-03:00"));
     assert_eq!((day.end, seconds(day)), (at("2018-02-18T00:00:00-03:00"), 25 * 3_600));
     let beirut =
@@ -218,7 +218,7 @@ fn skipped_days_and_midnights_leave_no_hole() {
     assert_eq!((beirut.start, seconds(beirut)), (at("2022-03-27T01:00:00+03:00"), 23 * 3_600));
 }
 
-/// St John's set its clocks back at a minute past midnight: the day had begun, and went on.
+/// St John's set its clocks back at a minute past midnight: the day had begun and continued.
 #[test]
 fn a_clock_set_back_over_midnight_does_not_bring_yesterday_back() {
     let johns = calendar(CalendarUnit::Day, "America/St_Johns");

@@ -1,62 +1,63 @@
-//! What is asked: a domain, and descriptors of the request.
+//! Requests to a policy: a domain and descriptors.
 
 use crate::policy::model::limit::Unit;
 
-/// A question to a policy: may this request go ahead?
+/// A request to be decided by a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// Whose rules.
+    /// The domain whose rules apply.
     pub domain: &'a str,
-    /// What the request is, from every side that may be limited.
+    /// The descriptors of the request.
     pub descriptors: &'a [Descriptor<'a>],
-    /// What the request costs, unless a descriptor says; what each limit says if `None`.
+    /// The cost of the request, unless a descriptor has its own; `None` means the cost that each
+    /// limit sets.
     pub hits: Option<u64>,
 }
 
-/// One side of a request, as in `api_key=foo, path=/login`.
+/// A list of entries that describes the request, as in `api_key=foo, path=/login`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor<'a> {
-    /// Keys and values, the most general first.
+    /// The entries, the most general first.
     pub entries: &'a [Entry<'a>],
-    /// What the request costs here.
+    /// The cost under this descriptor.
     pub hits: Option<Hits>,
-    /// A limit that comes with the request and goes before those of the policy.
+    /// A limit that comes with the request and replaces those of the policy.
     pub limit: Option<RequestLimit>,
 }
 
 impl<'a> Descriptor<'a> {
-    /// A descriptor that says nothing but its entries.
+    /// A descriptor with the default cost and without a limit.
     pub const fn new(entries: &'a [Entry<'a>]) -> Self {
         Self { entries, hits: None, limit: None }
     }
 }
 
-/// One key and value of a descriptor.
+/// A key and a value of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// What is told.
+    /// The key.
     pub key: &'a str,
-    /// What it is.
+    /// The value.
     pub value: &'a str,
 }
 
-/// What a request costs under one descriptor.
+/// The cost of a request under one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// So many units; 0 only asks.
+    /// Takes units; 0 only reads.
     Take(u64),
-    /// So many units are given back, which is never denied.
+    /// Returns units, which is never denied.
     Return(u64),
 }
 
-/// A limit that comes with a request: a window of envoyproxy/ratelimit.
+/// A limit that comes with a request, in the form of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimit {
-    /// How many.
+    /// Requests per window.
     pub requests_per_unit: u32,
-    /// In which time.
+    /// The length of the window.
     pub unit: Unit,
 }
 
-/// The most descriptors that one request may have.
+/// The most descriptors of one request.
 pub const MAX_DESCRIPTORS: usize = 64;

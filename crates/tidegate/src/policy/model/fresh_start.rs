@@ -1,5 +1,6 @@
-//! Limits whose keys start afresh under a new policy: the window is a part of the key, so another time
-//! zone, week start or window length means another key, and every key has its whole quota again, once.
+//! Limits whose keys start afresh under a new policy. The window is a part of the key, so a changed
+//! time zone, week start or window length changes the key, and every key gets its whole quota
+//! again, once.
 
 use std::collections::HashMap;
 
@@ -9,12 +10,13 @@ use crate::policy::model::allowance::{Allowance, in_words};
 use crate::policy::model::calendar::{Calendar, CalendarUnit};
 use crate::policy::model::limit::PolicyLimit;
 
-/// The most limits that are named.
+/// The most limits that are listed.
 const MAX_NAMED: usize = 100;
 
 impl Policy {
-    /// Names each limit of `old` that is still there and whose keys have their whole quota again under this
-    /// policy, one message per limit. At most 100 are named; the last message counts the rest.
+    /// Lists each limit of `old` that still exists and whose keys get their whole quota again under
+    /// this policy, one message per limit. At most 100 are listed; the last message counts the
+    /// rest.
     pub fn fresh_starts(&self, old: &Self) -> Vec<String> {
         let known: HashMap<&str, &PolicyLimit> = old.limits().map(|it| (it.id(), it)).collect();
         let mut messages: Vec<String> =
@@ -43,11 +45,11 @@ fn fresh_start(old: &PolicyLimit, new: &PolicyLimit) -> Option<String> {
             false => format!("{after} instead of {before}"),
         };
         let id = quoted(new.id());
-        format!("limit {id} has {change}: every key has its whole quota again, once")
+        format!("limit {id} has {change}: every key gets its whole quota again, once")
     })
 }
 
-/// Whether keys that have used units keep that state.
+/// Whether keys keep their state.
 fn keeps_keys(before: &Allowance, after: &Allowance) -> bool {
     match (before, after) {
         (Allowance::Limited { scope: before, .. }, Allowance::Limited { scope: after, .. }) => {
@@ -110,7 +112,7 @@ mod tests {
         ] {
             let named = change(&week("tz: UTC"), &week(after));
             assert!(named.len() == 1 && named[0].contains(words), "{named:?}");
-            assert!(named[0].contains("every key has its whole quota again"), "{named:?}");
+            assert!(named[0].contains("every key gets its whole quota again"), "{named:?}");
         }
     }
 

@@ -1,43 +1,43 @@
-//! The values of a YAML file one by one, for whoever reads settings with the reader of policies:
-//! bounded, strict about keys that stand twice, and sure of every place.
+//! The values of a YAML file as a flat list, for readers of settings. Uses the bounded parser of
+//! policies, which refuses duplicate keys and knows every position.
 
 use crate::policy::document::finding::Findings;
 use crate::policy::document::{Document, Kind, Node};
 
-/// The deepest that settings are nested.
+/// The deepest nesting of settings.
 const MAX_DEPTH: usize = 16;
 
-/// One value of a file, and how it is reached.
+/// One value of a file and its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
-    /// The keys that lead there, outermost first.
+    /// The keys on its path, outermost first.
     pub steps: Vec<Step>,
-    /// What is written there; a list has any number of texts, nothing at all is `None`.
+    /// The value; a list may be empty, and `None` means null.
     pub value: Option<LeafValue>,
-    /// Where it is written, as `file:line:column`.
+    /// Its position, as `file:line:column`.
     pub at: String,
 }
 
-/// One key on the way to a value.
+/// One key on the path to a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The key.
     pub key: String,
-    /// Where it is written, as `file:line:column`.
+    /// Its position, as `file:line:column`.
     pub at: String,
 }
 
-/// What is written at the end of the way.
+/// A scalar or a list of scalars.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeafValue {
-    /// One text; a number or a bool is its text as well.
+    /// A scalar as text, also for a number or a bool.
     Text(String),
-    /// Several.
+    /// A list of scalars.
     List(Vec<String>),
 }
 
-/// Every value of a file that is one map, in the order written; or all that is wrong with it, one
-/// `file:line:column: message` per line. A file that says nothing has no values.
+/// All values of a file that is one map, in the order written; on errors, all of them, one
+/// `file:line:column: message` per line. An empty file has no values.
 pub fn leaves(file: &str, text: &str) -> Result<Vec<Leaf>, String> {
     let mut findings = Findings::default();
     let documents = Document::parse(file, text, &mut findings);
@@ -47,7 +47,7 @@ pub fn leaves(file: &str, text: &str) -> Result<Vec<Leaf>, String> {
             gather(&document.root, &mut Vec::new(), &mut leaves, &mut findings);
         }
     } else if let Some(second) = documents.get(1) {
-        findings.push(second.root.error("a second document: settings are one"));
+        findings.push(second.root.error("a second document: a settings file has only one"));
     }
     if findings.errors() == 0 { Ok(leaves) } else { Err(findings.to_string()) }
 }
@@ -66,7 +66,7 @@ fn gather(node: &Node, steps: &mut Vec<Step>, leaves: &mut Vec<Leaf>, findings: 
         }
     };
     if steps.len() == MAX_DEPTH {
-        let why = format!("nested deeper than {MAX_DEPTH} maps");
+        let why = format!("maps are nested deeper than {MAX_DEPTH} levels");
         return findings.push(node.error(why).at(path(steps)));
     }
     for (key, below) in &**map {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_told_with_their_places() {
+    fn values_have_positions() {
         let text = "store:\n  url: memory\n  nodes: 3\nfiles: [a, b]\nnone:\n";
         let found = leaves("s.yaml", text).unwrap();
         let told: Vec<String> = found
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_map_of_values_is_refused() {
+    fn a_file_that_is_no_map_of_values_is_refused() {
         assert_eq!(leaves("s", ""), Ok(Vec::new()));
         for (text, says) in [
             ("7", "s:1:1: expected a map, found the number 7"),

@@ -1,4 +1,4 @@
-//! One limit of a policy: what it allows to whom, and whether its verdict counts.
+//! One limit of a policy: its numbers, plans, overrides and mode.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::store::{LimitOptions, OnStoreFailure, Tier};
 /// A limit of a rule.
 #[derive(Clone, Debug)]
 pub struct PolicyLimit {
-    /// Domain, path and name: which limit it is, whatever its numbers.
+    /// Identifies the limit by domain, path and name, whatever its numbers.
     pub(in crate::policy) id: Arc<str>,
     pub(in crate::policy) name: Option<Box<str>>,
     pub(in crate::policy) algorithm: AlgorithmName,
     pub(in crate::policy) allowance: Allowance,
-    /// By the name of the plan.
+    /// Allowances by plan.
     pub(in crate::policy) plans: HashMap<Box<str>, Allowance, RandomState>,
-    /// By the value of the rule's entry.
+    /// Overrides by the value of the rule's last entry.
     pub(in crate::policy) overrides: HashMap<Box<str>, Override, RandomState>,
     pub(in crate::policy) shadow: Option<Arc<Variant>>,
     pub(in crate::policy) form: Form,
@@ -36,10 +36,10 @@ pub struct PolicyLimit {
     pub(in crate::policy) refund_staleness: Option<Span>,
     pub(in crate::policy) tier: Tier,
     pub(in crate::policy) shards: Option<NonZeroU16>,
-    /// What each node lets through to it.
+    /// The local pre-limit of each node.
     pub(in crate::policy) local: Option<(Limit, Scope)>,
     pub(in crate::policy) replaces: Box<[Box<str>]>,
-    /// What it has counted, whatever its numbers were.
+    /// Its counters, which survive a change of its numbers.
     pub(in crate::policy) counter: Arc<Counter>,
 }
 
@@ -52,49 +52,49 @@ pub struct Override {
 }
 
 impl Override {
-    /// How much is allowed instead.
+    /// The allowance that applies instead.
     pub const fn allowance(&self) -> &Allowance {
         &self.allowance
     }
 
-    /// When it ends.
+    /// When the override ends.
     pub const fn until(&self) -> Option<Timestamp> {
         self.until
     }
 
-    /// Why it was made.
+    /// Why the override was made.
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 
-    /// Whether it counts at `now`.
+    /// Whether the override applies at `now`.
     pub fn holds(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 }
 
 impl PolicyLimit {
-    /// Domain, path and name: which limit it is, whatever its numbers.
+    /// Identifies the limit by domain, path and name, whatever its numbers.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What people call it.
+    /// The limit's name.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// How it counts.
+    /// The algorithm.
     pub const fn algorithm(&self) -> AlgorithmName {
         self.algorithm
     }
 
-    /// How much it allows to whoever has no plan and no override.
+    /// The allowance without a plan and without an override.
     pub const fn allowance(&self) -> &Allowance {
         &self.allowance
     }
 
-    /// How much it allows to this value of its rule's entry, on this plan, at this time.
+    /// The allowance for this value of the rule's last entry, on this plan, at this time.
     pub fn allowance_for(&self, value: &str, plan: Option<&str>, now: Timestamp) -> &Allowance {
         let special = self.overrides.get(value).filter(|special| special.holds(now));
         if let Some(special) = special {
@@ -103,17 +103,17 @@ impl PolicyLimit {
         plan.and_then(|plan| self.plans.get(plan)).unwrap_or(&self.allowance)
     }
 
-    /// What each plan allows, in no order.
+    /// The allowance of each plan, in no order.
     pub fn plans(&self) -> impl Iterator<Item = (&str, &Allowance)> {
         self.plans.iter().map(|(plan, allowance)| (&**plan, allowance))
     }
 
-    /// What single values are allowed, in no order.
+    /// The overrides by value, in no order.
     pub fn overrides(&self) -> impl Iterator<Item = (&str, &Override)> {
         self.overrides.iter().map(|(value, special)| (&**value, special))
     }
 
-    /// Whether everybody is allowed the same by both.
+    /// Whether both limits have the same allowances for all values.
     pub(in crate::policy) fn allows_the_same(&self, other: &Self) -> bool {
         self.allowance == other.allowance
             && self.plans == other.plans
@@ -122,42 +122,42 @@ impl PolicyLimit {
                 == other.shadow.as_ref().map(|it| &it.allowance)
     }
 
-    /// The limit that is tried beside this one.
+    /// The shadow limit that is evaluated beside this one.
     pub fn shadow(&self) -> Option<&Variant> {
         self.shadow.as_deref()
     }
 
-    /// The share of keys that it holds back.
+    /// The share of keys that the limit is enforced for.
     pub const fn enforce(&self) -> Share {
         self.enforce
     }
 
-    /// Whether its verdict counts.
+    /// Whether the limit is enforced.
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How it was written.
+    /// The form in which the limit was written.
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// What one request costs, unless the request says.
+    /// The cost of a request that does not state one.
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// What is answered when the store gives no decision.
+    /// The fallback when the store gives no decision.
     pub const fn on_store_failure(&self) -> OnStoreFailure {
         self.on_store_failure
     }
 
-    /// For how long a denial may be repeated without asking the store, if it says.
+    /// How long a cached denial may be used without asking the store, if configured.
     pub const fn refund_staleness(&self) -> Option<Span> {
         self.refund_staleness
     }
 
-    /// What goes with each of its charges.
+    /// The options sent with each of its charges.
     pub(in crate::policy) fn options(&self) -> LimitOptions {
         let options =
             LimitOptions::default().on_store_failure(self.on_store_failure).tier(self.tier);
@@ -165,38 +165,39 @@ impl PolicyLimit {
         self.refund_staleness.map_or(options, |longest| options.refund_staleness(longest))
     }
 
-    /// How close to the store it is decided.
+    /// Where the limit is decided.
     pub const fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// Into how many keys each of its keys is divided.
+    /// Number of shards of each key.
     pub const fn shards(&self) -> Option<NonZeroU16> {
         self.shards
     }
 
-    /// The bucket that each node has in front of it.
+    /// The local pre-limit of each node.
     pub fn local(&self) -> Option<&Limit> {
         self.local.as_ref().map(|(limit, _)| limit)
     }
 
-    /// What it has counted. Where names hold values of requests, it is counted under those.
+    /// The limit's counters. If counter names include values of requests, those are counted
+    /// separately.
     pub fn stats(&self) -> LimitStats {
         self.counter.stats()
     }
 
-    /// The names of limits that do not apply where this one does.
+    /// The names of limits that this one replaces.
     pub fn replaces(&self) -> impl ExactSizeIterator<Item = &str> {
         self.replaces.iter().map(|name| &**name)
     }
 }
 
-/// How a limit was written, which decides what it means (and what its users are told).
+/// The form in which a limit was written, which decides its semantics and its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// `rate_limit`: a window of theirs.
+    /// `rate_limit`: a window as in envoyproxy/ratelimit.
     Envoy {
-        /// What they call the length of the window.
+        /// The unit of the window.
         unit: Unit,
         /// The count as written.
         requests_per_unit: u32,
@@ -208,28 +209,28 @@ pub enum Form {
 /// The windows of envoyproxy/ratelimit. A month has 30 days and a year 365.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// One second.
+    /// 1 second.
     Second,
-    /// Sixty of them.
+    /// 60 seconds.
     Minute,
-    /// Sixty minutes.
+    /// 60 minutes.
     Hour,
-    /// Twenty-four hours.
+    /// 24 hours.
     Day,
-    /// Seven days.
+    /// 7 days.
     Week,
-    /// Thirty days.
+    /// 30 days.
     Month,
     /// 365 days.
     Year,
 }
 
 impl Unit {
-    /// All of them.
+    /// All units, shortest first.
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// As policies spell it, in any case.
+    /// The spelling in policies, in any case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Second => "second",
@@ -242,7 +243,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The length in seconds.
     pub const fn seconds(self) -> u64 {
         match self {
             Self::Second => 1,
@@ -262,20 +263,20 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Whether a limit's verdict counts.
+/// Whether a limit is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// It does.
+    /// The limit is enforced.
     #[default]
     Enforce,
-    /// It is decided and counted, but nobody is held back.
+    /// The limit is decided and counted, but denies no request.
     Shadow,
-    /// It is not even decided.
+    /// The limit is not decided.
     Off,
 }
 
 impl Mode {
-    /// As policies spell it.
+    /// Parses the spelling in policies.
     pub(in crate::policy) fn of(word: &str) -> Self {
         match word {
             "shadow" => Self::Shadow,

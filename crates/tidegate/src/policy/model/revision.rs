@@ -1,4 +1,4 @@
-//! Which policy a node holds, for the registry of a shared store.
+//! The revision of a node's policy, for the registry of a shared store.
 
 use std::hash::Hasher as _;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::policy::model::rule::Domain;
 use crate::store::{DomainRevision, Revisions, Store};
 
 impl<S: Store + 'static> PolicyLimiter<S> {
-    /// Publishes the revision of each domain, so that nodes that share a store know whether all of them
-    /// hold the same policy. Overrides with numbers of their own are part of it while they hold. Only the
-    /// first limiter that publishes to a store counts.
+    /// Publishes the revision of each domain, so that nodes that share a store can tell whether all
+    /// of them have the same policy. Active overrides with their own numbers are part of it. Only
+    /// the first limiter that publishes to a store counts.
     pub fn publish_revisions(&self, to: &Revisions) {
         let shared = Arc::downgrade(&self.0);
         to.publish(move || {
@@ -32,8 +32,8 @@ impl<S: Store + 'static> PolicyLimiter<S> {
     }
 }
 
-/// The revision of a domain and of the overrides of its limits. Those in percent do not count: they take
-/// as long to refill, so no state of theirs is impossible without them.
+/// The revision of a domain and of the overrides of its limits. Overrides in percent do not count:
+/// they keep the refill time, so nodes without them need not repair states.
 fn revision(domain: &Domain, controls: &Controls, now: Timestamp) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(domain.revision(), 0);
     let mut is_overruled = false;

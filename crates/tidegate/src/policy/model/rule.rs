@@ -1,4 +1,4 @@
-//! What a policy says, after it was checked: domains and their rules.
+//! Domains and their rules.
 
 use std::collections::HashMap;
 
@@ -14,9 +14,9 @@ use crate::policy::model::limit::{Mode, PolicyLimit};
 pub struct Domain {
     pub(in crate::policy) name: Box<str>,
     pub(in crate::policy) charging: Charging,
-    /// The entry whose value keeps a tenant's keys together; the first unless named.
+    /// The entry whose value keeps a tenant's keys together; the first entry by default.
     pub(in crate::policy) tag: Option<Box<str>>,
-    /// Overrules that of every limit.
+    /// Overrides the mode of every limit.
     pub(in crate::policy) mode: Option<Mode>,
     pub(in crate::policy) plans: Plans,
     pub(in crate::policy) requests: RequestRules,
@@ -25,39 +25,39 @@ pub struct Domain {
     pub(in crate::policy) revision: u64,
 }
 
-/// Whether the limits of one request are charged all or nothing. Limits in the form of
-/// envoyproxy/ratelimit are charged each alone unless the domain says otherwise.
+/// Whether the limits of one request are charged all or nothing. By default, limits in the form of
+/// envoyproxy/ratelimit are charged separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Charging {
-    /// As each limit is written.
+    /// The default of each limit's form.
     #[default]
     AsWritten,
     /// All or none.
     Together,
-    /// Each alone.
+    /// Each limit separately.
     Each,
 }
 
-/// One descriptor of a policy.
+/// A rule: one descriptor of a policy.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// The keys and values that lead here, as in `api_key_foo.path`.
+    /// The keys and values of the descriptor, as in `api_key_foo.path`.
     pub(in crate::policy) path: Box<str>,
-    /// Which values lead here, in words.
+    /// The values that match, in words.
     pub(in crate::policy) wants: Box<str>,
     pub(in crate::policy) limits: Box<[PolicyLimit]>,
     pub(in crate::policy) next: Level,
-    /// What is kept instead of the value, where all values that match share one budget.
+    /// Replaces the value in keys, where all matching values share one state.
     pub(in crate::policy) shared_as: Option<Box<str>>,
-    /// What is kept of an address; `None` if values are kept as they are.
+    /// How much of an address is kept in keys; `None` if values are kept unchanged.
     pub(in crate::policy) prefixes: Option<Prefixes>,
     pub(in crate::policy) quota: bool,
     pub(in crate::policy) metric: MetricDetail,
-    /// What counts of this level are called: `key`, or `key_value` if the policy names one.
+    /// The name of this level in counters: `key`, or `key_value` if the policy has a value.
     pub(in crate::policy) step: Box<str>,
-    /// The steps that lead here, as in `api_key_foo.path`.
+    /// The name of the rule's counters, as in `api_key_foo.path`.
     pub(in crate::policy) stat: Box<str>,
-    /// Whether some level on the way asks for its value in the name (`value_to_metric`).
+    /// Whether some level up to here puts its value into the name (`value_to_metric`).
     pub(in crate::policy) varies: bool,
     pub(in crate::policy) metadata: Option<Metadata>,
 }
@@ -74,35 +74,35 @@ pub enum MetricDetail {
     Everything,
 }
 
-/// What is handed on with an answer, as it was written.
+/// Metadata that is returned with an answer, as written in the policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metadata {
-    /// Nothing.
+    /// Null.
     Null,
-    /// Yes or no.
+    /// A bool.
     Bool(bool),
-    /// As it was written.
+    /// A number, as written.
     Number(Box<str>),
-    /// Words.
+    /// A text.
     Text(Box<str>),
-    /// Several.
+    /// A list.
     List(Vec<Self>),
-    /// Several, by name.
+    /// A map.
     Map(Vec<(Box<str>, Self)>),
 }
 
 impl Rule {
-    /// The keys and values that lead here.
+    /// The keys and values of the descriptor.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Which values lead here, in words.
+    /// The values that match, in words.
     pub fn wants(&self) -> &str {
         &self.wants
     }
 
-    /// Whether its limits deny only if those of all such rules do (`quota_mode`).
+    /// Whether its limits deny a request only if those of all quota rules do (`quota_mode`).
     pub const fn is_quota(&self) -> bool {
         self.quota
     }
@@ -112,24 +112,24 @@ impl Rule {
         self.metric
     }
 
-    /// What its counts are called, as envoyproxy/ratelimit calls them.
+    /// The name of its counters, as in envoyproxy/ratelimit.
     pub fn stat(&self) -> &str {
         &self.stat
     }
 
-    /// What is handed on with an answer.
+    /// Metadata that is returned with an answer.
     pub const fn metadata(&self) -> Option<&Metadata> {
         self.metadata.as_ref()
     }
 
-    /// The limits that apply to whoever comes here with its last entry.
+    /// The limits for requests whose last entry matches this rule.
     pub fn limits(&self) -> &[PolicyLimit] {
         &self.limits
     }
 }
 
 impl Domain {
-    /// Its name.
+    /// The name of the domain.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -144,23 +144,23 @@ impl Domain {
         self.tag.as_deref()
     }
 
-    /// What overrules the mode of every limit.
+    /// The mode that overrides the mode of every limit.
     pub const fn mode(&self) -> Option<Mode> {
         self.mode
     }
 
-    /// How HTTP requests become descriptors.
+    /// The rules that turn HTTP requests into descriptors.
     pub const fn requests(&self) -> &RequestRules {
         &self.requests
     }
 
-    /// All rules, in the order of the file, those below a rule before it.
+    /// All rules in the order of the file; rules below another one come before it.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// A hash of what its documents say: the same on every node that loaded the same policy, whatever
-    /// the names of the files, their comments and their layout.
+    /// A hash of the domain's content: the same on every node that loaded the same policy, whatever
+    /// the names, comments and layout of the files.
     pub const fn revision(&self) -> u64 {
         self.revision
     }
@@ -170,13 +170,13 @@ impl Domain {
     }
 }
 
-/// Who is on which plan.
+/// Assignment of plans.
 #[derive(Clone, Debug, Default)]
 pub(in crate::policy) struct Plans {
     /// The key of the entry that names the plan.
     pub(in crate::policy) entry: Option<Box<str>>,
     /// The key of the entry whose value may be a member.
     pub(in crate::policy) key: Option<Box<str>>,
-    /// The plan of a value.
+    /// The plan of each member.
     pub(in crate::policy) members: HashMap<Box<str>, Box<str>, RandomState>,
 }

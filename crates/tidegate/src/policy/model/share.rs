@@ -6,7 +6,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher24;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-/// In hundredths of a percent.
+/// A share in hundredths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(u16);
 
@@ -20,9 +20,10 @@ impl EnforceSecret {
     /// The fewest bytes of a secret.
     pub const MIN_BYTES: usize = 16;
 
-    /// The secret of this text, or `None` if it has fewer than [`MIN_BYTES`](Self::MIN_BYTES).
+    /// The secret made from this text; `None` if it has fewer than [`MIN_BYTES`](Self::MIN_BYTES)
+    /// bytes.
     pub fn new(text: &str) -> Option<Self> {
-        // Only to fill the key of the keyed hash; these keys are not secret.
+        // Derives the keys of the keyed hash; these constants are not secret.
         let mut hasher = SipHasher13::new_with_keys(0x656e_666f, 0x7263_6500);
         hasher.write(text.as_bytes());
         let key = hasher.finish128();
@@ -30,7 +31,7 @@ impl EnforceSecret {
     }
 }
 
-/// The secret is not printed.
+/// Does not print the secret.
 impl fmt::Debug for EnforceSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("EnforceSecret(..)")
@@ -41,7 +42,7 @@ impl Share {
     /// Every key.
     pub const ALL: Self = Self(10_000);
 
-    /// Reads `25%` or `0.5%`.
+    /// Parses `25%` or `0.5%`.
     pub(in crate::policy) fn parse(text: &str) -> Option<Self> {
         let number = text.strip_suffix('%')?.trim_end();
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
@@ -55,19 +56,19 @@ impl Share {
         (share <= Self::ALL.0).then_some(Self(share))
     }
 
-    /// Whether the key `text` of the limit `id` is in it. A larger share holds all keys that a smaller
-    /// one does, because a key's place is a matter of the key alone.
+    /// Whether the share includes the key `text` of the limit `id`. A larger share includes all
+    /// keys of a smaller one, because a key's rank depends on the key alone.
     pub fn holds(self, secret: Option<&EnforceSecret>, id: &str, text: &[u8]) -> bool {
-        let place = || match secret {
-            Some(secret) => keyed_place(secret, id, text),
-            None => place(id, text),
+        let rank = || match secret {
+            Some(secret) => keyed_rank(secret, id, text),
+            None => rank(id, text),
         };
-        self == Self::ALL || place() < self.0
+        self == Self::ALL || rank() < self.0
     }
 }
 
 /// A number below 10,000 that only nodes with the secret can compute.
-fn keyed_place(secret: &EnforceSecret, id: &str, text: &[u8]) -> u16 {
+fn keyed_rank(secret: &EnforceSecret, id: &str, text: &[u8]) -> u16 {
     let mut hasher = SipHasher24::new_with_keys(secret.0, secret.1);
     hasher.write(id.as_bytes());
     hasher.write(&[0xff]);
@@ -76,12 +77,12 @@ fn keyed_place(secret: &EnforceSecret, id: &str, text: &[u8]) -> u16 {
 }
 
 /// A number below 10,000, the same on every node and in every release.
-fn place(id: &str, text: &[u8]) -> u16 {
+fn rank(id: &str, text: &[u8]) -> u16 {
     let bytes = id.bytes().chain([0xff]).chain(text.iter().copied());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    // FNV alone leaves keys that differ at the end close together.
+    // FNV alone gives similar hashes to keys that differ at the end only.
     let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     ((hash ^ (hash >> 31)) % 10_000) as u16
@@ -115,7 +116,7 @@ mod tests {
 
     /// Growing the number only adds keys.
     #[test]
-    fn a_larger_share_holds_what_a_smaller_one_does() {
+    fn a_larger_share_includes_the_keys_of_a_smaller_one() {
         let mut held = 0;
         for key in 0..20_000_u32 {
             let text = format!("user:{key}");
@@ -146,7 +147,7 @@ mod tests {
         let both = |one: &[bool], other: &[bool]| {
             one.iter().zip(other).filter(|(one, other)| **one && **other).count()
         };
-        // A sixteenth of 20,000 if they have nothing to do with each other.
+        // A sixteenth of 20,000 if the two are independent.
         for count in [both(&public, &one), both(&public, &other), both(&one, &other)] {
             assert!((1_050..1_450).contains(&count), "{count}");
         }
@@ -160,13 +161,13 @@ mod tests {
     fn a_keyed_place_never_changes() {
         let secret = EnforceSecret::new("correct horse battery").unwrap();
         assert_eq!((secret.0, secret.1), (0x769a_4636_d8ec_48c7, 0x0035_a62b_4569_6333));
-        assert_eq!(keyed_place(&secret, "api/user#", b"bob"), 667);
+        assert_eq!(keyed_rank(&secret, "api/user#", b"bob"), 667);
     }
 
     /// Nodes of different releases must agree.
     #[test]
     fn a_place_never_changes() {
-        assert_eq!(place("api/user#", b"bob"), place("api/user#", b"bob"));
-        assert_ne!(place("api/user#", b"bob"), place("api/user#x", b"bob"));
+        assert_eq!(rank("api/user#", b"bob"), rank("api/user#", b"bob"));
+        assert_ne!(rank("api/user#", b"bob"), rank("api/user#x", b"bob"));
     }
 }

@@ -1,17 +1,17 @@
-//! What wakes the watching thread.
+//! Wakes the watching thread, with bursts of events combined.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Changes that come closer together than this are one change.
+/// Changes closer together than this count as one.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// After so many times [`QUIET`] files that never rest are read all the same.
+/// Number of [`QUIET`] periods after which files that keep changing are read all the same.
 const MAX_ROUNDS: u32 = 10;
 
-/// Rung by file events, by whoever wants a reload, and by the end of the watch. It counts instead of
-/// queueing, so a million events take no more room than one.
+/// Signals file events, requests for a reload and the end of the watch to the thread. It keeps
+/// flags and a count instead of a queue, so its memory is constant.
 #[derive(Debug, Default)]
 pub(super) struct Debounce {
     state: Mutex<State>,
@@ -20,29 +20,29 @@ pub(super) struct Debounce {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Events so far; wraps.
+    /// Number of events, wrapping.
     events: u64,
-    /// There was an event since the last look.
+    /// An event arrived since the last read.
     has_changed: bool,
-    is_asked: bool,
+    is_requested: bool,
     is_over: bool,
 }
 
-/// Why the thread goes on.
+/// Why the thread woke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wake {
     /// The watch was dropped.
-    Over,
-    /// Somebody wants a reload now.
-    Asked,
+    Ended,
+    /// A reload was requested.
+    Requested,
     /// Files may have changed.
     Changed,
-    /// Nothing happened for the whole time.
+    /// The timeout passed without a change.
     Quiet,
 }
 
 impl Debounce {
-    /// Files may have changed. Wakes the thread for the first of many events only.
+    /// Reports that files may have changed. Wakes the thread for the first event of a burst only.
     pub(super) fn change(&self) {
         let mut state = self.lock();
         state.events = state.events.wrapping_add(1);
@@ -52,8 +52,8 @@ impl Debounce {
         }
     }
 
-    pub(super) fn ask(&self) {
-        self.lock().is_asked = true;
+    pub(super) fn request_reload(&self) {
+        self.lock().is_requested = true;
         self.rung.notify_all();
     }
 
@@ -66,30 +66,31 @@ impl Debounce {
         self.lock().is_over
     }
 
-    /// To be called before the files are looked at: what changes from here on wakes again.
-    /// Says whether somebody asked for it.
-    pub(super) fn begin_look(&self) -> bool {
+    /// Called before the files are read, so that later changes wake the thread again. Returns
+    /// whether a reload was requested.
+    pub(super) fn begin_read(&self) -> bool {
         let mut state = self.lock();
         state.has_changed = false;
-        mem::take(&mut state.is_asked)
+        mem::take(&mut state.is_requested)
     }
 
-    /// Waits for anything to happen, but no longer than `limit`.
+    /// Waits for a change or a request, at most `limit`.
     pub(super) fn wait(&self, limit: Duration) -> Wake {
-        let sleeps = |state: &mut State| !state.has_changed && !state.is_asked && !state.is_over;
+        let sleeps =
+            |state: &mut State| !state.has_changed && !state.is_requested && !state.is_over;
         let waited = self.rung.wait_timeout_while(self.lock(), limit, sleeps);
         waited.unwrap_or_else(PoisonError::into_inner).0.wake()
     }
 
-    /// After a change: waits until no other has come for a while.
+    /// After a change: waits until no further change arrives for a while.
     pub(super) fn settle(&self) -> Wake {
         let mut state = self.lock();
         for _ in 0..MAX_ROUNDS {
             let before = state.events;
-            let sleeps = |state: &mut State| !state.is_asked && !state.is_over;
+            let sleeps = |state: &mut State| !state.is_requested && !state.is_over;
             let waited = self.rung.wait_timeout_while(state, QUIET, sleeps);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if state.is_asked || state.is_over || state.events == before {
+            if state.is_requested || state.is_over || state.events == before {
                 break;
             }
         }
@@ -97,7 +98,7 @@ impl Debounce {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing can panic while it is held.
+        // No code can panic while the lock is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -105,8 +106,8 @@ impl Debounce {
 impl State {
     fn wake(&self) -> Wake {
         match self {
-            Self { is_over: true, .. } => Wake::Over,
-            Self { is_asked: true, .. } => Wake::Asked,
+            Self { is_over: true, .. } => Wake::Ended,
+            Self { is_requested: true, .. } => Wake::Requested,
             Self { has_changed: true, .. } => Wake::Changed,
             Self { .. } => Wake::Quiet,
         }

@@ -1,4 +1,4 @@
-//! Whether files may have changed, without reading them.
+//! Detects possible changes of files without reading them.
 
 use std::fs::{self, Metadata};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::policy::document::source::Source;
 
-/// Names and metadata of all files, links followed. None if they could not even be listed.
+/// Names and metadata of all files, links followed. `None` if the files could not be listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint(Option<Vec<(PathBuf, Option<Print>)>>);
 
@@ -15,16 +15,16 @@ struct Print {
     identity: Identity,
     size: u64,
     modified: Option<SystemTime>,
-    /// A copy that keeps the time of modification still changes this one.
+    /// The inode's change time, which changes even if a copy preserves the modification time.
     changed: (i64, i64),
 }
 
-/// Tells a file or folder from another of the same name.
+/// Distinguishes a file or folder from a later one of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     device: u64,
     inode: u64,
-    /// File systems give the inode of what was deleted to what is made next.
+    /// Creation time, because file systems reuse the inodes of deleted files.
     born: Option<SystemTime>,
 }
 
@@ -56,7 +56,7 @@ impl Identity {
         Self { device: metadata.dev(), inode: metadata.ino(), born: metadata.created().ok() }
     }
 
-    /// Without inodes the times and sizes have to do.
+    /// Without inodes, only times and sizes are compared.
     #[cfg(not(unix))]
     pub(super) fn of(metadata: &Metadata) -> Self {
         Self { device: 0, inode: 0, born: metadata.created().ok() }

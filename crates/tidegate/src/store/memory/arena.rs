@@ -1,4 +1,4 @@
-//! One long run of zeroed words, reserved at once and backed by memory only where it is touched.
+//! A run of zeroed words, reserved at once and backed by memory only where it is touched.
 
 use std::fmt;
 use std::io;

@@ -1,19 +1,19 @@
-//! How many bytes the whole store may hold, whichever part of it holds them.
+//! The memory bound of the whole store, shared by all its parts.
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What bytes are for.
+/// The purpose of a reservation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     /// Rows of a table.
     Table,
-    /// A log or a list of leases for a key that has none.
+    /// A log or a list of leases for a new key.
     NewList,
-    /// More of one.
+    /// Growth of an existing list.
     KnownList,
 }
 
-/// Bytes given out, never above the most.
+/// Counts reserved bytes, up to the maximum.
 #[derive(Debug)]
 pub(super) struct Budget {
     used: AtomicU64,
@@ -25,10 +25,10 @@ impl Budget {
         Self { used: AtomicU64::new(0), most }
     }
 
-    /// Takes `bytes`, or nothing if they do not fit.
+    /// Reserves `bytes`; false, and nothing is reserved, if they do not fit.
     pub(super) fn reserve(&self, bytes: u64, purpose: Purpose) -> bool {
-        // Tables never give back what they took, and a log that is known must be able to grow: so
-        // each of these leaves something to the next.
+        // Tables never shrink, and an existing log must be able to grow, so each purpose leaves a
+        // part of the memory to the next.
         let most = match purpose {
             Purpose::Table => self.most - self.most / 16,
             Purpose::NewList => self.most - self.most / 32,
@@ -41,7 +41,7 @@ impl Budget {
             .is_ok()
     }
 
-    /// Takes `bytes` for which room was reserved before.
+    /// Adds `bytes` that were reserved before.
     pub(super) fn add(&self, bytes: u64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -1,14 +1,14 @@
-//! How much would be lost by forgetting a key, in three bits.
+//! The debt of a key as a three-bit class, which bounds the loss of evicting it.
 //!
-//! A slot does not know whose limit it belongs to, so what its state is worth is noted beside it
-//! when it is decided. Between decisions the debt only shrinks, so the note is an upper bound.
+//! A slot does not know the limit it belongs to, so each decision stores the class beside the
+//! state. Between decisions the debt only shrinks, so the class is an upper bound.
 
 use tidegate_core::Decision;
 
-/// The key would be denied its next unit. Never forgotten while it lasts.
+/// The key's next unit would be denied. Such a key is not evicted.
 pub(super) const DENYING: u64 = 7;
 
-/// The class of a key after a decision: 0 for at most one unit, then four bits to a class.
+/// The class of a key after a decision: 0 for at most one unit, then four bits per class.
 #[inline(always)]
 pub(super) fn class(decision: &Decision) -> u64 {
     if decision.remaining == 0 {
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_never_understates_what_is_owed() {
+    fn a_class_never_understates_the_debt() {
         for owed in [0, 1, 2, 15, 16, 17, 255, 256, 257, 4_096, 65_536, 65_537, 1 << 20, 1 << 32] {
             let class = class(&decision(owed + 1, 1));
             assert!(most_units(class) >= owed, "{owed} owed, class {class}");

@@ -1,4 +1,4 @@
-//! Finding room for a new key, and making more.
+//! Finds room for a new key, and grows shards.
 
 use tidegate_core::Timestamp;
 
@@ -8,14 +8,14 @@ use super::slots::{Locked, MAX_REACH};
 use super::table::{CHUNK, FreeSlot, Growth, Home, Table};
 use crate::sync::Ordering;
 
-/// Once a shard cannot grow, new keys look for room this near only: an attacker's keys must not
-/// make every look-up long.
+/// The reach of new keys once a shard cannot grow, so that an attacker's keys cannot make every
+/// lookup long.
 const CAPPED_REACH: u32 = 3;
-/// Rows that one growth may take beyond those already touched. A row is up to a few hundred KiB of
-/// fresh memory, and faulting it in is most of what the longest insert waits for.
+/// Rows that one growth may add beyond those already touched. A row is up to a few hundred KiB of
+/// fresh memory, and its page faults are most of the longest insert.
 const ROWS_AT_A_TIME: u32 = 2;
 
-/// A live slot, taken out while its shard is rebuilt.
+/// A live slot, removed while its shard is rebuilt.
 #[derive(Clone, Copy)]
 struct Tenant<const STATE: usize> {
     print: u64,
@@ -26,9 +26,9 @@ struct Tenant<const STATE: usize> {
 impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FLAGS: u64>
     Table<SLOTS, STATE, WORDS, LATEST_FLAGS>
 {
-    /// A slot for a key at `home`, whose bucket is locked: nobody's, idle, or taken from the key
-    /// that loses least by it.
-    pub(super) fn place<'a>(
+    /// A slot for a key at `home`, whose bucket is locked: a free or idle one, or that of the key
+    /// with the least debt.
+    pub(super) fn find_slot<'a>(
         &'a self,
         home: Home<'_>,
         at_home: &mut Locked<'a, SLOTS, STATE, WORDS>,
@@ -61,7 +61,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
     }
 
-    /// Takes the slot of the key that owes least, and of those the one that is idle soonest.
+    /// Evicts the key with the least debt, and of several the one that is idle soonest.
     fn evict<'a>(
         &'a self,
         home: Home<'_>,
@@ -105,8 +105,8 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
     }
 
-    /// Rebuilds a shard without its idle keys, larger if it needs to be, unless somebody else just
-    /// did. All its buckets are locked meanwhile.
+    /// Rebuilds a shard without its idle keys, and enlarges it if needed, unless another thread
+    /// just did. All its buckets are locked meanwhile.
     #[cold]
     pub(super) fn grow(&self, home: Home<'_>, now: Timestamp, growth: Growth) {
         let shard = &self.shards[home.shard as usize];
@@ -143,7 +143,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         self.publish_homes(home.shard, Self::homes_of(size));
     }
 
-    /// How many buckets, of those wanted, a shard that has `had` may have.
+    /// How many of the wanted buckets a shard with `had` buckets may get.
     fn allow(&self, wanted: u32, had: u32) -> u32 {
         let wanted_rows = wanted / CHUNK;
         loop {
@@ -166,7 +166,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
     }
 
-    /// Empties the buckets; what is live comes back.
+    /// Empties the buckets and returns the live slots.
     fn clear_out(
         locked: &mut [Locked<'_, SLOTS, STATE, WORDS>],
         now: Timestamp,
@@ -187,7 +187,8 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
 
     /// Puts all tenants into empty buckets; false if some found no room.
     ///
-    /// Everybody who fits at home goes there first: fewer live away than in order of arrival.
+    /// Fills home buckets first, which leaves fewer keys outside of theirs than insertion in order
+    /// would.
     fn settle(
         &self,
         locked: &mut [Locked<'_, SLOTS, STATE, WORDS>],
@@ -211,14 +212,15 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         true
     }
 
-    /// As [`Self::settle`] where nothing can grow: who finds no room is forgotten, and counted.
+    /// Like [`Self::settle`] where the shard cannot grow: keys without room are evicted and
+    /// counted.
     fn settle_most(
         &self,
         locked: &mut [Locked<'_, SLOTS, STATE, WORDS>],
         tenants: &[Tenant<STATE>],
     ) {
         let homes = Self::homes_of(locked.len() as u32);
-        // Those that owe most first: whoever is left over at the end owes least.
+        // The largest debts first, so that the keys left over owe the least.
         let mut order: Vec<&Tenant<STATE>> = tenants.iter().collect();
         order.sort_by_key(|tenant| std::cmp::Reverse((tenant.class, tenant.state[0])));
         for tenant in order {
@@ -232,17 +234,17 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     }
 }
 
-/// Puts a tenant into the nearest room behind its home.
+/// Puts a tenant into the nearest free slot behind its home.
 fn put_near<const SLOTS: usize, const STATE: usize, const WORDS: usize>(
     locked: &mut [Locked<'_, SLOTS, STATE, WORDS>],
     home: usize,
     tenant: &Tenant<STATE>,
 ) -> bool {
     let last = (home + MAX_REACH as usize).min(locked.len() - 1);
-    for place in home + 1..=last {
-        if let Some(slot) = locked[place].find(0) {
-            locked[place].occupy(slot, tenant.print, tenant.class, &tenant.state);
-            locked[home].extend_reach((place - home) as u32);
+    for index in home + 1..=last {
+        if let Some(slot) = locked[index].find(0) {
+            locked[index].occupy(slot, tenant.print, tenant.class, &tenant.state);
+            locked[home].extend_reach((index - home) as u32);
             return true;
         }
     }

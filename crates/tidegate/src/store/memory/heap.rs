@@ -1,7 +1,7 @@
 //! States that do not fit a slot: logs and leases.
 //!
-//! A plain map in shards, each behind a lock, drawing on the same budget of bytes as the tables and
-//! forgetting by the same rule: idle first, then who owes least, never who is denying.
+//! Sharded maps behind locks that share the memory budget of the tables and evict by the same rule:
+//! idle keys first, then the least debt, never a key that is being denied.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +16,7 @@ use super::table::Losses;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 const SHARD_BITS: u32 = 6;
-/// How many neighbours are considered before a key is forgotten, and swept past on every insert.
+/// Number of keys considered for an eviction, and swept on every insert.
 const NEIGHBOURS: usize = 16;
 const SWEPT: usize = 2;
 
@@ -31,7 +31,7 @@ pub(super) struct Heap {
 pub(super) struct Shard {
     places: HashMap<u64, usize, BuildHasherDefault<PrintHasher>>,
     tenants: Vec<Tenant>,
-    /// Where sweeping goes on.
+    /// Position of the sweep.
     hand: usize,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Tenant {
     print: u64,
     class: u64,
     idle_at: Timestamp,
-    /// As booked with the budget.
+    /// Bytes reserved for it in the budget.
     bytes: u64,
     state: State,
 }
@@ -52,20 +52,20 @@ impl Tenant {
     }
 }
 
-/// What one tenant takes besides its list: itself, its place in the map, and room to grow.
+/// Bytes of one tenant besides its list: the tenant, its map entry, and room to grow.
 const TENANT_BYTES: u64 = 4 * size_of::<Tenant>() as u64;
 
-/// The first allocation of an empty list: four entries of the larger kind.
+/// Bytes of the first allocation of an empty list: four entries of the larger kind.
 const FIRST_LIST_BYTES: u64 = 4 * 24;
 
-/// Whether a state is decided on in place or on a copy that replaces it.
+/// Whether a decision changes the state in place or on a copy that replaces it.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Copied {
     No,
     Yes,
 }
 
-/// Fingerprints are hashes already.
+/// Passes fingerprints through, which are hashes already.
 #[derive(Debug, Default)]
 struct PrintHasher(u64);
 
@@ -79,7 +79,7 @@ impl Hasher for PrintHasher {
     }
 
     fn write_u64(&mut self, print: u64) {
-        // The map takes its bits from both ends; the shard already used up the top ones.
+        // The map uses bits from both ends, and the shard index already used the top ones.
         self.0 = print.rotate_left(SHARD_BITS);
     }
 }
@@ -98,19 +98,19 @@ impl Heap {
         lock(&self.shards[shard])
     }
 
-    /// Decides one operation. `None` if the key would need memory that is not to be had.
-    pub(super) fn decide(&self, print: u64, question: &Lookup<'_, Limit>) -> Option<Decision> {
+    /// Decides one operation. `None` if the key would need memory that is not available.
+    pub(super) fn decide(&self, print: u64, lookup: &Lookup<'_, Limit>) -> Option<Decision> {
         let mut shard = self.lock(self.shard_of(print));
-        self.sweep(&mut shard, print, question.now);
-        let room = self.make_room(&mut shard, print, question, Copied::No)?;
+        self.sweep(&mut shard, print, lookup.now);
+        let room = self.make_room(&mut shard, print, lookup, Copied::No)?;
         let mut state = shard.take(print);
-        let decision = question.decide(&mut state);
-        self.put(&mut shard, Tenant::new(print, question.algorithm, &decision, state));
+        let decision = lookup.decide(&mut state);
+        self.put(&mut shard, Tenant::new(print, lookup.algorithm, &decision, state));
         self.release(room);
         Some(decision)
     }
 
-    /// Replaces the state of a key, unless that owes more or would need memory that is not to be had.
+    /// Replaces the state of a key, unless the present one owes more or memory is not available.
     pub(super) fn replace(
         &self,
         print: u64,
@@ -120,62 +120,63 @@ impl Heap {
     ) {
         let mut shard = self.lock(self.shard_of(print));
         self.sweep(&mut shard, print, now);
-        let question = Lookup { algorithm: limit, now, op: Op::Force(1), clock: None };
+        let lookup = Lookup { algorithm: limit, now, op: Op::Force(1), clock: None };
         let left = |mut state: State| limit.decide(&mut state, now, Op::Read(0)).remaining;
         if left(shard.state(print)) <= left(state.clone()) {
             return;
         }
-        let Some(room) = self.make_room(&mut shard, print, &question, Copied::No) else { return };
+        let Some(room) = self.make_room(&mut shard, print, &lookup, Copied::No) else { return };
         self.put(&mut shard, Tenant::new(print, limit, decision, state));
         self.release(room);
     }
 
-    /// Before a key is added, drops a few idle ones, so that what is idle never piles up.
+    /// Drops a few idle keys before one is added, so that idle keys do not accumulate.
     pub(super) fn sweep(&self, shard: &mut Shard, print: u64, now: Timestamp) {
         if shard.tenant(print).is_none() {
             shard.sweep(&self.budget, now);
         }
     }
 
-    /// Reserves what a question may add to the state of `print`, forgetting others if it must. The
-    /// caller releases the reservation once the state is put back.
+    /// Reserves the memory that an operation on `print` may need, and evicts others if necessary.
+    /// The caller releases the reservation once the state is put back.
     pub(super) fn make_room(
         &self,
         shard: &mut Shard,
         print: u64,
-        question: &Lookup<'_, Limit>,
+        lookup: &Lookup<'_, Limit>,
         copied: Copied,
     ) -> Option<u64> {
-        if !matches!(question.op, Op::Take(1..) | Op::Force(1..)) {
+        if !matches!(lookup.op, Op::Take(1..) | Op::Force(1..)) {
             return Some(0);
         }
         let (bytes, purpose) = match (shard.tenant(print), copied) {
             (Some(tenant), Copied::No) => (growth_bytes(&tenant.state), Purpose::KnownList),
-            // A copy has no spare room: one more entry may double it.
+            // A copy has no spare capacity: one more entry may double it.
             (Some(tenant), Copied::Yes) => {
                 (heap_bytes(&tenant.state).max(FIRST_LIST_BYTES), Purpose::KnownList)
             }
             (None, _) => (TENANT_BYTES + FIRST_LIST_BYTES, Purpose::NewList),
         };
         while !self.budget.reserve(bytes, purpose) {
-            match shard.forget_one(print, question.now, &self.budget) {
+            match shard.forget_one(print, lookup.now, &self.budget) {
                 Some(Some(class)) => self.losses.forget(class),
                 Some(None) => {}
-                // A denial adds nothing, so a key that is denied here is not decided elsewhere.
-                None => return shard.denies(print, question).then_some(0),
+                // A denial adds nothing, so a key that is denied here is not decided on the shared
+                // state.
+                None => return shard.denies(print, lookup).then_some(0),
             }
         }
         Some(bytes)
     }
 
-    /// True if `print` holds this lease here, and not in the state shared by those without room.
+    /// Whether `print` holds this lease here, and not in the state shared by keys without room.
     pub(super) fn holds(&self, print: u64, lease: LeaseId) -> bool {
         let shard = self.lock(self.shard_of(print));
         let state = shard.tenant(print).map(|tenant| &tenant.state);
         matches!(state, Some(State::InFlight(state)) if state.holds(lease))
     }
 
-    /// Puts a state back, unless there was none and is none, and books the bytes it takes.
+    /// Puts a state back, unless it was and is absent, and updates its bytes in the budget.
     pub(super) fn put(&self, shard: &mut Shard, tenant: Tenant) {
         let (print, bytes) = (tenant.print, tenant.bytes);
         self.budget.add(bytes);
@@ -190,12 +191,12 @@ impl Heap {
         }
     }
 
-    /// Gives back what [`Heap::make_room`] reserved.
+    /// Releases the reservation of [`Heap::make_room`].
     pub(super) fn release(&self, room: u64) {
         self.budget.release(room);
     }
 
-    /// Keys held.
+    /// Number of keys.
     pub(super) fn keys(&self) -> u64 {
         (0..self.shards.len()).map(|shard| self.lock(shard).tenants.len() as u64).sum()
     }
@@ -206,9 +207,9 @@ impl Shard {
         self.places.get(&print).map(|place| &self.tenants[*place])
     }
 
-    /// True if `print` is known and would be denied.
-    fn denies(&self, print: u64, question: &Lookup<'_, Limit>) -> bool {
-        self.tenant(print).is_some() && !question.decide(&mut self.state(print)).is_allowed()
+    /// Whether `print` is known and would be denied.
+    fn denies(&self, print: u64, lookup: &Lookup<'_, Limit>) -> bool {
+        self.tenant(print).is_some() && !lookup.decide(&mut self.state(print)).is_allowed()
     }
 
     /// A copy of the state of `print`.
@@ -216,7 +217,7 @@ impl Shard {
         self.tenant(print).map(|tenant| tenant.state.clone()).unwrap_or_default()
     }
 
-    /// The state of `print`, taken out; it must be put back.
+    /// Removes and returns the state of `print`; the caller must put it back.
     fn take(&mut self, print: u64) -> State {
         match self.places.get(&print) {
             Some(place) => std::mem::take(&mut self.tenants[*place].state),
@@ -237,13 +238,13 @@ impl Shard {
         }
     }
 
-    /// Drops the tenant that loses least by it, other than `print`. `None` if all are denying;
-    /// the class of a live tenant that was forgotten, nothing for an idle one.
+    /// Drops the tenant with the least debt other than `print`. `None` if all are being denied;
+    /// otherwise the class of a live tenant that was evicted, or nothing for an idle one.
     fn forget_one(&mut self, print: u64, now: Timestamp, budget: &Budget) -> Option<Option<u64>> {
         let count = self.tenants.len();
         let start = self.hand;
         self.hand = if count == 0 { 0 } else { (start + 1) % count };
-        // Spread over the shard: tenants that came together lie together.
+        // Samples the whole shard, because keys that were added together lie together.
         let stride = (count / NEIGHBOURS).max(1);
         let worth = |place: &usize| {
             let tenant = &self.tenants[*place];

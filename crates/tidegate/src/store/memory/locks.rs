@@ -1,4 +1,4 @@
-//! What a batch holds while it decides: buckets of the tables, shards of the heap.
+//! The locks of a batch: buckets of the tables, shards of the heap.
 
 use tidegate_core::{Decision, Limit, State};
 
@@ -10,7 +10,7 @@ use super::together::{Batch, Obstacle, Part};
 use crate::store::Charge;
 use crate::sync::MutexGuard;
 
-/// Attempts at one lock before everything is let go.
+/// Attempts at one lock before all locks are released.
 const SPINS: u32 = 64;
 
 /// The buckets of one table that a batch has locked.
@@ -39,7 +39,7 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
         Self { held: [const { None }; N], count: 0 }
     }
 
-    /// Locks the bucket of charge `i`, and says which it is and which slot in it.
+    /// Locks the bucket of charge `i`; returns its index and the slot.
     #[inline(always)]
     pub(super) fn hold<const FLAGS: u64>(
         &mut self,
@@ -48,7 +48,7 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
         i: usize,
     ) -> Result<(usize, usize), Obstacle> {
         let print = batch.prints[i];
-        let (home, bucket, slot) = table.glimpse(print).ok_or(Obstacle::Missing(i))?;
+        let (home, bucket, slot) = table.peek_slot(print).ok_or(Obstacle::Missing(i))?;
         let known = self.held[..self.count].iter().position(|held| {
             held.as_ref().is_some_and(|held| (held.shard, held.bucket) == (home.shard, bucket))
         });
@@ -74,7 +74,7 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
         }
     }
 
-    /// Nothing was charged: a slot that was kept free for this is anybody's again.
+    /// Releases a slot that was reserved for a charge which was not made.
     pub(super) fn let_go(&mut self, held: usize, slot: usize) {
         if let Some(held) = &mut self.held[held]
             && held.locked.is_kept_free(slot)
@@ -86,7 +86,7 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
     pub(super) fn write(&mut self, held: usize, slot: usize, state: [u64; STATE], class: u64) {
         let Some(Held { locked, .. }) = &mut self.held[held] else { return };
         if state == [0; STATE] && locked.is_kept_free(slot) {
-            // Denied without a trace, as by a limit of 0.
+            // Denied without a change of state, as by a limit of 0.
             return locked.set_class(slot, 0);
         }
         locked.set_state(slot, &state);
@@ -94,7 +94,7 @@ impl<'a, const N: usize, const SLOTS: usize, const STATE: usize, const WORDS: us
     }
 }
 
-/// The heap shards that a batch has locked, and the bytes it has reserved there.
+/// The heap shards that a batch has locked, and the bytes it has reserved in them.
 pub(super) struct HeapLocks<'a> {
     heap: &'a Heap,
     shards: Vec<(usize, MutexGuard<'a, heap::Shard>)>,
@@ -102,7 +102,8 @@ pub(super) struct HeapLocks<'a> {
 }
 
 impl<'a> HeapLocks<'a> {
-    /// Locks in ascending order, before any table: nobody waits for these while holding those.
+    /// Locks in ascending order and before any table, so that no thread waits for a heap lock while
+    /// holding a table lock.
     pub(super) fn new<const N: usize>(
         heap: &'a Heap,
         batch: &Batch<'_, N>,
@@ -123,9 +124,9 @@ impl<'a> HeapLocks<'a> {
         }
         for i in (0..batch.charges.len()).filter(on_heap) {
             let (print, Charge { limit, op, .. }) = (batch.prints[i], batch.charges[i]);
-            let question = Lookup { algorithm: limit, now: batch.now, op, clock: None };
+            let lookup = Lookup { algorithm: limit, now: batch.now, op, clock: None };
             let shard = locks.shard(print).ok_or(Obstacle::Busy)?;
-            let room = heap.make_room(shard, print, &question, Copied::Yes);
+            let room = heap.make_room(shard, print, &lookup, Copied::Yes);
             locks.reserved += room.ok_or(Obstacle::Missing(i))?;
         }
         Ok(locks)

@@ -1,13 +1,13 @@
-//! What is asked of a state, and the time that it is decided at.
+//! An operation on a stored state, and the time it is decided at.
 
 use tidegate_core::{Algorithm, Decision, Op, Timestamp};
 
 use super::debt;
 use super::packing::Pack;
-use super::table::{Ask, Change};
+use super::table::{Change, StateOp};
 use crate::clock::Clock;
 
-/// An operation, at a time.
+/// An operation at a time.
 pub(crate) struct Lookup<'a, A> {
     pub(super) algorithm: &'a A,
     pub(super) now: Timestamp,
@@ -22,26 +22,26 @@ impl<A: Algorithm> Lookup<'_, A> {
     }
 }
 
-impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for Lookup<'_, A> {
+impl<A: Pack<STATE>, const STATE: usize> StateOp<STATE> for Lookup<'_, A> {
     type Answer = Decision;
 
-    fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
+    fn run(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
         packed(self, words)
     }
 }
 
-/// The commonest operation, with code of its own made from the same function.
+/// `Take(1)`, the most common operation, compiled separately from the same function.
 pub(super) struct TakeOne<'a, A> {
     pub(super) algorithm: &'a A,
     pub(super) now: Timestamp,
     pub(super) clock: Option<&'a Clock>,
 }
 
-impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for TakeOne<'_, A> {
+impl<A: Pack<STATE>, const STATE: usize> StateOp<STATE> for TakeOne<'_, A> {
     type Answer = Decision;
 
     #[inline(always)]
-    fn ask(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
+    fn run(&self, words: [u64; STATE]) -> (Decision, Change<STATE>) {
         let Self { algorithm, now, clock } = *self;
         packed(&Lookup { algorithm, now, op: Op::Take(1), clock }, words)
     }
@@ -50,10 +50,10 @@ impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for TakeOne<'_, A> {
 /// Decides on a packed state.
 #[inline(always)]
 pub(super) fn packed<A: Pack<STATE>, const STATE: usize>(
-    question: &Lookup<'_, A>,
+    lookup: &Lookup<'_, A>,
     words: [u64; STATE],
 ) -> (Decision, Change<STATE>) {
-    let Lookup { algorithm, now, op, clock } = *question;
+    let Lookup { algorithm, now, op, clock } = *lookup;
     let mut state = algorithm.unpack(words);
     let now = up_to_date(now, algorithm.is_ahead(&state, now), clock);
     let decision = algorithm.decide(&mut state, now, op);
@@ -61,7 +61,7 @@ pub(super) fn packed<A: Pack<STATE>, const STATE: usize>(
     (decision, change)
 }
 
-/// `now`, or a fresh reading of the clock if a state seems to be ahead of it.
+/// `now`, or a new reading of the clock if a state seems to be ahead of it.
 #[inline(always)]
 pub(super) fn up_to_date(now: Timestamp, ahead: bool, clock: Option<&Clock>) -> Timestamp {
     if ahead { read_again(now, clock) } else { now }

@@ -1,8 +1,8 @@
-//! The last resort: one state for all keys of a limit that find no room.
+//! The last resort: one shared state per limit for keys without room.
 //!
-//! Only reached when everything near a new key's place is denying, so that nothing may be
-//! forgotten. New keys then share one budget: some are denied that had done nothing, but nobody
-//! who is over the limit is let through.
+//! It is used only if all slots near a new key's home hold keys that are being denied, so that none
+//! may be evicted. New keys then share one state: some are denied without having used units, but no
+//! key exceeds its limit.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tidegate_core::{Algorithm, Limit, State, Timestamp};
 
 use crate::key::Scope;
 
-/// Limits with a state here; as many as one would ever configure.
+/// The most limits with a shared state; more than a policy would configure.
 const MOST: usize = 4_096;
 
 #[derive(Debug, Default)]

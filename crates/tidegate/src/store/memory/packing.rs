@@ -1,7 +1,7 @@
-//! States as the words of a slot.
+//! States packed into the words of a slot.
 //!
-//! The first word is a time in its upper bits, from which on the state equals none: whoever looks
-//! for room can tell a free slot without knowing whose it was. All zeros is the state never seen.
+//! The upper bits of the first word are the time from which the state equals none, so a free slot
+//! can be recognised without knowing its limit. All zeros is the state never seen.
 
 use tidegate_core::Algorithm;
 use tidegate_core::algorithm::bucket::{Bucket, BucketState, Moment, Whole};
@@ -10,9 +10,9 @@ use tidegate_core::algorithm::sliding_window::{SlidingWindow, SlidingWindowState
 
 use super::table::{FLAG_BITS, Table};
 
-/// Slots of two words, four to a cache line: buckets whose interval is a simple fraction.
+/// Slots of two words, four per cache line: buckets whose interval has a small denominator.
 pub(super) type Narrow = Table<4, 1, 8, 0>;
-/// Slots of three words, five to two cache lines: windows, and all other buckets.
+/// Slots of three words, five per two cache lines: windows, and all other buckets.
 pub(super) type Wide = Table<5, 2, 16, FLAGS>;
 
 const FLAGS: u64 = (1 << FLAG_BITS) - 1;
@@ -100,11 +100,11 @@ impl Pack<2> for FixedWindow {
     }
 }
 
-/// Set if the newer window holds something, so that the state lives one window longer.
+/// Set if the newer window has a count, so that the state lives one window longer.
 const CURRENT: u64 = 0b100;
 
 impl Pack<2> for SlidingWindow {
-    /// Counts go up to 2^32 inclusive: their top bits stand among the flags.
+    /// Counts go up to 2^32 inclusive; their top bits are among the flags.
     #[inline(always)]
     fn pack(&self, state: &SlidingWindowState) -> [u64; 2] {
         let SlidingWindowState { end, previous, current } = *state;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_comes_back_as_it_was() {
+    fn every_state_survives_a_round_trip() {
         let bucket = Bucket::new(Rate::per_second(3), 5).unwrap();
         for (ticks, part) in [(0, 0), (1, 0), (1, 2), (1_800_000_000_000_000, 1), (1 << 53, 2)] {
             let state = BucketState { full_at: Moment { ticks, part } };

@@ -1,4 +1,4 @@
-//! States that another store returned.
+//! Stores states that another store returned.
 
 use tidegate_core::algorithm::bucket::{BucketState, Moment};
 use tidegate_core::algorithm::fixed_window::FixedWindowState;
@@ -8,10 +8,10 @@ use tidegate_core::{Algorithm, Decision, Limit, State, Timestamp};
 use super::MemoryStore;
 use super::debt;
 use super::packing::{Pack, is_narrow};
-use super::table::{Ask, Change};
+use super::table::{Change, StateOp};
 use crate::key::Key;
 
-/// Sets the state of a key, unless the key owes more already.
+/// Sets the state of a key, unless the key already owes more.
 struct Put<'a, A: Algorithm> {
     algorithm: &'a A,
     state: A::State,
@@ -19,19 +19,19 @@ struct Put<'a, A: Algorithm> {
     merge: fn(A::State, &A::State) -> A::State,
 }
 
-impl<A: Pack<STATE>, const STATE: usize> Ask<STATE> for Put<'_, A> {
+impl<A: Pack<STATE>, const STATE: usize> StateOp<STATE> for Put<'_, A> {
     type Answer = ();
 
-    fn ask(&self, words: [u64; STATE]) -> ((), Change<STATE>) {
+    fn run(&self, words: [u64; STATE]) -> ((), Change<STATE>) {
         let state = (self.merge)(self.algorithm.unpack(words), &self.state);
         ((), Change { state: self.algorithm.pack(&state), class: self.class })
     }
 }
 
 impl MemoryStore {
-    /// Sets the state of a key to one that another store returned, or to its own where that owes more.
-    /// `decision` is what the other store answered; it tells how much is lost if the key is evicted. A key
-    /// that finds no room stays unknown.
+    /// Sets the state of a key to one that another store returned, or keeps its own if that owes
+    /// more. `decision` is the other store's decision; it gives the debt class. A key without room
+    /// is not stored.
     pub(crate) fn put(
         &self,
         now: Timestamp,
@@ -42,7 +42,7 @@ impl MemoryStore {
         let (print, class) = (self.print(key), debt::class(decision));
         match (limit, state) {
             (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) => {
-                self.bring_home(print, now, bucket);
+                self.move_to_current_table(print, now, bucket);
                 // Rounded up by less than a tick, as for a bucket of other numbers.
                 let ticks = full_at.ticks + u64::from(full_at.part > 0);
                 let state = BucketState { full_at: Moment { ticks, part: 0 } };
@@ -69,14 +69,15 @@ impl MemoryStore {
     }
 }
 
-/// Of two states of a sliding window the one that owes more, with what its window before held.
+/// The one of two sliding-window states that owes more, with the larger count of the previous
+/// window.
 fn newer_window(own: SlidingWindowState, other: &SlidingWindowState) -> SlidingWindowState {
     if own.end > other.end {
         return own;
     }
     let (previous, current) = match own.end == other.end {
         true => (own.previous, own.current),
-        // What lies further back than the window before weighs nothing.
+        // Windows before the previous one have no weight.
         false => (own.current, 0),
     };
     let previous = previous.max(other.previous);
@@ -98,7 +99,7 @@ mod tests {
         MemoryStore::new(MemoryStore::MIN_BYTES, Hashing::Fast).unwrap()
     }
 
-    /// A state of every family is decided on as the store that returned it would.
+    /// Every family decides on a put state as the store that returned it would.
     #[test]
     fn a_state_that_was_put_is_decided_on() {
         let rate = Rate::per_minute(10);

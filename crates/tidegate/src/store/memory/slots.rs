@@ -5,29 +5,29 @@
 //!   the rest           what: STATE words for each slot
 //! ```
 //!
-//! The 2 lowest bits are the bucket's, not the slot's. Slot 0 carries the lock. Slots 1 to 3 carry
-//! the *reach*: how many buckets further on a key at home here may live.
+//! The 2 lowest bits belong to the bucket, not to the slot. Slot 0 carries the lock. Slots 1 to 3
+//! carry the *reach*: how many buckets after this one its keys may be in.
 
 use super::debt;
 use crate::sync::{AtomicU64, Ordering, pause};
 
-/// The part of a word that says whose slot it is; all zero means nobody's.
+/// The fingerprint bits of a word; all zero for a free slot.
 pub(super) const PRINT: u64 = !0b1_1111;
 const CLASS: u64 = 0b1_1100;
 const CLASS_SHIFT: u32 = 2;
 const LOCK: u64 = 0b1;
 const REACH: u64 = 0b11;
 
-/// The first state word of a slot that a batch keeps free for a key, while its class is denying.
+/// The first state word of a slot that a batch has reserved for a key, while its class is denying.
 pub(super) const KEPT_FREE: u64 = 1 << super::table::FLAG_BITS;
 
-/// The furthest a key may live from home.
+/// The largest distance of a key from its home bucket.
 pub(super) const MAX_REACH: u32 = 63;
 
 /// The words of a bucket.
 pub(super) type Words<const WORDS: usize> = [AtomicU64; WORDS];
 
-/// The slot that holds `print`, as it looks without the lock.
+/// The slot that holds `print`, read without the lock.
 #[expect(clippy::manual_find, clippy::needless_range_loop, reason = "iterators are not unrolled")]
 #[inline(always)]
 pub(super) fn find<const SLOTS: usize, const WORDS: usize>(
@@ -42,8 +42,8 @@ pub(super) fn find<const SLOTS: usize, const WORDS: usize>(
     None
 }
 
-/// How far from home the keys of this bucket may live, as it looks without the lock: its bits lie
-/// in three words, so it may also look like something in between.
+/// The reach of this bucket, read without the lock. Its bits are in three words, so the value may
+/// mix an old and a new reach.
 #[inline]
 pub(super) fn reach<const WORDS: usize>(words: &Words<WORDS>) -> u32 {
     let bits = |slot: usize| (words[slot].load(Ordering::Relaxed) & REACH) as u32;
@@ -69,14 +69,15 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
 {
     const BASE: usize = WORDS - SLOTS * STATE;
 
-    /// One attempt.
+    /// Tries once to lock the bucket.
     #[inline(always)]
     pub(super) fn try_new(words: &'a Words<WORDS>) -> Option<Self> {
         let first = words[0].load(Ordering::Relaxed) & !LOCK;
         words[0]
             .compare_exchange(first, first | LOCK, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
-            // Lazily: a guard that is made and dropped would unlock what another holds.
+            // Lazy, because a guard that is created and dropped would unlock a lock that another
+            // thread holds.
             .then(|| Self { words, first })
     }
 
@@ -117,7 +118,7 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         }
     }
 
-    /// Whose slot it is; 0 if nobody's.
+    /// The fingerprint in the slot; 0 if it is free.
     #[inline(always)]
     pub(super) fn print(&self, slot: usize) -> u64 {
         self.word(slot) & PRINT
@@ -132,8 +133,8 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         (self.word(slot) & CLASS) >> CLASS_SHIFT
     }
 
-    /// Notes what the slot is worth. It seldom changes: a branch, rather than a store of the same
-    /// word, lets the unlocking go ahead before the class is known.
+    /// Sets the slot's debt class. It seldom changes; the branch avoids a store, so that the unlock
+    /// need not wait for the class.
     #[inline(always)]
     pub(super) fn set_class(&mut self, slot: usize, class: u64) {
         if self.class(slot) != class {
@@ -154,14 +155,14 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         }
     }
 
-    /// Gives the slot to `print`, leaving the bucket's own bits alone.
+    /// Puts `print` into the slot and keeps the bucket's own bits.
     pub(super) fn occupy(&mut self, slot: usize, print: u64, class: u64, state: &[u64; STATE]) {
         let own = self.word(slot) & REACH;
         self.set_word(slot, print | class << CLASS_SHIFT | own);
         self.set_state(slot, state);
     }
 
-    /// Nobody's slot, or one whose state counts for nothing at `idle_below`.
+    /// A free slot, or one whose state is idle at `idle_below`.
     pub(super) fn vacancy(&self, idle_below: u64) -> Option<usize> {
         (0..SLOTS).find(|slot| {
             let idle = self.state(*slot)[0] <= idle_below && !self.is_kept_free(*slot);
@@ -169,7 +170,7 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         })
     }
 
-    /// Somebody is about to decide on this slot together with others.
+    /// Whether a batch has reserved this slot.
     pub(super) fn is_kept_free(&self, slot: usize) -> bool {
         self.state(slot)[0] == KEPT_FREE && self.class(slot) == debt::DENYING
     }
@@ -178,7 +179,7 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         reach(self.words)
     }
 
-    /// Lets keys at home here live up to `distance` buckets further on.
+    /// Allows keys of this bucket to be up to `distance` buckets after it.
     pub(super) fn extend_reach(&mut self, distance: u32) {
         if distance <= self.reach() {
             return;
@@ -190,7 +191,7 @@ impl<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize>
         }
     }
 
-    /// Makes every slot nobody's and the reach nought.
+    /// Frees every slot and sets the reach to 0.
     pub(super) fn clear(&mut self) {
         for slot in 0..SLOTS {
             self.set_word(slot, 0);

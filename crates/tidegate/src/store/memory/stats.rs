@@ -1,16 +1,16 @@
-//! What the memory store holds and what it had to forget.
+//! Statistics of the memory store.
 
-/// Figures of a memory store, for metrics.
+/// Statistics of a memory store, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
     /// Bytes in use, at most the bound.
     pub bytes: u64,
-    /// Keys with a slot, idle ones included.
+    /// Keys with a slot, including idle ones.
     pub keys: u64,
-    /// Live keys forgotten for want of memory, since the start.
+    /// Live keys evicted since the start.
     pub evicted: u64,
-    /// At most so many units were forgotten with them.
+    /// Upper bound of the units that were lost with the evicted keys.
     pub forgotten_units: u64,
-    /// Decisions on a state shared by keys that found no room.
+    /// Decisions on a state shared by keys without room.
     pub overflowed: u64,
 }

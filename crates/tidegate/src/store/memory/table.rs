@@ -1,19 +1,19 @@
-//! The table: fingerprints to state, in one cache line per look-up.
+//! The table: maps fingerprints to states, with one cache line per lookup.
 //!
-//! Keys are not stored: a slot holds 59 bits of a keyed hash and the packed state. The hash picks a
-//! shard and, within it, a home bucket; a key that finds its home full lives a few buckets further
-//! on, and the home's *reach* says how far to look. Shards grow alone, a few rows at a time:
+//! Keys are not stored: a slot holds 59 bits of a keyed hash and the packed state. The hash selects
+//! a shard and, within it, a home bucket. A key whose home is full is stored a few buckets further
+//! on; the home's *reach* limits the search. Shards grow separately, a few rows at a time:
 //!
 //! ```text
 //!           shard 0    shard 1    shard 2   …
 //!   row 0   8 buckets  8 buckets  8 buckets      a shard's bucket i lies in row i / 8;
 //!   row 1   8 buckets  8 buckets                 memory is touched row by row, front to back,
-//!   row 2   8 buckets                            and nothing ever moves under a reader's feet
+//!   row 2   8 buckets                            and a bucket never moves
 //! ```
 //!
-//! A decision takes one lock bit, in the line it has to load anyway. Locks are taken in ascending
-//! order, or else only tried; a home's lock is held while a key is added to it, so no key is added
-//! twice; growing holds all locks of its shard.
+//! A decision takes one lock bit, which is in the cache line it loads anyway. Locks are taken in
+//! ascending order or only tried. The lock of the home is held while a key is added, so no key is
+//! added twice; growth holds all locks of its shard.
 
 use std::hint::black_box;
 use std::io;
@@ -27,19 +27,19 @@ use super::debt;
 use super::slots::{self, Locked, Words};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Buckets that a shard grows by at a time.
+/// Buckets by which a shard grows at a time.
 pub(super) const CHUNK: u32 = 8;
 /// Words in a cache line.
 const LINE: usize = 8;
-/// Bits of a fingerprint that can choose a shard.
+/// The most bits of a fingerprint that select a shard.
 const MAX_SHARD_BITS: u32 = 14;
 /// Low bits of the first state word that are not time.
 pub(super) const FLAG_BITS: u32 = 10;
 
-/// A table of `SLOTS` slots of `STATE` words to a bucket of `WORDS` words.
+/// A table with `SLOTS` slots of `STATE` words in each bucket of `WORDS` words.
 ///
-/// The first state word is a time in its upper bits: a slot is idle, that is free, once that time
-/// has passed (`LATEST_FLAGS` are the low bits it may carry and still have passed).
+/// The upper bits of the first state word are a time: once it has passed, the slot is idle and
+/// therefore free. `LATEST_FLAGS` are the low bits that the word may carry and still have passed.
 #[derive(Debug)]
 pub(super) struct Table<
     const SLOTS: usize,
@@ -49,28 +49,28 @@ pub(super) struct Table<
 > {
     pub(super) arena: Arena,
     pub(super) budget: Arc<Budget>,
-    /// Buckets in a row: as many for each shard as it grows by at a time.
+    /// Buckets per row: as many for each shard as it grows by at a time.
     row_buckets: usize,
-    /// How many home buckets each shard has. Small, because every look-up reads it.
+    /// Number of home buckets of each shard. Small, because every lookup reads it.
     homes: Box<[AtomicU32]>,
     pub(super) shards: Box<[Shard]>,
-    /// Rows that may be touched; more are taken from the budget.
+    /// Rows that may be touched; further ones are reserved in the budget.
     pub(super) rows: AtomicU32,
     pub(super) most_rows: u32,
     pub(super) losses: Losses,
 }
 
-/// What only adding and growing look at.
+/// Fields of a shard that only inserts and growth use.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) buckets: AtomicU32,
-    /// Slots that are somebody's, idle or not.
+    /// Occupied slots, idle or not.
     pub(super) used: AtomicU32,
-    /// No more memory to be had.
+    /// No more memory is available.
     pub(super) capped: AtomicBool,
 }
 
-/// What was forgotten for want of memory.
+/// Evictions and the units lost with them.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) evicted: AtomicU64,
@@ -84,48 +84,48 @@ impl Losses {
     }
 }
 
-/// What a decision leaves behind.
+/// The state and class that a decision leaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change<const STATE: usize> {
     pub(super) state: [u64; STATE],
     pub(super) class: u64,
 }
 
-/// What is asked of a state. A trait and not a closure, because a closure that is called in three
-/// places is not inlined into any of them.
-pub(super) trait Ask<const STATE: usize> {
+/// An operation on a state. A trait and not a closure, because the compiler does not inline a
+/// closure that is called in three places.
+pub(super) trait StateOp<const STATE: usize> {
     type Answer;
 
-    /// Answers from a state (all zeros if there is none), and says what becomes of it. Asked again
-    /// if the answer could not be kept.
-    fn ask(&self, state: [u64; STATE]) -> (Self::Answer, Change<STATE>);
+    /// Returns the answer for a state (all zeros if there is none), and the change. Called again if
+    /// the change could not be stored.
+    fn run(&self, state: [u64; STATE]) -> (Self::Answer, Change<STATE>);
 }
 
 /// Sets the state of a key that has none.
 pub(super) struct Begin<const STATE: usize>(pub(super) Change<STATE>);
 
-impl<const STATE: usize> Ask<STATE> for Begin<STATE> {
+impl<const STATE: usize> StateOp<STATE> for Begin<STATE> {
     type Answer = ();
 
-    fn ask(&self, state: [u64; STATE]) -> ((), Change<STATE>) {
-        // Denying until decided otherwise: the next decision notes what it is worth.
+    fn run(&self, state: [u64; STATE]) -> ((), Change<STATE>) {
+        // Denying until the next decision sets the class.
         let kept = Change { state, class: debt::DENYING };
         ((), if state == [0; STATE] { self.0 } else { kept })
     }
 }
 
-/// Forgets the state of a key.
+/// Deletes the state of a key.
 pub(super) struct End;
 
-impl<const STATE: usize> Ask<STATE> for End {
+impl<const STATE: usize> StateOp<STATE> for End {
     type Answer = ();
 
-    fn ask(&self, _state: [u64; STATE]) -> ((), Change<STATE>) {
+    fn run(&self, _state: [u64; STATE]) -> ((), Change<STATE>) {
         ((), Change { state: [0; STATE], class: 0 })
     }
 }
 
-/// Where a key belongs while the shard has `homes` home buckets.
+/// The home bucket of a key while the shard has `homes` home buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Home<'a> {
     pub(super) shard: u32,
@@ -135,7 +135,7 @@ pub(super) struct Home<'a> {
 }
 
 impl Home<'_> {
-    /// False if the shard has grown meanwhile. Asked under a lock of the shard.
+    /// False if the shard has grown meanwhile. Must be called under a lock of the shard.
     #[inline(always)]
     pub(super) fn is_current(&self) -> bool {
         self.current.load(Ordering::Acquire) == self.homes
@@ -145,7 +145,7 @@ impl Home<'_> {
 impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FLAGS: u64>
     Table<SLOTS, STATE, WORDS, LATEST_FLAGS>
 {
-    /// A table of at most `max_bytes`, all of it taken from `budget` as it grows.
+    /// A table of at most `max_bytes`, reserved in `budget` as it grows.
     pub(super) fn new(max_bytes: u64, budget: Arc<Budget>) -> io::Result<Self> {
         let shard_bits = Self::shard_bits(max_bytes);
         let shards = 1_u64 << shard_bits;
@@ -169,15 +169,15 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
     }
 
-    /// A shard is at most 2 MiB when full, up to 1 GiB in all. Growing one copies it while its
-    /// keys wait, so shards should be small; the fullest decides how many rows there are, so they
-    /// should be few.
+    /// The number of bits that select a shard. A full shard is at most 2 MiB, for up to 1 GiB in
+    /// total. Growth copies a shard while its keys wait, so shards should be small; the fullest
+    /// shard determines the number of rows, so there should be few.
     fn shard_bits(max_bytes: u64) -> u32 {
         let log = max_bytes.max(1).ilog2();
         log.saturating_sub(18).min(log.saturating_sub(21).clamp(9, MAX_SHARD_BITS))
     }
 
-    /// What growing a shard takes for the time of it: a copy of its slots, and a list of its locks.
+    /// Temporary memory of a growing shard: a copy of its slots, and a list of its locks.
     pub(super) fn scratch_bytes(max_bytes: u64) -> u64 {
         (max_bytes >> Self::shard_bits(max_bytes)) * 3
     }
@@ -190,7 +190,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         (self.row_buckets * WORDS * size_of::<u64>()) as u64
     }
 
-    /// Home buckets of a shard with `buckets` buckets: the last few take what overflows.
+    /// Home buckets of a shard with `buckets` buckets; the last few buckets only take overflow.
     pub(super) fn homes_of(buckets: u32) -> u32 {
         buckets - (buckets / 32).clamp(3, slots::MAX_REACH)
     }
@@ -216,7 +216,7 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
     pub(super) fn home(&self, print: u64) -> Home<'_> {
         let shard = self.shard_of(print);
         let current = &self.homes[shard as usize];
-        // Acquire: buckets that a growth added are seen filled.
+        // Acquire: the buckets that a growth added are visible.
         let homes = current.load(Ordering::Acquire);
         Home { shard, bucket: Self::home_among(print, homes), homes, current }
     }
@@ -227,8 +227,8 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
 
     #[inline(always)]
     pub(super) fn words(&self, shard: u32, bucket: u32) -> &Words<WORDS> {
-        let (row, place) = (bucket / CHUNK, bucket % CHUNK);
-        let index = row as usize * self.row_buckets + (shard * CHUNK + place) as usize;
+        let (row, column) = (bucket / CHUNK, bucket % CHUNK);
+        let index = row as usize * self.row_buckets + (shard * CHUNK + column) as usize;
         &self.arena.words().as_chunks::<WORDS>().0[index]
     }
 
@@ -237,28 +237,32 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         Locked::new(self.words(shard, bucket))
     }
 
-    /// The key's home line. Reading a word of it asks for its memory.
+    /// The key's home bucket. Reading a word of it prefetches its memory.
     #[inline(always)]
     pub(super) fn home_line(&self, print: u64) -> &Words<WORDS> {
         let home = self.home(print);
         self.words(home.shard, home.bucket)
     }
 
-    /// How far a key at `home` may live from it, never beyond the end of the shard.
+    /// The reach of `home`, cut at the end of the shard.
     fn reach(&self, home: Home<'_>) -> u32 {
         let last = self.shards[home.shard as usize].buckets.load(Ordering::Relaxed) - 1;
         let room = last.saturating_sub(home.bucket);
         slots::reach(self.words(home.shard, home.bucket)).min(room)
     }
 
-    /// Asks the state of `print` if it is at home, where nearly all are. Calls nothing that is not
-    /// inlined, so that the answer never passes through memory.
+    /// Runs `op` on the state of `print` if the key is in its home bucket, as nearly all are. All
+    /// calls are inlined, so that the answer stays in registers.
     #[inline(always)]
-    pub(super) fn update_at_home<A: Ask<STATE>>(&self, print: u64, ask: &A) -> Option<A::Answer> {
+    pub(super) fn update_at_home<A: StateOp<STATE>>(
+        &self,
+        print: u64,
+        op: &A,
+    ) -> Option<A::Answer> {
         let home = self.home(print);
         let words = self.words(home.shard, home.bucket);
         if WORDS > LINE {
-            // The states lie a line further on: ask for both lines at once.
+            // The states are in the next cache line: prefetch both at once.
             black_box(words[WORDS - 1].load(Ordering::Relaxed));
         }
         let slot = slots::find::<SLOTS, WORDS>(words, print)?;
@@ -266,27 +270,27 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         if locked.print(slot) != print || !home.is_current() {
             return None;
         }
-        Some(apply(locked, slot, ask))
+        Some(apply(locked, slot, op))
     }
 
-    /// Asks the state of `print` (all zeros if it has none) and keeps what changed.
+    /// Runs `op` on the state of `print` (all zeros if it has none) and stores the change.
     ///
     /// `None` if the key has no slot and every slot it could have is denying.
-    pub(super) fn update<A: Ask<STATE>>(
+    pub(super) fn update<A: StateOp<STATE>>(
         &self,
         print: u64,
         now: Timestamp,
-        ask: &A,
+        op: &A,
     ) -> Option<A::Answer> {
-        self.update_at_home(print, ask).or_else(|| self.update_away(print, now, ask))
+        self.update_at_home(print, op).or_else(|| self.update_away(print, now, op))
     }
 
-    /// As [`Self::update`] for a key that was not seen at home: it lives further on, or nowhere yet.
-    pub(super) fn update_away<A: Ask<STATE>>(
+    /// Like [`Self::update`], for a key that was not found in its home bucket.
+    pub(super) fn update_away<A: StateOp<STATE>>(
         &self,
         print: u64,
         now: Timestamp,
-        ask: &A,
+        op: &A,
     ) -> Option<A::Answer> {
         let home = self.home(print);
         for distance in 1..=self.reach(home) {
@@ -294,21 +298,21 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
             if let Some(slot) = slots::find::<SLOTS, WORDS>(words, print) {
                 let locked = Locked::<SLOTS, STATE, WORDS>::new(words);
                 if locked.print(slot) == print && home.is_current() {
-                    return Some(apply(locked, slot, ask));
+                    return Some(apply(locked, slot, op));
                 }
                 break;
             }
         }
-        self.update_or_add(print, now, ask)
+        self.update_or_add(print, now, op)
     }
 
     #[cold]
     #[inline(never)]
-    fn update_or_add<A: Ask<STATE>>(
+    fn update_or_add<A: StateOp<STATE>>(
         &self,
         print: u64,
         now: Timestamp,
-        ask: &A,
+        op: &A,
     ) -> Option<A::Answer> {
         loop {
             let home = self.home(print);
@@ -317,15 +321,15 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
                 continue;
             }
             match self.seek(home, &at_home, print) {
-                Seek::AtHome(slot) => return Some(apply(at_home, slot, ask)),
-                Seek::Away(locked, slot) => return Some(apply(locked, slot, ask)),
+                Seek::AtHome(slot) => return Some(apply(at_home, slot, op)),
+                Seek::Away(locked, slot) => return Some(apply(locked, slot, op)),
                 Seek::Absent => {}
             }
-            let (answer, change) = ask.ask([0; STATE]);
+            let (answer, change) = op.run([0; STATE]);
             if change.state == [0; STATE] {
                 return Some(answer);
             }
-            match self.place(home, &mut at_home, now) {
+            match self.find_slot(home, &mut at_home, now) {
                 FreeSlot::AtHome(slot) => {
                     at_home.occupy(slot, print, change.class, &change.state);
                 }
@@ -360,9 +364,9 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         }
     }
 
-    /// The bucket and slot where `print` seems to be, without a lock.
+    /// The bucket and slot where `print` seems to be, read without a lock.
     #[inline(always)]
-    pub(super) fn glimpse(&self, print: u64) -> Option<(Home<'_>, u32, usize)> {
+    pub(super) fn peek_slot(&self, print: u64) -> Option<(Home<'_>, u32, usize)> {
         let home = self.home(print);
         let words = self.words(home.shard, home.bucket);
         if let Some(slot) = slots::find::<SLOTS, WORDS>(words, print) {
@@ -375,22 +379,22 @@ impl<const SLOTS: usize, const STATE: usize, const WORDS: usize, const LATEST_FL
         })
     }
 
-    /// Gives `print` a slot if it has none, with a state that says nothing. False if there is no
-    /// room.
+    /// Gives `print` a slot with an empty state if it has none. False if there is no room.
     pub(super) fn ensure(&self, print: u64, now: Timestamp) -> bool {
         let mut long_past = [0; STATE];
         long_past[0] = slots::KEPT_FREE;
-        // Not vacant until the batch lets it go, or two new keys of one batch take turns for ever.
+        // Occupied until the batch releases it; otherwise two new keys of one batch could evict
+        // each other for ever.
         let begin = Begin(Change { state: long_past, class: debt::DENYING });
         self.update(print, now, &begin).is_some()
     }
 
-    /// Slots that are somebody's, idle or not.
+    /// Occupied slots, idle or not.
     pub(super) fn keys(&self) -> u64 {
         self.shards.iter().map(|shard| u64::from(shard.used.load(Ordering::Relaxed))).sum()
     }
 
-    /// Looks for `print` while its home is locked, so that nobody can add it meanwhile.
+    /// Searches `print` while its home is locked, so that no other thread can add it meanwhile.
     pub(super) fn seek<'a>(
         &'a self,
         home: Home<'_>,
@@ -423,40 +427,40 @@ impl Shard {
     }
 }
 
-/// Where a key was found.
+/// The result of a search.
 pub(super) enum Seek<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
     AtHome(usize),
     Away(Locked<'a, SLOTS, STATE, WORDS>, usize),
     Absent,
 }
 
-/// Where a new key can go.
+/// A slot for a new key.
 pub(super) enum FreeSlot<'a, const SLOTS: usize, const STATE: usize, const WORDS: usize> {
     AtHome(usize),
     Away(Locked<'a, SLOTS, STATE, WORDS>, usize),
-    /// Nowhere, but the shard may grow.
+    /// No slot, but the shard may grow.
     Crowded,
-    /// Nowhere, and nothing near may be forgotten.
+    /// No slot, and no key nearby may be evicted.
     AllDenying,
 }
 
-/// Why a shard is made larger.
+/// Why a shard grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Growth {
-    /// A key found no room.
+    /// There is no room for a key.
     Needed,
-    /// Most slots are used; perhaps many of them are idle.
+    /// Most slots are used; many of them may be idle.
     Full,
 }
 
 #[inline(always)]
-fn apply<A: Ask<STATE>, const SLOTS: usize, const STATE: usize, const WORDS: usize>(
+fn apply<A: StateOp<STATE>, const SLOTS: usize, const STATE: usize, const WORDS: usize>(
     mut locked: Locked<'_, SLOTS, STATE, WORDS>,
     slot: usize,
-    ask: &A,
+    op: &A,
 ) -> A::Answer {
     let before = locked.state(slot);
-    let (answer, change) = ask.ask(before);
+    let (answer, change) = op.run(before);
     if change.state != before {
         locked.set_state(slot, &change.state);
     }

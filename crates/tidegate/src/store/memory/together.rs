@@ -1,9 +1,9 @@
-//! Several charges at once: all of them, or none.
+//! Several charges at once, all or nothing.
 //!
-//! Every bucket involved is locked, every charge is evaluated, and only then is anything written.
-//! Locks are taken in ascending order, which rarely has to wait; a lock that is not free after a
-//! short spin is not waited for but everything is let go and tried again, so nothing can deadlock,
-//! and no request is refused that some order of requests would admit.
+//! The batch locks every bucket involved, evaluates every charge, and only then writes. It takes
+//! locks in ascending order, which rarely has to wait. If a lock is not free after a short spin, it
+//! releases all locks and tries again; so batches cannot deadlock, and no request is denied that
+//! some order of requests would admit.
 
 use std::array;
 use std::hint::black_box;
@@ -19,10 +19,10 @@ use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::sync::{lock, pause};
 
-/// Times a key is given a slot that others take again, before it is decided on the shared state.
+/// How often a key gets a slot that others take again, before it is decided on the shared state.
 const MOST_ENSURED: u32 = 64;
 
-/// Which part of the store a charge goes to.
+/// The part of the store that a charge goes to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Heap,
@@ -31,9 +31,9 @@ pub(super) enum Part {
     Overflow,
 }
 
-/// What has to happen before the charges can be held.
+/// Why a batch could not lock its charges.
 pub(super) enum Obstacle {
-    /// A lock was not free, or a table was just growing.
+    /// A lock was not free, or a table was growing.
     Busy,
     /// This charge's key has no slot.
     Missing(usize),
@@ -51,7 +51,7 @@ pub(super) struct Batch<'a, const N: usize> {
     same: [Option<usize>; N],
 }
 
-/// What a charge was decided on and what it leaves.
+/// The state that a charge was decided on and the state it leaves.
 #[derive(Clone)]
 enum Evaluated {
     Words(Change<2>),
@@ -60,8 +60,8 @@ enum Evaluated {
 
 impl MemoryStore {
     /// Decides up to [`MAX_TOGETHER`] charges all or nothing: if one is denied, none is charged. A
-    /// key may be named twice; the second charge sees the first. True if all were allowed; the
-    /// decisions come in order.
+    /// key may occur twice; the second charge sees the first. Returns true if all were allowed; the
+    /// decisions are in order.
     ///
     /// # Panics
     /// If there are more than [`MAX_TOGETHER`] charges.
@@ -75,7 +75,7 @@ impl MemoryStore {
             0..=2 => self.together::<2>(now, charges, each),
             3..=4 => self.together::<4>(now, charges, each),
             5..=MAX_TOGETHER => self.together::<MAX_TOGETHER>(now, charges, each),
-            many => panic!("{many} charges together, at most {MAX_TOGETHER} are possible"),
+            many => panic!("{many} charges together; the maximum is {MAX_TOGETHER}"),
         }
     }
 
@@ -138,7 +138,7 @@ impl MemoryStore {
             batch.prints[i] = print;
             batch.parts[i] = match charge.limit {
                 Limit::Bucket(bucket) => {
-                    self.bring_home(print, now, bucket);
+                    self.move_to_current_table(print, now, bucket);
                     if is_narrow(bucket) { Part::Narrow } else { Part::Wide }
                 }
                 Limit::FixedWindow(_) | Limit::SlidingWindow(_) => Part::Wide,
@@ -151,8 +151,8 @@ impl MemoryStore {
         batch
     }
 
-    /// The commonest batch, buckets of different keys that all allow, without the detours of the
-    /// general one. `None` if it is another batch or if somebody denies.
+    /// Fast path for the most common batch: buckets of different keys that all allow. `None` for
+    /// other batches, or if one denies.
     fn attempt_narrow<const N: usize>(
         &self,
         batch: &Batch<'_, N>,
@@ -175,8 +175,8 @@ impl MemoryStore {
             if bucket.is_ahead(&bucket.unpack(words), batch.now) {
                 return Ok(None);
             }
-            let question = Lookup { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
-            let (decision, change) = packed::<_, 1>(&question, words);
+            let lookup = Lookup { algorithm: bucket, now: batch.now, op: charge.op, clock: None };
+            let (decision, change) = packed::<_, 1>(&lookup, words);
             if !decision.is_allowed() {
                 return Ok(None);
             }
@@ -188,7 +188,7 @@ impl MemoryStore {
         Ok(Some(decisions))
     }
 
-    /// Locks, evaluates, writes; or says what stood in the way, with nothing locked or written.
+    /// Locks, evaluates and writes; on an obstacle nothing is locked or written.
     fn attempt<const N: usize>(
         &self,
         batch: &Batch<'_, N>,
@@ -261,7 +261,7 @@ fn words(state: [u64; 2]) -> Evaluated {
 }
 
 impl<const N: usize> Batch<'_, N> {
-    /// The time that a charge is decided at when the caller's clock shows `now`.
+    /// The time a charge is decided at when the caller's clock shows `now`.
     fn time_of(&self, charge: &Charge<'_>, now: Timestamp) -> Timestamp {
         match self.clock {
             Some(clock) if charge.options.is_calendar => clock.wall(now),
@@ -269,7 +269,7 @@ impl<const N: usize> Batch<'_, N> {
         }
     }
 
-    /// Decides all charges in order; if one is denied, decides again what each leaves then.
+    /// Decides all charges in order; if one is denied, computes what each leaves in that case.
     fn evaluate(
         &self,
         now: Timestamp,
@@ -291,8 +291,8 @@ impl<const N: usize> Batch<'_, N> {
         (allowed, decisions, after)
     }
 
-    /// Nothing is charged. A limit that denied leaves what its own denial leaves (a repair, a
-    /// counted denial); one that would have allowed leaves nothing and says how it stands.
+    /// Nothing is charged. A limit that denied keeps what its denial writes (a repair, a counted
+    /// denial); one that would have allowed writes nothing and reports its state.
     #[cold]
     fn evaluate_denied(
         &self,
@@ -315,7 +315,7 @@ impl<const N: usize> Batch<'_, N> {
                 continue;
             }
             let (decision, left) = decide(charge.limit, start, now, charge.op);
-            // Allowed now, if only an earlier charge on the same key stood in its way.
+            // Allowed now, if only an earlier charge on the same key caused the denial.
             if !decision.is_allowed() {
                 base[i] = Some(left.clone());
                 (decisions[i], after[i]) = (Some(decision), Some(left));
@@ -324,16 +324,15 @@ impl<const N: usize> Batch<'_, N> {
         after
     }
 
-    /// The time to decide at: `now`, or a fresh one if some state was left after it.
+    /// The time to decide at: `now`, or a new reading if some state is later.
     fn up_to_date(&self, before: &impl Fn(usize) -> Evaluated, clock: Option<&Clock>) -> Timestamp {
-        // A calendar period that starts next is kept, so there is no need to read the clock again.
+        // A calendar period that starts next is kept, so the clock need not be read again.
         let charges = self.charges.iter().enumerate().filter(|(_, it)| !it.options.is_calendar);
         let mut ahead = charges.map(|(i, it)| is_ahead(it.limit, &before(i), self.now));
         up_to_date(self.now, ahead.any(|ahead| ahead), clock)
     }
 
-    /// Decides a charge, and all others on its key, on the state that is shared by all who found
-    /// no room.
+    /// Decides a charge, and all others on its key, on the state shared by keys without room.
     fn overflow(&mut self, i: usize) {
         for j in 0..self.charges.len() {
             if self.prints[j] == self.prints[i] {
@@ -375,23 +374,23 @@ fn is_ahead(limit: &Limit, state: &Evaluated, now: Timestamp) -> bool {
 fn decide(limit: &Limit, before: Evaluated, now: Timestamp, op: Op) -> (Decision, Evaluated) {
     match (limit, before) {
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) if is_narrow(bucket) => {
-            let question = Lookup { algorithm: bucket, now, op, clock: None };
-            let (decision, Change { state: [word], class }) = packed::<_, 1>(&question, [state[0]]);
+            let lookup = Lookup { algorithm: bucket, now, op, clock: None };
+            let (decision, Change { state: [word], class }) = packed::<_, 1>(&lookup, [state[0]]);
             (decision, Evaluated::Words(Change { state: [word, 0], class }))
         }
         (Limit::Bucket(bucket), Evaluated::Words(Change { state, .. })) => {
-            let question = Lookup { algorithm: bucket, now, op, clock: None };
-            let (decision, change) = packed::<_, 2>(&question, state);
+            let lookup = Lookup { algorithm: bucket, now, op, clock: None };
+            let (decision, change) = packed::<_, 2>(&lookup, state);
             (decision, Evaluated::Words(change))
         }
         (Limit::FixedWindow(window), Evaluated::Words(Change { state, .. })) => {
-            let question = Lookup { algorithm: window, now, op, clock: None };
-            let (decision, change) = packed(&question, state);
+            let lookup = Lookup { algorithm: window, now, op, clock: None };
+            let (decision, change) = packed(&lookup, state);
             (decision, Evaluated::Words(change))
         }
         (Limit::SlidingWindow(window), Evaluated::Words(Change { state, .. })) => {
-            let question = Lookup { algorithm: window, now, op, clock: None };
-            let (decision, change) = packed(&question, state);
+            let lookup = Lookup { algorithm: window, now, op, clock: None };
+            let (decision, change) = packed(&lookup, state);
             (decision, Evaluated::Words(change))
         }
         (limit, before) => {

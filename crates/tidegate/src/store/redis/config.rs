@@ -1,4 +1,4 @@
-//! Which servers, and how they are asked.
+//! Configuration of the Redis store.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,14 +11,14 @@ use crate::store::redis::routing::sentinel::Watched;
 use crate::store::redis::wire::script::TimeSource;
 use crate::store::{Misconfigured, StoreError};
 
-/// The servers behind one store, and how they are asked.
+/// The servers of a store, and how it uses them.
 ///
 /// | URL | servers |
 /// |---|---|
 /// | `redis://user:password@host:6379/0` | one |
 /// | `unix:///run/redis.sock?db=0` | one, by a socket |
 /// | `redis+sentinel://host:26379,host:26379/mymaster/0` | the primary that sentinels name |
-/// | `redis+cluster://host:6379,host:6379` | a cluster, found from any of its nodes |
+/// | `redis+cluster://host:6379,host:6379` | a cluster, discovered from any of its nodes |
 ///
 /// `rediss` instead of `redis` encrypts; `?protocol=resp3` speaks RESP3. User and password are those of the
 /// servers; `?sentinel_user=user&sentinel_pass=password` are those of the sentinels.
@@ -29,9 +29,9 @@ pub struct RedisConfig {
     pub(super) tls: Tls,
     pub(super) namespace: String,
     pub(super) hashes_texts: bool,
-    /// `None`: follows the round trip.
+    /// `None`: derived from the round trip.
     pub(super) deadline: Option<Duration>,
-    /// False while the store is tried for the first time.
+    /// False until the first self-test is over.
     pub(super) started: Arc<AtomicBool>,
     pub(super) connect_timeout: Duration,
     pub(super) max_in_flight: usize,
@@ -45,7 +45,7 @@ pub struct RedisConfig {
     pub(super) time: TimeSource,
 }
 
-/// How servers are found.
+/// How servers are discovered.
 #[derive(Clone, Debug)]
 pub(super) enum Servers {
     One(ConnectionInfo),
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Tls {
 }
 
 impl RedisConfig {
-    /// The servers that a URL names, and the usual settings.
+    /// The servers of a URL, with default settings.
     pub fn new(url: &str) -> Result<Self, StoreError> {
         Ok(Self {
             servers: Servers::parse(url)?,
@@ -101,24 +101,25 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// What all keys begin with; `tg` unless told otherwise. Nodes that share limits share it. With
-    /// a brace in it [`RedisStore::connect`](crate::store::redis::RedisStore::connect) fails.
+    /// The prefix of all keys; `tg` by default. Nodes that share limits need the same. With a brace
+    /// in it [`RedisStore::connect`](crate::store::redis::RedisStore::connect) fails.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// Keeps hashes instead of the texts of keys, where those are personal data.
+    /// Stores hashes instead of the texts of keys, for texts that are personal data.
     pub const fn hash_keys(mut self) -> Self {
         self.hashes_texts = true;
         self
     }
 
-    /// Fixes how long a request waits for its reply, of the time in which this process listens.
+    /// Fixes how long a request waits for its reply, counting only the time in which this process
+    /// listens.
     ///
-    /// By default the deadline follows the measured round trip, from 10 ms for a server close by up
+    /// By default the deadline follows the measured round trip, from 10 ms for a nearby server up
     /// to 1 s, and ends only the wait for a server that sends nothing at all. A fixed deadline also
-    /// ends the wait for a server that is slow; the guide on where to place Redis says when to fix it.
+    /// ends the wait for a slow server; the guide on where to place Redis says when to fix it.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -130,71 +131,72 @@ impl RedisConfig {
         self
     }
 
-    /// The most requests that wait for one server, sent or not; 16,384 by default. Further ones are
-    /// refused at once with [`StoreError::Overloaded`]. As many again may wait that release, renew,
-    /// refund or reset.
+    /// The most requests that wait for one server, sent or not; 16,384 by default. Further ones
+    /// fail at once with [`StoreError::Overloaded`]. The same number again may wait to release,
+    /// renew, refund or reset.
     pub fn max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = requests.max(1);
         self
     }
 
-    /// Charges in one command: up to 256, 64 unless told otherwise. 1 sends each alone.
+    /// The most charges in one command: up to 256, 64 by default. 1 sends each charge separately.
     pub fn max_batch(mut self, charges: usize) -> Self {
         self.max_batch = charges.clamp(1, 256);
         self
     }
 
-    /// The most commands in flight per server and slot; 1,024 by default. As many are used as keep
-    /// throughput independent of the round trip: 16 for each millisecond, and at least 4. Requests
-    /// that arrive meanwhile share the next command.
+    /// The most commands in flight per server and slot; 1,024 by default. The store uses as many as
+    /// keep throughput independent of the round trip: 16 for each millisecond, and at least 4.
+    /// Requests that arrive meanwhile share the next command.
     pub fn pipeline(mut self, commands: usize) -> Self {
         self.pipeline = commands.max(1);
         self
     }
 
-    /// How long this node waits for other nodes to hold its policy before it repairs states that are
-    /// impossible under its limits; 60 s by default. Where the registry shows that all live nodes hold it,
-    /// this node repairs after two [intervals](RedisConfig::register_every). 0 repairs always.
+    /// How long this node waits for other nodes to load its policy before it repairs states that
+    /// are impossible under its limits; 60 s by default. If the registry shows that all live nodes
+    /// have the policy, this node repairs after two [intervals](RedisConfig::register_every). 0
+    /// repairs always.
     pub const fn settles_after(mut self, delay: Duration) -> Self {
         self.settles_after = delay;
         self
     }
 
-    /// How often this node registers; 5 s by default. It must be the same on all nodes. A dead node stops
-    /// counting 12 intervals after it registered last.
+    /// How often this node registers; 5 s by default. It must be the same on all nodes. A dead node
+    /// stops counting 12 intervals after its last registration.
     pub fn register_every(mut self, interval: Duration) -> Self {
         self.register_every = interval.max(Duration::from_millis(10));
         self
     }
 
-    /// Does not register this node: others do not count it, and it counts only itself.
+    /// Does not register this node: other nodes do not count it, and it counts only itself.
     pub const fn without_registry(mut self) -> Self {
         self.registers = false;
         self
     }
 
-    /// The name of this node in the registry, at most 64 characters; by default the number of its process.
+    /// The name of this node in the registry, at most 64 characters; the process id by default.
     pub fn node_name(mut self, name: impl Into<String>) -> Self {
         self.node_name = Some(name.into());
         self
     }
 
-    /// Starts also while the servers are away: until they answer, every request is told that they do
-    /// not. What is set up wrongly is then found by requests, or by
-    /// [`RedisStore::self_test`](crate::store::redis::RedisStore::self_test); what can be found at the start still
-    /// fails there.
+    /// Starts even if the servers are unavailable: until they answer, every request fails with an
+    /// outage. Misconfigured servers are then found by requests or by
+    /// [`RedisStore::self_test`](crate::store::redis::RedisStore::self_test); errors in the
+    /// settings themselves still fail at the start.
     pub const fn start_without_server(mut self) -> Self {
         self.starts_alone = true;
         self
     }
 
-    /// Trusts this authority (PEM) instead of the system's.
+    /// Trusts this certificate authority (PEM) instead of the system's.
     pub fn tls_authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.tls.authority = Some(pem.into());
         self
     }
 
-    /// Shows this certificate and key (PEM) to the server.
+    /// Presents this certificate and key (PEM) to the server.
     pub fn tls_certificate(
         mut self,
         certificate: impl Into<Vec<u8>>,
@@ -204,17 +206,20 @@ impl RedisConfig {
         self
     }
 
-    /// What can be known to be wrong without asking a server.
+    /// Checks the settings as far as possible without a server.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        // What stands in the first braces of a key decides its slot, and that has to be its tag.
+        // The text in the first braces of a key determines its slot, and that must be its tag.
         if self.namespace.contains(['{', '}']) {
-            let why = format!("the namespace {:?} has a brace in it", self.namespace);
+            let why = format!(
+                "the namespace {:?} contains a brace, which is not allowed",
+                self.namespace
+            );
             return Err(StoreError::misconfigured(Misconfigured::Setting, why));
         }
         Ok(())
     }
 
-    /// For tests: whose clock decides.
+    /// For tests: the clock that decides.
     #[doc(hidden)]
     pub const fn time(mut self, time: TimeSource) -> Self {
         self.time = time;
@@ -266,7 +271,7 @@ impl Servers {
         let nodes = nodes.map(|host| format!("{scheme}://{user}{host}"));
         match kind {
             "cluster" if !["", "0"].contains(&path) => {
-                Err(wrong("a cluster has no databases, but there is one after the hosts"))
+                Err(wrong("a cluster has no databases, remove the one after the hosts"))
             }
             "cluster" => {
                 let nodes: Result<Vec<_>, _> =
@@ -276,7 +281,7 @@ impl Servers {
             "sentinel" => {
                 let (primary, db) = path.split_once('/').unwrap_or((path, "0"));
                 if primary.is_empty() {
-                    return Err(wrong("no name of a primary after the sentinels"));
+                    return Err(wrong("the name of the primary is missing after the sentinels"));
                 }
                 // User, password and database are the primary's; sentinels have their own.
                 let (credentials, query) = sentinel_credentials(&query);
@@ -330,20 +335,20 @@ fn without_secrets(url: &str) -> String {
     };
     let place = match rest.rsplit_once('@') {
         Some((_, place)) => place,
-        // A password whose host is missing stands where a port would.
+        // If the host is missing, the password is where the port would be.
         None => rest.split_once(':').map_or(rest, |(host, port)| {
             let is_port = port.starts_with(|first: char| first.is_ascii_digit());
             if is_port { rest } else { host }
         }),
     };
-    // A socket's password is in the query.
+    // The password of a socket is in the query.
     let place = place.split_once('?').map_or(place, |(place, _)| place);
     format!("{scheme}{place}")
 }
 
-/// Chooses who encrypts, unless the program has chosen: left open, the first connection panics.
+/// Selects a TLS provider unless the program has: without one, the first connection panics.
 fn provide_ciphers() {
-    // Refused if somebody else has chosen, which is as well.
+    // Fails if the program has selected a provider, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -352,7 +357,7 @@ fn with_port(host: &str, port: u16) -> String {
     if has_port { host.into() } else { format!("{host}:{port}") }
 }
 
-/// The same server settings at another address.
+/// The same connection settings for another address.
 pub(super) fn at(node: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let addr = match node.addr() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
@@ -415,9 +420,9 @@ mod tests {
         }
     }
 
-    /// Errors name what is wrong, but never a password.
+    /// Errors name the problem but never a password.
     #[test]
-    fn a_wrong_url_says_so_without_the_password() {
+    fn an_invalid_url_is_reported_without_the_password() {
         for (url, says) in [
             ("example:6379", "no scheme in \"example:6379\""),
             ("bob:secret", "no scheme in \"bob\""),
@@ -427,7 +432,7 @@ mod tests {
             ("redis://bob:a@secret@example:port", "in \"redis://example:port\""),
             ("redis://bob:secret@example/nought", "in \"redis://example/nought\""),
             ("unix:///run/redis.sock?db=x&pass=secret", "in \"unix:///run/redis.sock\""),
-            ("redis+sentinel://bob:secret@a,b", "no name of a primary"),
+            ("redis+sentinel://bob:secret@a,b", "the name of the primary is missing"),
             ("redis+cluster://bob:secret@/", "no host"),
             ("redis+cluster://bob:secret@a/3", "a cluster has no databases"),
             ("redis+swarm://bob:secret@a", "unknown kind of servers \"swarm\""),

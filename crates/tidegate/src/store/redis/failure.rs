@@ -1,4 +1,4 @@
-//! What an error of the server or the connection means.
+//! Classifies errors of servers and connections.
 
 use std::fmt::Display;
 
@@ -6,27 +6,27 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::store::{Misconfigured, StoreError};
 
-/// What to do about a command that failed.
+/// How to handle a failed command.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The script is not known there (any more).
+    /// The server does not have the script (any more).
     NoScript,
-    /// Another node serves the slot now, or for this once.
+    /// Another node serves the slot, permanently or for this command only.
     Redirected { host: String, port: u16, once: bool },
-    /// The slot is being moved, and some of the keys are here and some there.
+    /// The slot is being moved, and its keys are on two nodes.
     TryAgain,
-    /// Some key of the call holds something else. Nothing was written.
+    /// A key of the call has another type. Nothing was written.
     WrongType(StoreError),
-    /// The connection cannot be trusted any more.
+    /// The connection can no longer be used.
     Broken(StoreError),
-    /// The node will not do; another may.
+    /// This node cannot decide; another one may.
     NotHere(StoreError),
-    /// The answer to whoever asked.
+    /// The error is returned to the caller.
     Refused(StoreError),
 }
 
 impl Failure {
-    /// What `server` meant by an error.
+    /// Classifies an error of `server`.
     pub(super) fn of(error: &RedisError, server: impl Display) -> Self {
         let said = format!("{server}: {}", said(error));
         let unavailable = || StoreError::unavailable(&said);
@@ -64,12 +64,13 @@ impl Failure {
         }
     }
 
-    /// By the code that the message begins with, or that a script passed on within its own.
+    /// Classifies an error by the code that its message begins with, or that a script passed on in
+    /// its own message.
     fn of_text(said: &str) -> Self {
         let says = |codes: &[&str]| codes.iter().any(|code| said.contains(code));
         let wrong = |what| StoreError::misconfigured(what, said);
         if says(&["WRONGTYPE", "attempt to "]) {
-            // Lua stumbles over a list or a set that holds what no script has written.
+            // Lua fails on a list or a set with entries that no script writes.
             Self::WrongType(wrong(Misconfigured::WrongType))
         } else if says(&["OOM "]) {
             Self::Refused(wrong(Misconfigured::OutOfMemory))
@@ -96,11 +97,14 @@ impl Failure {
         }
     }
 
-    /// What whoever asked is told if nothing else can be done.
+    /// The error for the caller if no retry is possible.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            Self::NoScript => StoreError::protocol("the script was sent whole and yet is unknown"),
-            // Clusters follow; so this is a node of one that is not used as one.
+            Self::NoScript => StoreError::protocol(
+                "the server does not know a script that was sent with its text",
+            ),
+            // Clusters follow redirections, so this is a cluster node that is configured as a
+            // single server.
             Self::Redirected { host, port, .. } => {
                 let why = format!("another node, {host}:{port}, serves the key");
                 StoreError::misconfigured(Misconfigured::CrossSlot, why)
@@ -114,7 +118,7 @@ impl Failure {
     }
 }
 
-/// The server's own words, less where in the script it said them.
+/// The server's message without the position in the script.
 fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {}", without_place(detail)),
@@ -122,7 +126,7 @@ fn said(error: &RedisError) -> String {
     }
 }
 
-/// Redis appends ` script: <hash>, on @user_script:<line>.`
+/// Removes ` script: <hash>, on @user_script:<line>.`, which Redis appends.
 fn without_place(detail: &str) -> &str {
     match detail.rsplit_once(" script: ") {
         Some((words, place)) if place.contains("user_script") => words,
@@ -130,7 +134,8 @@ fn without_place(detail: &str) -> &str {
     }
 }
 
-/// The server's certificate is not trusted, or the server does not trust ours.
+/// Whether the error is about certificates: the server's is not trusted, or the server does not
+/// trust ours.
 fn is_about_certificates(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     ["certificate", "unknownca", "decrypterror", "invalidcontenttype", "pem", "private key"]

@@ -1,8 +1,8 @@
-//! Conditions of servers that weaken limits: read from `INFO` and `CONFIG GET save`.
+//! Inspects servers for conditions that weaken limits, by `INFO` and `CONFIG GET save`.
 //!
 //! # Bounds
-//! One look per server is kept. A command that a server refuses is not sent again on the same
-//! connection, so that its log of refusals does not grow.
+//! The store keeps one inspection per server. A command that a server refuses is not sent again on
+//! the same connection, so that the server's log of refusals does not grow.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::store::redis::StoreError;
 use crate::store::redis::routing::server_queue::ServerQueue;
 use crate::store::redis::wire::connection::Connected;
 
-/// The oldest servers that have every command the scripts use.
+/// The oldest version that has every command of the scripts.
 const OLDEST: (u32, u32) = (6, 2);
 
 /// A condition of a server that does not stop decisions, but weakens limits or could not be checked.
@@ -25,7 +25,7 @@ pub struct Finding {
     pub server: String,
     /// The kind of condition.
     pub condition: Condition,
-    /// The condition in words, and how to end it.
+    /// A description of the condition and how to end it.
     pub message: String,
 }
 
@@ -39,15 +39,15 @@ impl fmt::Display for Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Condition {
-    /// The server evicts keys when its memory is full: an evicted key has its whole budget again.
+    /// The server evicts keys when its memory is full: an evicted key gets its whole quota again.
     Eviction,
     /// The server is a replica. No decision is made there.
     Replica,
-    /// The server writes nothing to disk: after a restart every key has its whole budget again.
+    /// The server does not persist: after a restart every key gets its whole quota again.
     Persistence,
     /// The server does not permit the commands that show the other conditions.
     Unchecked,
-    /// The registry of nodes cannot be used: nodes are not counted.
+    /// The registry of nodes is unusable: nodes are not counted.
     Registry,
 }
 
@@ -68,14 +68,14 @@ impl Condition {
     }
 }
 
-/// The last look at each server, by its address.
+/// The last inspection of each server, by its address.
 #[derive(Debug, Default)]
-pub(super) struct Inspections(Mutex<BTreeMap<String, Look>>);
+pub(super) struct Inspections(Mutex<BTreeMap<String, Inspection>>);
 
-/// What was seen of a server.
+/// The inspection of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Look {
-    /// The connection that it was seen on.
+struct Inspection {
+    /// The connection it was made on.
     connection: u64,
     refuses_info: bool,
     refuses_config: bool,
@@ -88,21 +88,21 @@ impl Inspections {
         self.lock().values().flat_map(|look| look.findings.clone()).collect()
     }
 
-    /// Whether any server has been looked at.
+    /// Whether no server has been inspected.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Look>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Inspection>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at every server, and keeps what was seen. A server that does not answer keeps its last
-    /// look.
+    /// Inspects every server and stores the result. A server that does not answer keeps its last
+    /// inspection.
     ///
     /// # Errors
-    /// What is wrong with a server: with the first one if `stops` is true, in which case servers after
-    /// it are not looked at, else with the last one.
+    /// The fault of a server: of the first one if `stops` is true, in which case the servers after
+    /// it are not inspected, otherwise of the last one.
     pub(super) async fn refresh(
         &self,
         server_queues: Vec<(Arc<ServerQueue>, bool)>,
@@ -112,10 +112,10 @@ impl Inspections {
         for (server_queue, clustered) in &server_queues {
             let server = server_queue.connection.address();
             let mut look = self.lock().get(&server).cloned();
-            if let Err(error) = look_at(server_queue, *clustered, &mut look).await {
+            if let Err(error) = inspect(server_queue, *clustered, &mut look).await {
                 looked = Err(error);
             }
-            // The address may have become known by looking.
+            // The address may have become known by the inspection.
             seen.extend(look.map(|look| (server_queue.connection.address(), look)));
             if stops && looked.is_err() {
                 break;
@@ -132,15 +132,16 @@ impl Inspections {
     }
 }
 
-/// Looks at a server: `look` is the last look at it, and becomes the present one.
-async fn look_at(
+/// Inspects a server and updates `look`, its last inspection.
+async fn inspect(
     server_queue: &ServerQueue,
     clustered: bool,
-    look: &mut Option<Look>,
+    look: &mut Option<Inspection>,
 ) -> Result<(), StoreError> {
     let connected = match server_queue.connection.connected().await {
         Err(error @ StoreError::Misconfigured(Misconfigured::ReadOnly, _)) => {
-            *look = Some(Look { findings: vec![replica(server_queue)], ..Look::default() });
+            *look =
+                Some(Inspection { findings: vec![replica(server_queue)], ..Inspection::default() });
             return Err(error);
         }
         connected => connected?,
@@ -150,10 +151,10 @@ async fn look_at(
     if last.as_ref().is_some_and(|last| last.refuses_info) {
         return Ok(());
     }
-    let last = last.unwrap_or_else(|| Look { connection, ..Look::default() });
-    let mut present = Look { findings: Vec::new(), ..last };
+    let last = last.unwrap_or_else(|| Inspection { connection, ..Inspection::default() });
+    let mut present = Inspection { findings: Vec::new(), ..last };
     let judged = examine(server_queue, &connected, clustered, &mut present).await;
-    // A server that did not answer has not been seen.
+    // A server that did not answer has not been inspected.
     if !judged.as_ref().is_err_and(StoreError::is_outage) {
         *look = Some(present);
     }
@@ -164,7 +165,7 @@ async fn examine(
     server_queue: &ServerQueue,
     connected: &Connected,
     clustered: bool,
-    look: &mut Look,
+    look: &mut Inspection,
 ) -> Result<(), StoreError> {
     let info = match server_queue.connection.send(connected, Cmd::new().arg("INFO")).await {
         Ok(Value::BulkString(info)) => String::from_utf8_lossy(&info).into_owned(),
@@ -179,23 +180,24 @@ async fn examine(
             return Ok(());
         }
     };
-    // A node of a cluster redirects what it does not serve.
+    // A cluster node redirects commands for slots it does not serve.
     if !clustered && field(&info, "role") == "slave" {
         look.findings.push(replica(server_queue));
     }
     look.findings.extend(eviction(&info).map(|it| finding(server_queue, Condition::Eviction, it)));
-    // A replica has what its primary writes, and sentinels write nothing.
+    // Replicas copy their primary, and sentinels store no keys.
     if field(&info, "role") == "master" && field(&info, "aof_enabled") != "1" {
         snapshots(server_queue, connected, look).await?;
     }
     judge(&server_queue.connection.address(), &info, clustered)
 }
 
-/// Adds a finding if the server takes no snapshots, which is known not to append to a file.
+/// Adds a finding if the server takes no snapshots; the caller has found that it keeps no
+/// append-only file.
 async fn snapshots(
     server_queue: &ServerQueue,
     connected: &Connected,
-    look: &mut Look,
+    look: &mut Inspection,
 ) -> Result<(), StoreError> {
     const UNKNOWN: &str = "cannot check persistence: appendonly is no, and";
     if !look.refuses_config {
@@ -205,8 +207,9 @@ async fn snapshots(
         match answered {
             Ok(Ok(settings)) if settings.get("save").is_some_and(|save| !save.is_empty()) => {}
             Ok(Ok(settings)) if settings.contains_key("save") => {
-                let message = "persistence is off (save is empty, appendonly is no): after a restart \
-                               of the server every key has its whole budget again; set one of them";
+                let message = "persistence is off (save is empty, appendonly is no): after a \
+                               restart of the server every key gets its whole quota again; set one \
+                               of them";
                 look.findings.push(finding(server_queue, Condition::Persistence, message.into()));
             }
             Ok(_) => {
@@ -229,13 +232,13 @@ async fn snapshots(
     Ok(())
 }
 
-/// Why a command is refused that decisions do not need; an error if something else is wrong.
+/// Why the server refuses a command that decisions do not need; an error for any other fault.
 fn refusal(error: StoreError, command: &str, right: &str) -> Result<String, StoreError> {
     match error {
         StoreError::Misconfigured(Misconfigured::Permission, _) => {
             Ok(format!("{command} is not permitted; grant {right}"))
         }
-        // Proxies and managed servers do not know all commands.
+        // Proxies and managed servers do not have all commands.
         StoreError::Misconfigured(Misconfigured::Version, _) | StoreError::Protocol(_) => {
             Ok(format!("the server does not support {command}"))
         }
@@ -259,21 +262,21 @@ fn field<'i>(info: &'i str, name: &str) -> &'i str {
     info.lines().find_map(value).unwrap_or_default()
 }
 
-/// What eviction does to limits, if the server evicts keys that owe much.
+/// The effect of eviction on limits, if the server evicts keys with large debts.
 fn eviction(info: &str) -> Option<String> {
     let policy = field(info, "maxmemory_policy");
-    // Of keys with a time to live, volatile-ttl evicts those first that owe least.
+    // Of keys with a time to live, volatile-ttl evicts those with the least debt first.
     let is_harmless = matches!(policy, "" | "noeviction" | "volatile-ttl");
     let is_bounded = !matches!(field(info, "maxmemory"), "" | "0");
     (is_bounded && !is_harmless).then(|| {
         format!(
-            "maxmemory-policy is {policy}: a key that is evicted has its whole budget again; use \
+            "maxmemory-policy is {policy}: an evicted key gets its whole quota again; use \
              noeviction or volatile-ttl"
         )
     })
 }
 
-/// Whether decisions can be made on a server, by its `INFO`.
+/// Whether the server can make decisions, by its `INFO`.
 fn judge(server: &str, info: &str, clustered: bool) -> Result<(), StoreError> {
     let wrong = |what, why: String| Err(StoreError::misconfigured(what, format!("{server} {why}")));
     let version = field(info, "redis_version");
@@ -334,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_are_something_else_are_refused() {
+    fn servers_of_another_kind_are_refused() {
         assert_eq!(misconfigured("role", "slave"), Some(Misconfigured::ReadOnly));
         assert_eq!(misconfigured("cluster_enabled", "1"), Some(Misconfigured::CrossSlot));
         assert_eq!(misconfigured("redis_mode", "sentinel"), Some(Misconfigured::Setting));

@@ -1,12 +1,12 @@
-//! The registry of the nodes that share a store: one sorted set, in which each node registers every few
-//! seconds by the store's clock.
+//! The registry of the nodes that share a store: one sorted set in which each node registers every
+//! few seconds by the store's clock.
 //!
-//! It tells two things: how many nodes share the limits ([`Nodes`]), and whether all of them hold the
-//! same policy (`settling.rs`). No decision waits for it, and none fails because of it.
+//! It provides the number of nodes that share the limits ([`Nodes`]), and whether all of them have
+//! the same policy (`settling.rs`). No decision waits for the registry or fails because of it.
 //!
 //! # Bounds
-//! At most 1,024 nodes, each with at most 16 domains and 1.5 KB. A node that has not registered for three
-//! intervals is removed. The set expires with its last node.
+//! At most 1,024 nodes, each with at most 16 domains and 1.5 KB. A node that has not registered for
+//! three intervals is removed. The set expires with its last node.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,26 +24,27 @@ use crate::store::{DomainRevision, Nodes, Revisions, StoreError};
 
 /// Intervals after which a silent node is removed.
 const LIFETIME: u32 = 3;
-/// Intervals for which the largest count is kept. With the lifetime and the time between two reads, a
-/// dead node stops counting 12 intervals after it registered last: one minute.
+/// Intervals for which the largest count is kept. With the lifetime and the time between two reads,
+/// a dead node stops counting 12 intervals after its last registration: one minute.
 const KEPT: u32 = 8;
-/// Changes of this node's limits are registered at once, but not more often than this.
+/// The shortest interval between registrations; changes of this node's limits are otherwise
+/// registered at once.
 const SOONEST: Duration = Duration::from_millis(100);
 
-/// The last part of the registry's key. A number follows the format: another format is another key.
+/// The last part of the registry's key, with the version of its format.
 const KEY: &str = "nodes:v1";
 const SCRIPT: &str = include_str!("lua/registry.lua");
 
-/// The live nodes, as of the last time that the registry was read.
+/// The live nodes, as of the last read of the registry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegistryReport {
-    /// The live nodes, the one that registered longest ago first.
+    /// The live nodes, the oldest registration first.
     pub nodes: Vec<Node>,
-    /// When the registry was read last, by the store's clock; `None` before the first time.
+    /// When the registry was last read, by the store's clock; `None` before the first time.
     pub read_at: Option<Timestamp>,
     /// Why the registry could not be used the last time, if it could not.
     pub error: Option<StoreError>,
-    /// Nodes that serve a domain of this node by another policy: their ids, and those domains.
+    /// Nodes with another policy for a domain of this node: their ids, and those domains.
     pub lagging: Vec<(String, Vec<DomainRevision>)>,
 }
 
@@ -90,7 +91,7 @@ impl Registry {
         self.lock().clone()
     }
 
-    /// What is wrong with the registry, if its server refuses it.
+    /// The fault of the registry, if its server refuses it.
     pub(super) fn finding(&self, routes: &Routes) -> Option<Finding> {
         let error = self.lock().error.clone().filter(|error| !error.is_outage())?;
         let server = routes.address_of_key(self.key.as_bytes()).unwrap_or_default();
@@ -116,9 +117,9 @@ impl Registry {
         }
     }
 
-    /// Registers, and takes note of what the registry holds.
+    /// Registers, and reads the registry.
     pub(super) async fn turn(&self, routes: &Routes) {
-        // A policy that is replaced from here on does not count as compared.
+        // Read first: a policy that changes from here on has not been compared.
         let change = self.settling.change();
         let held = entry::listed(self.revisions.current().unwrap_or_default());
         let member = Node::write(&self.id, &held);
@@ -160,7 +161,7 @@ fn key(namespace: &str) -> String {
     format!("{namespace}:{KEY}")
 }
 
-/// Nodes whose policy of a common domain differs from what is held here.
+/// Nodes whose policy of a common domain differs from this node's.
 fn lagging(nodes: &[Node], held: &[DomainRevision]) -> Vec<(String, Vec<DomainRevision>)> {
     let others = nodes.iter().filter(|node| !node.is_own);
     let differing = others.map(|node| (node.id.clone(), node.differing(held)));
@@ -168,7 +169,7 @@ fn lagging(nodes: &[Node], held: &[DomainRevision]) -> Vec<(String, Vec<DomainRe
     lagging.map(|(id, domains)| (id, domains.into_iter().collect())).collect()
 }
 
-/// Takes a reply apart: the time, then each member and its score. Members of other formats are left out.
+/// Parses a reply: the time, then each member and its score. Skips members of other formats.
 fn read(reply: &Value, own: &str) -> Option<(Timestamp, Vec<Node>)> {
     let words: Vec<String> = redis::from_redis_value(reply.clone()).ok()?;
     let (now, members) = words.split_first()?;
@@ -178,12 +179,12 @@ fn read(reply: &Value, own: &str) -> Option<(Timestamp, Vec<Node>)> {
     Some((micros(now)?, nodes.collect()))
 }
 
-/// Counts of live nodes, each with the time of its reading: at most one larger count per reading.
+/// Counts of live nodes with their times, decreasing, so that the first is the largest.
 #[derive(Debug, Default)]
 struct Counts(VecDeque<(Instant, u32)>);
 
 impl Counts {
-    /// Adds a count; returns the largest of those that are at most this old.
+    /// Adds a count; returns the largest of those that are at most `kept` old.
     fn largest(&mut self, now: Instant, count: u32, kept: Duration) -> u32 {
         self.0.retain(|(at, known)| now.duration_since(*at) <= kept && *known > count);
         self.0.push_back((now, count));
@@ -215,9 +216,9 @@ mod tests {
         let reply = ["5000000", "a\n", "4000000", "odd\nodd", "1", "b\n", "5000000"].map(text);
         let (now, nodes) = read(&Value::Array(reply.to_vec()), "b").unwrap();
         assert_eq!(now, Timestamp::from_secs(5));
-        let told: Vec<_> = nodes.iter().map(|it| (&*it.id, it.is_own, it.seen)).collect();
+        let listed_nodes: Vec<_> = nodes.iter().map(|it| (&*it.id, it.is_own, it.seen)).collect();
         let seen = [4, 5].map(Timestamp::from_secs);
-        assert_eq!(told, [("a", false, seen[0]), ("b", true, seen[1])]);
+        assert_eq!(listed_nodes, [("a", false, seen[0]), ("b", true, seen[1])]);
         assert_eq!(read(&Value::Array(Vec::new()), "b"), None);
     }
 }

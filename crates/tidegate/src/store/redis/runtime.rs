@@ -1,4 +1,4 @@
-//! What the store needs of the program's tokio runtime.
+//! Checks the program's tokio runtime.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::sleep;
 
 use crate::store::{Misconfigured, StoreError};
 
-/// Fails outside a tokio runtime, and in a runtime without a timer: without a deadline, a request would
-/// wait for a silent server for ever.
+/// Fails outside a tokio runtime, and in a runtime without a timer: without deadlines, a request
+/// would wait for a silent server for ever.
 pub(super) fn check() -> Result<(), StoreError> {
     let lacks = |what| Err(StoreError::misconfigured(Misconfigured::Runtime, what));
     if Handle::try_current().is_err() {
         return lacks("the program connects outside a tokio runtime");
     }
-    // tokio does not say whether there is a timer; it panics where one is asked for.
+    // tokio does not report whether there is a timer; it panics when one is used.
     match catch_unwind(AssertUnwindSafe(|| drop(sleep(Duration::ZERO)))) {
         Ok(()) => Ok(()),
         Err(_) => lacks("the tokio runtime of the program has no timer"),

@@ -1,4 +1,5 @@
-//! Everything tried once at the start, so that no request is the first to find out.
+//! The self-test at the start: runs every command once, so that faults are found before the first
+//! request.
 
 use redis::Cmd;
 use tidegate_core::{Limit, Op, Rate, Span, Timestamp};
@@ -9,12 +10,12 @@ use crate::store::redis::inspection::Finding;
 use crate::store::redis::{RedisStore, StoreError};
 use crate::store::{Charge, Store};
 
-/// Looks at every server, then has each carry out every command that a script may ever need.
+/// Inspects every server, then runs every command that a script may need on each.
 pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Finding>, StoreError> {
     store.refresh(true).await?;
     for (server_queue, _) in store.routes.server_queues() {
         let connected = server_queue.connection.connected().await?;
-        // Scripts that the server knows today it may have forgotten tomorrow.
+        // A server may lose its cached scripts, so sending whole scripts must be permitted too.
         let whole = Cmd::new().arg("EVAL").arg("return 0").arg(0).to_owned();
         server_queue.connection.send(&connected, &whole).await.map_err(Failure::into_error)?;
     }
@@ -25,7 +26,7 @@ pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Findin
             try_all(store, now, &limits(Rate::per_second(1_000)), text.as_bytes()).await?;
         }
     }
-    // Without the registry decisions go on, so its errors are findings.
+    // Decisions do not need the registry, so its errors are findings.
     if let Some(registry) = &store.registry {
         registry.turn(&store.routes).await;
     }
@@ -50,8 +51,8 @@ fn limits(rate: Rate) -> [Limit; 5] {
     ]
 }
 
-/// Charges that do not share a tag: a node of a cluster that is taken for a server of its own
-/// refuses them.
+/// Sends charges without a common tag: a cluster node that is configured as a single server refuses
+/// them.
 async fn try_apart(store: &RedisStore, now: Timestamp) -> Result<(), StoreError> {
     let [limit, ..] = limits(Rate::per_minute(1_000));
     let texts = ["self-test:1", "self-test:2", "self-test:3"];
@@ -66,7 +67,8 @@ async fn try_apart(store: &RedisStore, now: Timestamp) -> Result<(), StoreError>
     Ok(())
 }
 
-/// Every script, and in them every command: a user may be permitted some and not others.
+/// Runs every script, and in them every command, because a user may lack permission for some of
+/// them.
 async fn try_all(
     store: &RedisStore,
     now: Timestamp,
@@ -79,7 +81,7 @@ async fn try_all(
         Charge::new(key, limit, op)
     };
     let take = Op::Take(2);
-    // A bucket whose interval is not a whole number of microseconds has a script of its own.
+    // A bucket whose interval is not a whole number of microseconds has a separate script.
     let uneven = built(Limit::token_bucket(Rate::new(7, Span::from_secs(1))));
     for limit in limits.iter().chain([&uneven]) {
         store.decide(now, &[charge(limit, take)], &mut decisions).await?;
@@ -89,7 +91,7 @@ async fn try_all(
     store.decide(now, &buckets, &mut decisions).await?;
     let together: Vec<Charge<'_>> = limits.iter().map(|limit| charge(limit, take)).collect();
     store.decide(now, &together, &mut decisions).await?;
-    // What was taken into the log a moment ago has long left one as short as this.
+    // Entries of the log have left so short a window at once.
     let short = built(Limit::sliding_log(Rate::new(1_000, Span::from_micros(1))));
     let [.., log, in_flight] = limits;
     let mut rest = vec![
@@ -98,7 +100,7 @@ async fn try_all(
         charge(log, take),
         charge(&short, take),
     ];
-    // A denial looks at the leases that hold the places.
+    // A denial reads the leases.
     rest.push(charge(in_flight, Op::Take(1_000)));
     if let Some(lease) = decisions.last().and_then(|decision| decision.lease) {
         rest.push(charge(in_flight, Op::Renew(lease)));

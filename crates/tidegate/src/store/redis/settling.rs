@@ -1,8 +1,8 @@
-//! Whether states that are impossible under this node's numbers may be repaired.
+//! Decides whether states that are impossible under this node's numbers may be repaired.
 //!
-//! A state that is impossible under this node's numbers may be valid under another node's, and repairing
-//! it would hand that node its units again. So a node repairs while all live nodes hold its policy, and
-//! where they do not, once it has waited for them.
+//! A state that is impossible under this node's numbers may be valid under another node's, and a
+//! repair would give that node's units back. A node therefore repairs while all live nodes have its
+//! policy and, if they do not, after it has waited for them.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,15 @@ use tokio::time::{Instant, sleep};
 use crate::store::DomainRevision;
 use crate::store::redis::wire::entry::{MAX_DOMAINS, MAX_NODES};
 
-/// The most policies of other nodes that are remembered; of one registry all are.
+/// The most policies of other nodes that are remembered; enough for all of one registry.
 const MOST_OTHERS: usize = MAX_NODES * MAX_DOMAINS;
 
 /// How long a node waits before it repairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waits {
-    /// While other nodes hold another policy, or nothing is known of them.
+    /// While other nodes have another policy, or nothing is known about them.
     pub(super) at_most: Duration,
-    /// While all live nodes hold the same: others may be about to register.
+    /// While all live nodes have the same policy: others may be about to register.
     pub(super) agreed: Duration,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Waits {
 #[derive(Debug)]
 pub(super) struct Settling {
     shared: Arc<Shared>,
-    /// Limits are changed from anywhere, also from threads that no runtime knows.
+    /// Limits may be changed from any thread, also outside the runtime.
     runtime: Handle,
 }
 
@@ -47,13 +47,13 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Number of the present wait: an older one that ends has no effect.
+    /// Number of the current wait: the end of an older one has no effect.
     wait: u64,
     /// Number of changes of this node's limits.
     change: u64,
-    /// Since when all live nodes have held this node's policy.
+    /// Since when all live nodes have had this node's policy.
     agreed_since: Option<Instant>,
-    /// Policies of other nodes that the present wait is for, or that have been waited for.
+    /// Policies of other nodes that the current wait is for, or that have been waited for.
     others: BTreeSet<DomainRevision>,
 }
 
@@ -86,7 +86,7 @@ impl Settling {
         Arc::clone(&self.shared.changed)
     }
 
-    /// The numbers have just changed.
+    /// Starts a wait because the numbers have changed.
     pub(super) fn begin(&self) {
         let mut state = self.shared.lock();
         state.change += 1;
@@ -96,13 +96,13 @@ impl Settling {
         self.shared.changed.notify_one();
     }
 
-    /// Number of changes of this node's limits, to be told to [`Settling::compared`].
+    /// Number of changes of this node's limits, to be passed to [`Settling::compared`].
     pub(super) fn change(&self) -> u64 {
         self.shared.lock().change
     }
 
-    /// All live nodes have been compared with this one: `others` are policies that differ from its own,
-    /// as it was at this change.
+    /// Reports that all live nodes have been compared with this one: `others` are policies that
+    /// differ from this node's policy as of `change`.
     pub(super) fn compared(&self, change: u64, others: BTreeSet<DomainRevision>) {
         let mut state = self.shared.lock();
         if state.change != change {
@@ -133,7 +133,7 @@ impl Settling {
         }
     }
 
-    /// Repairs nothing until the longest wait is over.
+    /// Disables repairs until the longest wait is over.
     fn wait(&self, state: &mut State) {
         let Waits { at_most, .. } = self.shared.waits;
         state.agreed_since = None;

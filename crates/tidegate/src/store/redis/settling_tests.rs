@@ -11,7 +11,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Lets time pass, and tasks that waited for it run.
+/// Advances time, and runs the tasks that waited for it.
 fn pass(runtime: &Runtime, time: Duration) {
     runtime.block_on(async {
         yield_now().await;
@@ -28,14 +28,14 @@ fn is_settled(settling: &Settling) -> bool {
     settling.flag().load(Ordering::Relaxed)
 }
 
-/// Compares with nodes that hold these policies.
+/// Compares with nodes that have these policies.
 fn compare(runtime: &Runtime, settling: &Settling, others: &[u64]) {
     let others = others.iter().map(|it| DomainRevision { domain: "api".into(), revision: *it });
     let change = settling.change();
     runtime.block_on(async { settling.compared(change, others.collect()) });
 }
 
-/// Also from threads that know no runtime, as this one.
+/// Also from threads outside a runtime, as this one.
 #[test]
 fn every_change_starts_over() {
     let runtime = runtime();
@@ -102,7 +102,7 @@ fn another_policy_is_waited_for_once() {
     assert!(!is_settled(&settling), "a third policy is");
 }
 
-/// The wait that the change began includes the nodes that are found to lag.
+/// The wait that the change started covers the nodes that are found to lag.
 #[test]
 fn nodes_that_lag_behind_a_change_do_not_prolong_the_wait() {
     let runtime = runtime();

@@ -1,17 +1,17 @@
-//! How far the servers' clock is from the caller's.
+//! The difference between the server's clock and the caller's.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use tidegate_core::Timestamp;
 
-/// Learnt from every reply. Of a cluster whose nodes disagree, that of the last that answered.
+/// The skew, updated by every reply. In a cluster whose nodes disagree, that of the last reply.
 #[derive(Debug, Default)]
 pub(super) struct Skew(AtomicI64);
 
 impl Skew {
-    /// A charge that was asked for at `asked_at` by the caller's clock was decided at `decided_at`.
-    /// The time it took to get there is counted as skew: so the store's clock is never thought to be
-    /// earlier than it is, and nobody waits for an instant that has passed.
+    /// Records that a charge sent at `asked_at` by the caller's clock was decided at `decided_at`
+    /// by the server's. The network delay counts as skew, so the estimate of the store's clock is
+    /// never too early, and no caller waits for an instant that has passed.
     pub(super) fn learn(&self, asked_at: Timestamp, decided_at: Timestamp) {
         let skew = decided_at.as_micros().wrapping_sub(asked_at.as_micros());
         self.0.store(skew.cast_signed(), Ordering::Relaxed);

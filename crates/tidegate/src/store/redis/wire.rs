@@ -1,4 +1,4 @@
-//! Commands and replies: key names, script arguments, calls and the connection that carries them.
+//! Commands and replies: key names, script arguments, calls and the connection that sends them.
 
 pub(super) mod call;
 pub(super) mod connection;

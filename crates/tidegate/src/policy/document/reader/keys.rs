@@ -1,4 +1,4 @@
-//! The keys of a map: each once, with what `<<` brings in.
+//! The keys of a map: unique, and merged with those of `<<`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::Reader;
 use crate::policy::document::finding::{Location, quoted};
 
 impl Reader<'_> {
-    /// Keys and values, each key once, with what `<<` brings in.
+    /// Keys and values; reports duplicate keys and merges those of `<<`.
     pub(super) fn pairs(&mut self, children: Vec<Node>) -> Vec<(Node, Node)> {
         let mut pairs = Vec::with_capacity(children.len() / 2);
         let mut merged = Vec::new();
@@ -38,7 +38,8 @@ impl Reader<'_> {
         pairs
     }
 
-    /// What is written in the map wins over what is merged, an earlier source over a later one.
+    /// Merges `<<`. Keys of the map itself win over merged ones, an earlier source over a later
+    /// one.
     fn merge(
         &mut self,
         source: &Node,

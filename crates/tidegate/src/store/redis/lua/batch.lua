@@ -1,131 +1,131 @@
--- Many charges, one per key, in order. A group of charges is taken all or nothing.
--- ARGV: how many tariffs; each tariff as family, operation and the family's own numbers, and the
--- time of the take that an `undo` takes back; then one
--- number per key: ((times - 1) * 256 + tariff - 1) * 2 + 1 if the next key is of the same group.
+-- Decides many charges, one per key, in order. A group of charges is taken all or nothing.
+-- ARGV: the number of argument lists; each list as family, operation and the family's numbers, and
+-- for `undo` the time of the take; then one number per key: ((times - 1) * 256 + list - 1) * 2 + 1
+-- if the next key is of the same group.
 -- Reply: the time, and per charge how often it was admitted and the state it was decided on.
-local tariffs, at, early = {}, 2, false
+local args_list, at, early = {}, 2, false
 for number = 1, ARGV[1] + 0 do
   local family, op = families[ARGV[at]], ARGV[at + 1]
-  local tariff
-  tariff, at = family.tariff(at + 2)
-  tariff.family, tariff.op, tariff.takes = family, op, op == 'take'
+  local args
+  args, at = family.args(at + 2)
+  args.family, args.op, args.takes = family, op, op == 'take'
   if op == 'undo' then
-    tariff.taken_at, at = tonumber(ARGV[at]), at + 1
+    args.taken_at, at = tonumber(ARGV[at]), at + 1
   end
-  tariffs[number] = tariff
-  -- Lists and sets tell all they keep, and may be written before the end.
+  args_list[number] = args
+  -- Lists and sets return all entries, and may be written before the end.
   early = early or family.dump
 end
 
--- States are read when first met and written once at the end, so a read that fails, fails the call
--- before it has changed anything.
+-- States are read on first use and written once at the end, so that a failed read fails the call
+-- before any write.
 local states, order = {}, {}
 
 local function save(key)
   local state = states[key]
-  if state.dirty then state.family.save(key, state, state.tariff) end
+  if state.dirty then state.family.save(key, state, state.args) end
 end
 
-local function open(key, tariff)
+local function open(key, args)
   local state = states[key]
-  if not state or state.length ~= tariff.length then
+  if not state or state.length ~= args.length then
     if state then save(key) else order[#order + 1] = key end
-    state = tariff.family.open(key, tariff)
-    state.family, state.tariff = tariff.family, tariff
+    state = args.family.open(key, args)
+    state.family, state.args = args.family, args
     states[key] = state
   end
-  -- What only looks changes nothing, not even this.
-  if state.corrupt and tariff.op ~= 'read' and tariff.op ~= 'dump' then
+  -- Operations that only read change nothing, not even this.
+  if state.corrupt and args.op ~= 'read' and args.op ~= 'dump' then
     redis.call('DEL', key)
     state.corrupt = nil
   end
   return state
 end
 
--- Repeated takes on one key: all are decided on the first answer.
-local function decide_alone(key, tariff, times)
-  local family, state, admitted = tariff.family, open(key, tariff), 0
-  say(0)
-  local place = said
-  family.answer(state, tariff, key)
-  while admitted < times and family.try(state, tariff, tariff.takes) do
+-- Repeated takes on one key: all are decided from the first answer.
+local function decide_alone(key, args, times)
+  local family, state, admitted = args.family, open(key, args), 0
+  append(0)
+  local index = reply_length
+  family.answer(state, args, key)
+  while admitted < times and family.try(state, args, args.takes) do
     admitted = admitted + 1
   end
-  if tariff.takes then
-    for _ = admitted + 1, times do family.deny(state, tariff) end
+  if args.takes then
+    for _ = admitted + 1, times do family.deny(state, args) end
   end
-  reply[place] = admitted
+  reply[index] = admitted
 end
 
--- How a state stands, whatever fits.
+-- Arguments that read a state and take nothing.
 local nothing = { units = 0, limit = -1 }
 
--- What is never denied. Lists and sets change at once; they tell how they stand afterwards.
-local function carry_out(key, tariff)
-  local family, state = tariff.family, open(key, tariff)
-  local operate = family[tariff.op]
-  if tariff.op == 'dump' then
-    -- What was taken a moment ago is told as it is kept.
+-- Operations that are never denied. Lists and sets change at once and return the state afterwards.
+local function carry_out(key, args)
+  local family, state = args.family, open(key, args)
+  local operate = family[args.op]
+  if args.op == 'dump' then
+    -- Units taken earlier in this call are saved first, so that they are included.
     if operate and state.dirty then
       save(key)
       states[key] = nil
-      state = open(key, tariff)
+      state = open(key, args)
     end
-    if operate then return operate(state, tariff, key) end
-    return family.answer(state, tariff, key)
+    if operate then return operate(state, args, key) end
+    return family.answer(state, args, key)
   end
   if not family.dump then
-    family.answer(state, tariff, key)
-    return operate(state, tariff)
+    family.answer(state, args, key)
+    return operate(state, args)
   end
-  local stale, unbooked, lease = operate(state, tariff, key)
+  local stale, unbooked, lease = operate(state, args, key)
   if stale then
-    states[key] = family.open(key, tariff)
+    states[key] = family.open(key, args)
     state = states[key]
-    state.family, state.tariff = family, tariff
+    state.family, state.args = family, args
   end
-  say(unbooked or 0)
-  say(lease or 0)
+  append(unbooked or 0)
+  append(lease or 0)
   family.answer(state, nothing, key)
 end
 
--- All of charges first..last, or none. If one is denied, each says how it stands on its own, and
--- only those that deny leave what a denial leaves.
-local function decide_together(first, last, tariff_of)
-  local kept, seen, allowed, start = {}, {}, true, said
+-- Decides charges first..last all or nothing. If one is denied, each returns its own state, and
+-- only those that deny write what a denial writes.
+local function decide_together(first, last, args_of)
+  local kept, seen, allowed, start = {}, {}, true, reply_length
   for i = first, last do
-    local key, tariff = KEYS[i], tariff_of(i)
-    local state = open(key, tariff)
+    local key, args = KEYS[i], args_of(i)
+    local state = open(key, args)
     if not kept[key] then
       kept[key] = {}
       for field, value in pairs(state) do kept[key][field] = value end
     end
-    local place = said + 1
-    say(0)
-    tariff.family.answer(state, tariff, key)
-    if tariff.family.try(state, tariff, tariff.takes) then reply[place] = 1 else allowed = false end
-    seen[i] = { reply[place], unpack(reply, place + 1, said) }
+    local index = reply_length + 1
+    append(0)
+    args.family.answer(state, args, key)
+    if args.family.try(state, args, args.takes) then reply[index] = 1 else allowed = false end
+    seen[i] = { reply[index], unpack(reply, index + 1, reply_length) }
   end
   if allowed then return end
-  for i = said, start + 1, -1 do reply[i] = nil end
-  said = start
+  for i = reply_length, start + 1, -1 do reply[i] = nil end
+  reply_length = start
   for key, fields in pairs(kept) do
     local state = states[key]
     for field in pairs(state) do state[field] = nil end
     for field, value in pairs(fields) do state[field] = value end
   end
   for i = first, last do
-    local key, tariff = KEYS[i], tariff_of(i)
-    local family, state = tariff.family, states[key]
-    local fitted, fits = seen[i][1] == 1, family.try(state, tariff, false)
+    local key, args = KEYS[i], args_of(i)
+    local family, state = args.family, states[key]
+    local fitted, fits = seen[i][1] == 1, family.try(state, args, false)
     if fits and not fitted then
-      -- Only an earlier charge on the same key stood in its way.
-      for _, number in ipairs(seen[i]) do say(number) end
+      -- Only an earlier charge on the same key caused the denial.
+      for _, number in ipairs(seen[i]) do append(number) end
     else
       -- 2: it fitted, but the denial of an earlier charge on the same key was counted.
-      say(fits and 1 or fitted and 2 or 0)
-      family.answer(state, tariff, key)
-      if not fits and tariff.takes then family.deny(state, tariff) end
+      append(fits and 1 or fitted and 2 or 0)
+      family.answer(state, args, key)
+      if not fits and args.takes then family.deny(state, args) end
     end
   end
 end
@@ -134,8 +134,8 @@ local function word(i)
   local number = ARGV[at + i - 1] + 0
   local more = number % 2
   number = (number - more) / 2
-  local tariff = number % 256
-  return tariffs[tariff + 1], (number - tariff) / 256 + 1, more == 1
+  local args = number % 256
+  return args_list[args + 1], (number - args) / 256 + 1, more == 1
 end
 
 if early then
@@ -145,7 +145,7 @@ if early then
 end
 local i = 1
 while i <= #KEYS do
-  local tariff, times, more = word(i)
+  local args, times, more = word(i)
   if more then
     local first = i
     while more do
@@ -153,13 +153,13 @@ while i <= #KEYS do
       more = select(3, word(i))
     end
     decide_together(first, i, function(n) return (word(n)) end)
-  elseif tariff.takes or tariff.op == 'read' then
-    decide_alone(KEYS[i], tariff, times)
+  elseif args.takes or args.op == 'read' then
+    decide_alone(KEYS[i], args, times)
   else
-    carry_out(KEYS[i], tariff)
+    carry_out(KEYS[i], args)
   end
   i = i + 1
 end
 for _, key in ipairs(order) do save(key) end
-if corrupt > 0 then say(corrupt) end
+if corrupt > 0 then append(corrupt) end
 return reply

@@ -1,18 +1,20 @@
--- Takes on buckets, no key twice: the common batch, without a table for each state.
--- ARGV: how many tariffs, whether words follow, and per tariff the numbers of a single bucket; then
--- one word per key as in batch.lua, or none if all would be 0. Reply: as in batch.lua.
+-- Takes on buckets, each key once: the common batch, without a table per state.
+-- ARGV: the number of argument lists, whether words follow, and per list the numbers of a single
+-- bucket; then one word per key as in batch.lua, or none if all would be 0.
+-- Reply: as in batch.lua.
 local keys, at = KEYS, 2
-local tariffs, has_words = {}, ARGV[2] == '1'
-for tariff = 0, ARGV[1] - 1 do
-  tariffs[tariff] = {
+local args_list, has_words = {}, ARGV[2] == '1'
+for args = 0, ARGV[1] - 1 do
+  args_list[args] = {
     ARGV[at + 1] + 0, ARGV[at + 2] + 0, now + ARGV[at + 3], ARGV[at + 4] + 0, ARGV[at + 5] + 0,
     ARGV[at + 6] == '1',
   }
   at = at + 6
 end
-local cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(tariffs[0])
+local cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(args_list[0])
 
--- All is read before any write: a read that fails, fails the call before it has changed anything.
+-- Reads everything before any write, so that a failed read fails the call before it has changed
+-- anything.
 local reply, instants, parts, first, allowed = { now }, {}, {}, 1, true
 for i = 1, #keys do
   local times, more = 1, false
@@ -20,12 +22,12 @@ for i = 1, #keys do
     local word = ARGV[at + i] + 0
     more = word % 2 == 1
     word = (word - word % 2) / 2
-    local tariff = word % 256
-    times = (word - tariff) / 256 + 1
-    cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(tariffs[tariff])
+    local args = word % 256
+    times = (word - args) / 256 + 1
+    cost, cost_part, ceiling, ceiling_part, den, repairs = unpack(args_list[args])
   end
   local ticks, part = bucket_read(keys[i])
-  -- What `bucket_take` would say where all is whole and it fits.
+  -- The result of `bucket_take` for whole microseconds if the cost fits.
   local fits, after, after_part, writes = true, (ticks > now and ticks or now) + cost, 0, true
   if part + cost_part > 0 or after > ceiling then
     fits, after, after_part, writes =
@@ -42,7 +44,7 @@ for i = 1, #keys do
   if writes and (admitted > 0 or repairs) then instants[i], parts[i] = after, after_part end
   allowed = allowed and admitted > 0
   if not more then
-    -- Of a group that is denied, what would have fitted is not taken.
+    -- In a denied group, charges that would have fitted are not taken.
     if not allowed and first < i then
       for n = first, i do
         if reply[3 * n - 1] == 1 then instants[n] = nil end

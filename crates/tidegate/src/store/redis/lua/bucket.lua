@@ -1,7 +1,7 @@
 -- Mirrors Bucket in crates/core/src/algorithm/bucket.rs.
--- Kept: the instant the bucket is full again, as "ticks" or "ticks:part" microseconds.
+-- Stored: the instant the bucket is full again, as "ticks" or "ticks:part" microseconds.
 
--- Third, whether the key holds no bucket.
+-- The third result is whether the key holds another type of value.
 local function bucket_read(key)
   local kept = get(key)
   if not kept then return 0, 0 end
@@ -15,8 +15,8 @@ local function bucket_read(key)
   return 0, 0, true
 end
 
--- The state seen from now: never in the past, never further ahead than an empty bucket. Third,
--- whether these numbers cannot have left it.
+-- The state as seen from now: never in the past, never further ahead than an empty bucket. The
+-- third result is whether these numbers cannot have left it.
 local function bucket_seen(ticks, part, ceiling, ceiling_part, den)
   if part >= den then ticks, part = ticks + 1, 0 end
   if ticks < now then return now, 0, false end
@@ -26,7 +26,7 @@ local function bucket_seen(ticks, part, ceiling, ceiling_part, den)
   return ceiling, ceiling_part, true
 end
 
--- Whether the cost fits; the state after it, or as seen; and whether that has to be written.
+-- Whether the cost fits; the state after it, or the present one; and whether it must be written.
 local function bucket_take(ticks, part, cost, cost_part, ceiling, ceiling_part, den)
   local stale
   ticks, part, stale = bucket_seen(ticks, part, ceiling, ceiling_part, den)
@@ -48,8 +48,8 @@ end
 -- Only batches need the rest.
 
 -- ARGV: ticks and part of the cost, ticks and part of a full refill, the parts of a tick, and
--- whether a state that these numbers cannot have left is repaired.
-local function bucket_tariff(at)
+-- whether to repair a state that these numbers cannot have left.
+local function bucket_args(at)
   return {
     cost = ARGV[at] + 0, cost_part = ARGV[at + 1] + 0,
     ceiling = now + ARGV[at + 2], ceiling_part = ARGV[at + 3] + 0,
@@ -63,56 +63,56 @@ local function bucket_open(key)
 end
 
 local function bucket_answer(state)
-  say(state.ticks)
-  say(state.part)
+  append(state.ticks)
+  append(state.part)
 end
 
 local function bucket_put(state, ticks, part)
   state.ticks, state.part, state.dirty = ticks, part, true
 end
 
-local function bucket_try(state, tariff, takes)
-  local fits, ticks, part = bucket_take(state.ticks, state.part, tariff.cost, tariff.cost_part,
-    tariff.ceiling, tariff.ceiling_part, tariff.den)
+local function bucket_try(state, args, takes)
+  local fits, ticks, part = bucket_take(state.ticks, state.part, args.cost, args.cost_part,
+    args.ceiling, args.ceiling_part, args.den)
   if fits and takes then bucket_put(state, ticks, part) end
   return fits
 end
 
-local function bucket_look(state, tariff)
-  return bucket_seen(state.ticks, state.part, tariff.ceiling, tariff.ceiling_part, tariff.den)
+local function bucket_look(state, args)
+  return bucket_seen(state.ticks, state.part, args.ceiling, args.ceiling_part, args.den)
 end
 
-local function bucket_deny(state, tariff)
-  local ticks, part, stale = bucket_look(state, tariff)
-  if stale and tariff.repairs then bucket_put(state, ticks, part) end
+local function bucket_deny(state, args)
+  local ticks, part, stale = bucket_look(state, args)
+  if stale and args.repairs then bucket_put(state, ticks, part) end
 end
 
-local function bucket_give(state, tariff)
-  local ticks, part = bucket_look(state, tariff)
+local function bucket_give(state, args)
+  local ticks, part = bucket_look(state, args)
   local debt = ticks - now
   if debt == 0 and part == 0 then return end
-  if tariff.cost > debt or tariff.cost == debt and tariff.cost_part > part then
+  if args.cost > debt or args.cost == debt and args.cost_part > part then
     return bucket_put(state, now, 0)
   end
-  ticks, part = ticks - tariff.cost, part - tariff.cost_part
-  if part < 0 then ticks, part = ticks - 1, part + tariff.den end
+  ticks, part = ticks - args.cost, part - args.cost_part
+  if part < 0 then ticks, part = ticks - 1, part + args.den end
   bucket_put(state, ticks, part)
 end
 
--- Takes a take back. What has refilled since is not given again: it would be another's by now. Nor
--- is anything if the clock went back, for then nobody knows how much has.
-local function bucket_undo(state, tariff)
-  local cost = tariff.cost - (now - tariff.taken_at)
-  if cost < 0 or now < tariff.taken_at then return end
+-- Undoes a take. Units that have refilled since are not returned, because they may have been taken
+-- again. After the clock went back nothing is returned, because the refill is unknown.
+local function bucket_undo(state, args)
+  local cost = args.cost - (now - args.taken_at)
+  if cost < 0 or now < args.taken_at then return end
   bucket_give(state, {
-    cost = cost, cost_part = tariff.cost_part, ceiling = tariff.ceiling,
-    ceiling_part = tariff.ceiling_part, den = tariff.den,
+    cost = cost, cost_part = args.cost_part, ceiling = args.ceiling,
+    ceiling_part = args.ceiling_part, den = args.den,
   })
 end
 
-local function bucket_force(state, tariff)
-  if not bucket_try(state, tariff, true) then
-    bucket_put(state, tariff.ceiling, tariff.ceiling_part)
+local function bucket_force(state, args)
+  if not bucket_try(state, args, true) then
+    bucket_put(state, args.ceiling, args.ceiling_part)
   end
 end
 
@@ -129,7 +129,7 @@ local function bucket_save(key, state)
 end
 
 local bucket = {
-  tariff = bucket_tariff, open = bucket_open, answer = bucket_answer, try = bucket_try,
+  args = bucket_args, open = bucket_open, answer = bucket_answer, try = bucket_try,
   deny = bucket_deny, save = bucket_save, give = bucket_give, force = bucket_force,
   reset = bucket_reset, undo = bucket_undo,
 }

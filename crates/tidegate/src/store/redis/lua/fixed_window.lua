@@ -1,8 +1,8 @@
 -- Mirrors FixedWindow in crates/core/src/algorithm/fixed_window.rs.
--- Kept: "end:count", the first instant after the window and the units counted in it.
+-- Stored: "end:count", the first instant after the window and the units counted in it.
 
 -- ARGV: units, limit (-1 if they can never fit), length, shift, and whether denied units count.
-local function fixed_window_tariff(at)
+local function fixed_window_args(at)
   local length = ARGV[at + 2] + 0
   return {
     units = ARGV[at] + 0, limit = ARGV[at + 1] + 0, width = length,
@@ -21,16 +21,16 @@ local function fixed_window_open(key)
 end
 
 local function fixed_window_answer(state)
-  say(state.ends)
-  say(state.count)
+  append(state.ends)
+  append(state.count)
 end
 
 -- The next window is kept within an hour of its start, because the clock may have gone back; a window
 -- further ahead is impossible.
-local function fixed_window_seen(state, tariff)
-  local ends, window_end = state.ends, tariff.window_end
+local function fixed_window_seen(state, args)
+  local ends, window_end = state.ends, args.window_end
   if ends == window_end
-      or ends == window_end + tariff.width and window_end - now <= 3600000000 then
+      or ends == window_end + args.width and window_end - now <= 3600000000 then
     return ends, state.count, false
   end
   return window_end, 0, ends > window_end
@@ -40,17 +40,17 @@ local function fixed_window_put(state, ends, count)
   state.ends, state.count, state.dirty = ends, count, true
 end
 
-local function fixed_window_try(state, tariff, takes)
-  local ends, count = fixed_window_seen(state, tariff)
-  if count + tariff.units > tariff.limit then return false end
-  if takes then fixed_window_put(state, ends, count + tariff.units) end
+local function fixed_window_try(state, args, takes)
+  local ends, count = fixed_window_seen(state, args)
+  if count + args.units > args.limit then return false end
+  if takes then fixed_window_put(state, ends, count + args.units) end
   return true
 end
 
-local function fixed_window_deny(state, tariff)
-  local ends, count, stale = fixed_window_seen(state, tariff)
-  if tariff.counts then
-    fixed_window_put(state, ends, math.min(count + tariff.units, 4503599627370496))
+local function fixed_window_deny(state, args)
+  local ends, count, stale = fixed_window_seen(state, args)
+  if args.counts then
+    fixed_window_put(state, ends, math.min(count + args.units, 4503599627370496))
   elseif stale then
     fixed_window_put(state, ends, count)
   end
@@ -66,23 +66,23 @@ local function fixed_window_save(key, state)
 end
 -- Only batches need the rest.
 
-local function fixed_window_give(state, tariff)
-  local ends, count = fixed_window_seen(state, tariff)
-  if count > 0 then fixed_window_put(state, ends, math.max(count - tariff.units, 0)) end
+local function fixed_window_give(state, args)
+  local ends, count = fixed_window_seen(state, args)
+  if count > 0 then fixed_window_put(state, ends, math.max(count - args.units, 0)) end
 end
 
--- Takes a take back, if its window is not over: another's units must not go for it.
-local function fixed_window_undo(state, tariff)
-  local taken_at, width = tariff.taken_at, tariff.width
-  local ends = fixed_window_seen(state, tariff)
-  if ends == taken_at + width - (taken_at + tariff.shift) % width then
-    fixed_window_give(state, tariff)
+-- Undoes a take if its window is not over; later windows keep their units.
+local function fixed_window_undo(state, args)
+  local taken_at, width = args.taken_at, args.width
+  local ends = fixed_window_seen(state, args)
+  if ends == taken_at + width - (taken_at + args.shift) % width then
+    fixed_window_give(state, args)
   end
 end
 
-local function fixed_window_force(state, tariff)
-  local ends, count, stale = fixed_window_seen(state, tariff)
-  local booked = math.min(tariff.units, math.max(tariff.limit - count, 0))
+local function fixed_window_force(state, args)
+  local ends, count, stale = fixed_window_seen(state, args)
+  local booked = math.min(args.units, math.max(args.limit - count, 0))
   if booked > 0 or stale then fixed_window_put(state, ends, count + booked) end
 end
 
@@ -91,7 +91,7 @@ local function fixed_window_reset(state)
 end
 
 local fixed_window = {
-  tariff = fixed_window_tariff, open = fixed_window_open, answer = fixed_window_answer,
+  args = fixed_window_args, open = fixed_window_open, answer = fixed_window_answer,
   try = fixed_window_try, deny = fixed_window_deny, give = fixed_window_give,
   force = fixed_window_force, reset = fixed_window_reset, undo = fixed_window_undo, save = fixed_window_save,
 }

@@ -1,10 +1,10 @@
 -- Mirrors InFlight in crates/core/src/algorithm/inflight.rs.
--- Kept: a sorted set of lease ids by the instant they end. Scores below 0 hold the rest: '#' the
--- units of all leases, '@' the newest id, and 'w' before an id the units of a lease of several.
+-- Stored: a sorted set of lease ids by the instant they expire. Scores below 0 hold the rest: '#'
+-- the units of all leases, '@' the newest id, and 'w' before an id the units of a lease of several.
 
 -- ARGV: units (or a lease id), limit (-1 if they can never fit), time to live, and whether leases
--- that end later than one taken now are cut short.
-local function inflight_tariff(at)
+-- that expire later than one taken now are cut short.
+local function inflight_args(at)
   return {
     units = ARGV[at] + 0, lease = ARGV[at], limit = ARGV[at + 1] + 0,
     length = ARGV[at + 2] + 0, latest = now + ARGV[at + 2], repairs = ARGV[at + 3] == '1',
@@ -20,12 +20,12 @@ local function inflight_units(key, id)
   return inflight_weight(redis.call('ZSCORE', key, 'w' .. id))
 end
 
--- A score is any number, even infinite.
+-- A score may be any number, even infinite.
 local function inflight_instant(score)
   return math.max(math.min(math.ceil(tonumber(score)), last_instant), 0)
 end
 
--- What each of these leases holds, and all of them together.
+-- The units of each of these leases, and their sum.
 local function inflight_weigh(key, ids, first)
   local names, sum = {}, 0
   for i = first, math.min(first + 999, #ids) do names[#names + 1] = 'w' .. ids[i] end
@@ -37,8 +37,8 @@ local function inflight_weigh(key, ids, first)
   return sum, units
 end
 
--- What is held by leases that have ended, beyond the first thousand. If none holds several units,
--- which is usual, counting them is enough.
+-- The units of expired leases beyond the first thousand. If no lease holds several units, which is
+-- usual, it is enough to count them.
 local function inflight_late(key, count)
   if redis.call('ZCOUNT', key, '-inf', '(0') == 2 then return count - 1000 end
   local ids, sum = redis.call('ZRANGEBYSCORE', key, 0, now, 'LIMIT', 1000, -1), 0
@@ -46,15 +46,15 @@ local function inflight_late(key, count)
   return sum
 end
 
-local function inflight_empty(tariff)
+local function inflight_empty(args)
   return {
-    length = tariff.length, latest = tariff.latest, held = 0, newest = 0, last = 0, new = 0,
+    length = args.length, latest = args.latest, held = 0, newest = 0, last = 0, new = 0,
     late = 0,
   }
 end
 
-local function inflight_open(key, tariff)
-  local state = inflight_empty(tariff)
+local function inflight_open(key, args)
+  local state = inflight_empty(args)
   local head = redis.pcall('ZMSCORE', key, '#', '@')
   if is_wrong_type(head, 'ZMSCORE', key, '#', '@') then return spoil(state) end
   if not head[1] then
@@ -65,7 +65,7 @@ local function inflight_open(key, tariff)
   state.held, state.last = held, last
   local count = redis.call('ZCOUNT', key, 0, now)
   if count > 0 then
-    -- However many have ended, a call removes no more than so many.
+    -- The most expired leases that one call removes.
     state.expired = redis.call('ZRANGEBYSCORE', key, 0, now, 'LIMIT', 0, 1000)
     local sum
     sum, state.weights = inflight_weigh(key, state.expired, 1)
@@ -74,25 +74,26 @@ local function inflight_open(key, tariff)
   end
   local newest = redis.call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
   state.newest = inflight_instant(newest[2])
-  -- The leases are fewer than their sum says, or more.
+  -- The sum does not match the leases.
   if state.held < 0 or state.held > 0 and state.newest <= now then
-    return spoil(inflight_empty(tariff))
+    return spoil(inflight_empty(args))
   end
-  state.stale = state.newest > tariff.latest
-  state.repairs = tariff.repairs
+  state.stale = state.newest > args.latest
+  state.repairs = args.repairs
   return state
 end
 
--- The newest id, and short leases on which the tariff is decided as on all: those that have to end
--- before it fits as one, at the end of the last of them, and the rest at the end of the newest.
-local function inflight_answer(state, tariff, key)
-  say(state.last)
-  local missing = state.held + tariff.units - tariff.limit
-  if state.held == 0 then return say(0) end
-  if missing <= 0 or tariff.limit < 0 then
-    say(1)
-    say(state.newest)
-    return say(state.held)
+-- Returns the newest id, and a short list of leases that gives the same decision as all leases:
+-- those that must expire before the units fit, combined at the expiry of the last of them, and the
+-- rest at the expiry of the newest.
+local function inflight_answer(state, args, key)
+  append(state.last)
+  local missing = state.held + args.units - args.limit
+  if state.held == 0 then return append(0) end
+  if missing <= 0 or args.limit < 0 then
+    append(1)
+    append(state.newest)
+    return append(state.held)
   end
   local free_at, freed, from = state.newest, 0, 0
   repeat
@@ -105,14 +106,14 @@ local function inflight_answer(state, tariff, key)
     end
     from = from + 64
   until freed >= missing or #page < 128
-  -- What was taken a moment ago is not kept yet: it ends last.
+  -- Units taken earlier in this call are not saved yet; they expire last.
   if freed < missing then free_at, freed = state.newest, state.held end
   freed = math.min(freed, state.held)
-  say(2)
-  say(free_at)
-  say(freed)
-  say(state.newest)
-  say(state.held - freed)
+  append(2)
+  append(free_at)
+  append(freed)
+  append(state.newest)
+  append(state.held - freed)
 end
 
 local function inflight_take(state, units)
@@ -123,9 +124,9 @@ local function inflight_take(state, units)
   state.held, state.dirty = state.held + units, true
 end
 
-local function inflight_try(state, tariff, takes)
-  if state.held + tariff.units > tariff.limit then return false end
-  if takes then inflight_take(state, tariff.units) end
+local function inflight_try(state, args, takes)
+  if state.held + args.units > args.limit then return false end
+  if takes then inflight_take(state, args.units) end
   return true
 end
 
@@ -159,25 +160,25 @@ local function inflight_save(key, state)
 end
 -- Only batches need the rest.
 
--- Units come back by their lease only.
+-- Units are returned by releasing their lease only.
 local function inflight_give()
   return false
 end
 
-local function inflight_force(state, tariff)
-  local booked = math.min(tariff.units, math.max(tariff.limit - state.held, 0))
+local function inflight_force(state, args)
+  local booked = math.min(args.units, math.max(args.limit - state.held, 0))
   if booked > 0 then
     inflight_take(state, booked)
-    return false, tariff.units - booked, state.last
+    return false, args.units - booked, state.last
   end
   inflight_deny(state)
-  return false, tariff.units - booked
+  return false, args.units - booked
 end
 
--- Frees a place, even one whose lease has ended: its holder is done for sure.
-local function inflight_release(state, tariff, key)
+-- Frees the units of a lease, even an expired one, because its holder is done.
+local function inflight_release(state, args, key)
   if state.dirty then inflight_save(key, state) end
-  local id = tariff.lease
+  local id = args.lease
   local units = inflight_units(key, id)
   if redis.call('ZREM', key, id) == 1 then
     redis.call('ZREM', key, 'w' .. id)
@@ -186,17 +187,17 @@ local function inflight_release(state, tariff, key)
   return true
 end
 
-local function inflight_renew(state, tariff, key)
+local function inflight_renew(state, args, key)
   if state.dirty then inflight_save(key, state) end
-  local ends = redis.call('ZSCORE', key, tariff.lease)
+  local ends = redis.call('ZSCORE', key, args.lease)
   if not ends or tonumber(ends) <= now then return true, 0, 0 end
   if not state.dirty then inflight_save(key, state) end
-  redis.call('ZADD', key, tariff.latest, tariff.lease)
-  redis.call('PEXPIRE', key, ttl(math.max(tariff.latest, state.newest, state.last + 1)))
-  return true, 0, tariff.units
+  redis.call('ZADD', key, args.latest, args.lease)
+  redis.call('PEXPIRE', key, ttl(math.max(args.latest, state.newest, state.last + 1)))
+  return true, 0, args.units
 end
 
--- All leases go; ids still only grow.
+-- Deletes all leases; ids still only grow.
 local function inflight_reset(state, _, key)
   redis.call('DEL', key)
   if state.last > 0 then
@@ -206,36 +207,36 @@ local function inflight_reset(state, _, key)
   return true
 end
 
--- All that is kept, for people to read. Of many leases, what counts: those that end first, and the
--- rest as the newest, so that sums and instants are right.
+-- Returns everything stored, for inspection. Of many leases, returns those that expire first, and
+-- the rest combined as the newest, so that sums and instants are right.
 local function inflight_dump(state, _, key)
-  say(state.last)
-  if state.corrupt then return say(0) end
+  append(state.last)
+  if state.corrupt then return append(0) end
   local all = { key, 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 10000 }
   local leases, rest = redis.call('ZRANGEBYSCORE', unpack(all)), 0
   if #leases == 20000 then
     all[2], all[7], rest = '(' .. string.format('%.0f', now), 9999, state.held
     leases = redis.call('ZRANGEBYSCORE', unpack(all))
   end
-  say(#leases / 2)
-  local place = said
+  append(#leases / 2)
+  local index = reply_length
   for i = 1, #leases, 2 do
     local units = inflight_units(key, leases[i])
     rest = rest - units
-    say(whole(leases[i], last_instant) or 0)
-    say(inflight_instant(leases[i + 1]))
-    say(units)
+    append(whole(leases[i], last_instant) or 0)
+    append(inflight_instant(leases[i + 1]))
+    append(units)
   end
   if rest > 0 then
-    reply[place] = #leases / 2 + 1
-    say(whole(redis.call('ZREVRANGE', key, 0, 0)[1], last_instant) or 0)
-    say(state.newest)
-    say(rest)
+    reply[index] = #leases / 2 + 1
+    append(whole(redis.call('ZREVRANGE', key, 0, 0)[1], last_instant) or 0)
+    append(state.newest)
+    append(rest)
   end
 end
 
 local inflight = {
-  tariff = inflight_tariff, open = inflight_open, answer = inflight_answer, try = inflight_try,
+  args = inflight_args, open = inflight_open, answer = inflight_answer, try = inflight_try,
   deny = inflight_deny, save = inflight_save, give = inflight_give, force = inflight_force,
   release = inflight_release, renew = inflight_renew, reset = inflight_reset, dump = inflight_dump,
 }

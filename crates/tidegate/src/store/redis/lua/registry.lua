@@ -1,5 +1,5 @@
--- Registers a node and lists the live ones. A member is a node's id and what it holds, one line each;
--- its score is when the node registered last. Decisions need each of these commands too.
+-- Registers a node and lists the live ones. A member is a node's id and its policies, one line
+-- each; its score is the time of the last registration. Decisions need each of these commands too.
 -- KEYS: the registry. ARGV: the id, the member, the lifetime in microseconds, the most members.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,5 +1,5 @@
-local reply, said = { now }, 1
-local function say(number)
-  said = said + 1
-  reply[said] = number
+local reply, reply_length = { now }, 1
+local function append(number)
+  reply_length = reply_length + 1
+  reply[reply_length] = number
 end

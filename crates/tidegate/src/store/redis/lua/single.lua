@@ -1,13 +1,13 @@
--- One charge on one key: the common case, without what batches need.
-local tariff = family_tariff(1)
-local state = family_open(KEYS[1], tariff)
+-- One charge on one key: the common case, without the code for batches.
+local args = family_args(1)
+local state = family_open(KEYS[1], args)
 if state.corrupt then redis.call('DEL', KEYS[1]) end
-say(1)
-family_answer(state, tariff, KEYS[1])
-if not family_try(state, tariff, true) then
+append(1)
+family_answer(state, args, KEYS[1])
+if not family_try(state, args, true) then
   reply[2] = 0
-  family_deny(state, tariff)
+  family_deny(state, args)
 end
-if state.dirty then family_save(KEYS[1], state, tariff) end
-if corrupt > 0 then say(corrupt) end
+if state.dirty then family_save(KEYS[1], state, args) end
+if corrupt > 0 then append(corrupt) end
 return reply

@@ -1,6 +1,6 @@
 -- One charge on one bucket, without a table.
 -- ARGV: ticks and part of the cost, ticks and part of a full refill, the parts of a tick, and
--- whether a state that these numbers cannot have left is repaired.
+-- whether to repair a state that these numbers cannot have left.
 local ticks, part = bucket_read(KEYS[1])
 local fits, after, after_part, writes = bucket_take(ticks, part, ARGV[1] + 0, ARGV[2] + 0,
   now + ARGV[3], ARGV[4] + 0, ARGV[5] + 0)

@@ -1,5 +1,5 @@
--- One charge on one bucket whose numbers are whole microseconds: most of all calls are this one.
--- ARGV: the cost, a full refill, and whether a state that these numbers cannot have left is repaired.
+-- One charge on one bucket whose numbers are whole microseconds: most calls are of this kind.
+-- ARGV: the cost, a full refill, and whether to repair a state that these numbers cannot have left.
 local ticks, part = bucket_read(KEYS[1])
 local seen, ceiling, stale = part > 0 and ticks + 1 or ticks, now + ARGV[2], false
 if seen < now then

@@ -1,15 +1,15 @@
 -- Mirrors SlidingLog in crates/core/src/algorithm/sliding_log.rs.
--- Kept: a list of "at:before:units", oldest first. `before` is the sum of all units ever kept
--- before an entry, modulo 2^52, so the units between any two entries are a difference.
+-- Stored: a list of "at:before:units", oldest first. `before` is the sum of all units stored before
+-- an entry, modulo 2^52, so the units between any two entries are a difference.
 
 -- ARGV: units, limit (-1 if they can never fit), length.
-local function sliding_log_tariff(at)
+local function sliding_log_args(at)
   return {
     units = ARGV[at] + 0, limit = ARGV[at + 1] + 0, length = ARGV[at + 2] + 0,
   }, at + 3
 end
 
--- A corrupt entry has 0 units, which no other has.
+-- A corrupt entry has 0 units; a valid entry never does.
 local function sliding_log_entry(text)
   local at, before, units = string.match(text, '^(%d+):(%d+):(%d+)$')
   at, before, units = whole(at, last_instant), whole(before, most_units), whole(units, most_units)
@@ -31,50 +31,51 @@ local function sliding_log_walk(key, from, visit)
   end
 end
 
-local function sliding_log_empty(tariff)
+local function sliding_log_empty(args)
   return {
-    length = tariff.length, sum = 0, newest = 0, expired = 0, added = 0, first = 0, after = 0,
+    length = args.length, sum = 0, newest = 0, expired = 0, added = 0, first = 0, after = 0,
     oldest = 0,
   }
 end
 
--- `expired` entries have left the window, or are corrupt, and weigh nothing; what is taken is
--- `added` on saving.
-local function sliding_log_open(key, tariff)
-  local state = sliding_log_empty(tariff)
+-- `expired` entries have left the window or are corrupt, and have no weight; saving adds the units
+-- in `added`.
+local function sliding_log_open(key, args)
+  local state = sliding_log_empty(args)
   local last = redis.pcall('LINDEX', key, -1)
   if is_wrong_type(last, 'LINDEX', key, -1) then return spoil(state) end
   if not last then return state end
   local newest, before, units = sliding_log_entry(last)
   state.newest, state.future = newest, newest > now
   sliding_log_walk(key, 0, function(at, sum, weight)
-    if weight > 0 and at + tariff.length > now then
+    if weight > 0 and at + args.length > now then
       state.oldest, state.first = at, sum
       state.after = (before + units) % 4503599627370496
       return true
     end
     state.expired = state.expired + 1
   end)
-  -- The newest entry is the last, and none is without units.
-  if state.oldest > newest or units == 0 then return spoil(sliding_log_empty(tariff)) end
+  -- The newest entry is the last, and every entry has units.
+  if state.oldest > newest or units == 0 then return spoil(sliding_log_empty(args)) end
   state.sum = (state.after - state.first) % 4503599627370496
   return state
 end
 
--- A short log on which the tariff is decided as on the whole: the entries that have to leave
--- before it fits as one, at the time of the last of them, and the rest at the time of the newest.
-local function sliding_log_answer(state, tariff, key)
-  local missing = state.sum + tariff.units - tariff.limit
-  if state.sum == 0 then return say(0) end
-  if missing <= 0 or tariff.limit < 0 then
-    say(1)
-    say(state.newest)
-    return say(state.sum)
+-- Returns a short log that gives the same decision as the whole log: the entries that must leave
+-- before the units fit, combined at the time of the last of them, and the rest at the time of the
+-- newest.
+local function sliding_log_answer(state, args, key)
+  local missing = state.sum + args.units - args.limit
+  if state.sum == 0 then return append(0) end
+  if missing <= 0 or args.limit < 0 then
+    append(1)
+    append(state.newest)
+    return append(state.sum)
   end
   local free_at, freed = state.newest, state.sum
   if missing <= state.sum - state.added then
     sliding_log_walk(key, state.expired, function(at, before, units)
-      -- Entries that are not in order, or do not add up, were not written by a script.
+      -- No script writes entries that are out of order or do not add up.
       if units == 0 then return false end
       free_at = math.max(math.min(at, state.newest), state.oldest)
       freed = math.min((before + units - state.first) % 4503599627370496, state.sum)
@@ -82,17 +83,17 @@ local function sliding_log_answer(state, tariff, key)
     end)
     if freed < missing then free_at, freed = state.newest, state.sum end
   end
-  say(2)
-  say(free_at)
-  say(freed)
-  say(state.newest)
-  say(state.sum - freed)
+  append(2)
+  append(free_at)
+  append(freed)
+  append(state.newest)
+  append(state.sum - freed)
 end
 
-local function sliding_log_try(state, tariff, takes)
-  if state.sum + tariff.units > tariff.limit then return false end
+local function sliding_log_try(state, args, takes)
+  if state.sum + args.units > args.limit then return false end
   if takes then
-    state.sum, state.added = state.sum + tariff.units, state.added + tariff.units
+    state.sum, state.added = state.sum + args.units, state.added + args.units
     state.newest, state.dirty = now, true
   end
   return true
@@ -102,7 +103,7 @@ local function sliding_log_deny(state)
   if state.future then state.newest, state.dirty = now, true end
 end
 
--- Drops what has expired, stamps what lies in the future as now, and adds what was taken.
+-- Drops expired entries, sets future times to now, and adds the units taken.
 local function sliding_log_save(key, state)
   if state.expired > 0 then redis.call('LTRIM', key, state.expired, -1) end
   local before, units = state.after, state.added
@@ -121,10 +122,10 @@ local function sliding_log_save(key, state)
 end
 -- Only batches need the rest.
 
--- Takes the newest units out again.
-local function sliding_log_give(state, tariff, key)
+-- Removes the newest units.
+local function sliding_log_give(state, args, key)
   sliding_log_save(key, state)
-  local units = tariff.units
+  local units = args.units
   local last = redis.call('LINDEX', key, -1)
   while last and units > 0 do
     local at, before, weight = sliding_log_entry(last)
@@ -140,23 +141,23 @@ local function sliding_log_give(state, tariff, key)
   return true
 end
 
--- Takes a take back, if nobody has taken since: only the newest entry can change, and no other.
-local function sliding_log_undo(state, tariff, key)
-  if state.newest ~= tariff.taken_at or state.future then return end
+-- Undoes a take if no units were taken since: only the newest entry can change.
+local function sliding_log_undo(state, args, key)
+  if state.newest ~= args.taken_at or state.future then return end
   if state.dirty then sliding_log_save(key, state) end
   local _, _, weight = sliding_log_entry(redis.call('LINDEX', key, -1))
-  return sliding_log_give(state, { units = math.min(tariff.units, weight) }, key)
+  return sliding_log_give(state, { units = math.min(args.units, weight) }, key)
 end
 
-local function sliding_log_force(state, tariff)
-  local booked = math.min(tariff.units, math.max(tariff.limit - state.sum, 0))
+local function sliding_log_force(state, args)
+  local booked = math.min(args.units, math.max(args.limit - state.sum, 0))
   if booked > 0 then
     state.sum, state.added = state.sum + booked, state.added + booked
     state.newest, state.dirty = now, true
   elseif state.future then
     state.newest, state.dirty = now, true
   end
-  return false, tariff.units - booked
+  return false, args.units - booked
 end
 
 local function sliding_log_reset(_, _, key)
@@ -164,32 +165,32 @@ local function sliding_log_reset(_, _, key)
   return true
 end
 
--- All that is kept, for people to read. Of a long log, what counts: its oldest entries, and the rest
--- as one at the time of the newest, so that sums and instants are right.
+-- Returns everything stored, for inspection. Of a long log, returns the oldest entries, and the
+-- rest combined at the time of the newest, so that sums and instants are right.
 local function sliding_log_dump(state, _, key)
-  if state.corrupt then return say(0) end
+  if state.corrupt then return append(0) end
   local entries, rest = redis.call('LRANGE', key, 0, 9999), 0
   if #entries == 10000 then
     entries = redis.call('LRANGE', key, state.expired, state.expired + 9998)
     rest = state.sum
   end
-  say(#entries)
-  local place = said
+  append(#entries)
+  local index = reply_length
   for _, text in ipairs(entries) do
     local at, _, units = sliding_log_entry(text)
     rest = rest - units
-    say(at)
-    say(units)
+    append(at)
+    append(units)
   end
   if rest > 0 then
-    reply[place] = #entries + 1
-    say(state.newest)
-    say(rest)
+    reply[index] = #entries + 1
+    append(state.newest)
+    append(rest)
   end
 end
 
 local sliding_log = {
-  tariff = sliding_log_tariff, open = sliding_log_open, answer = sliding_log_answer,
+  args = sliding_log_args, open = sliding_log_open, answer = sliding_log_answer,
   try = sliding_log_try, deny = sliding_log_deny, save = sliding_log_save, give = sliding_log_give,
   force = sliding_log_force, reset = sliding_log_reset, undo = sliding_log_undo, dump = sliding_log_dump,
 }

@@ -1,8 +1,8 @@
 -- Mirrors SlidingWindow in crates/core/src/algorithm/sliding_window.rs.
--- Kept: "end:previous:current", the first instant after the newer window and both counts.
+-- Stored: "end:previous:current", the first instant after the newer window and both counts.
 
 -- ARGV: units, limit (-1 if they can never fit), length, microseconds per step, steps per window.
-local function sliding_window_tariff(at)
+local function sliding_window_args(at)
   local length = ARGV[at + 2] + 0
   return {
     units = ARGV[at] + 0, limit = ARGV[at + 1] + 0, width = length,
@@ -16,7 +16,7 @@ local function sliding_window_open(key)
   if not kept then return { ends = 0, previous = 0, current = 0 } end
   local ends, previous, current = string.match(tostring(kept), '^(%d+):(%d+):(%d+)$')
   ends = whole(ends, last_instant)
-  -- No limit is higher.
+  -- The largest limit.
   previous, current = whole(previous, 4294967296), whole(current, 4294967296)
   if ends and previous and current then
     return { ends = ends, previous = previous, current = current }
@@ -25,15 +25,15 @@ local function sliding_window_open(key)
 end
 
 local function sliding_window_answer(state)
-  say(state.ends)
-  say(state.previous)
-  say(state.current)
+  append(state.ends)
+  append(state.previous)
+  append(state.current)
 end
 
--- The state advanced to the window of now, what it weighs there, and whether it was impossible.
-local function sliding_window_seen(state, tariff)
+-- The state advanced to the window of now, its weighted sum, and whether it was impossible.
+local function sliding_window_seen(state, args)
   local ends, previous, current = state.ends, state.previous, state.current
-  local window_end, width, stale = tariff.window_end, tariff.width, false
+  local window_end, width, stale = args.window_end, args.width, false
   local at = now
   if ends == window_end + width and window_end - now <= 3600000000 then
     at = window_end
@@ -42,56 +42,56 @@ local function sliding_window_seen(state, tariff)
     previous = ends + width == window_end and current or 0
     ends, current = window_end, 0
   end
-  local weight = tariff.steps - math.floor((at + width - ends) / tariff.step)
-  return ends, previous, current, math.floor(previous * weight / tariff.steps) + current, stale
+  local weight = args.steps - math.floor((at + width - ends) / args.step)
+  return ends, previous, current, math.floor(previous * weight / args.steps) + current, stale
 end
 
 local function sliding_window_put(state, ends, previous, current)
   state.ends, state.previous, state.current, state.dirty = ends, previous, current, true
 end
 
-local function sliding_window_try(state, tariff, takes)
-  local ends, previous, current, estimate = sliding_window_seen(state, tariff)
-  if estimate + tariff.units > tariff.limit then return false end
-  if takes then sliding_window_put(state, ends, previous, current + tariff.units) end
+local function sliding_window_try(state, args, takes)
+  local ends, previous, current, estimate = sliding_window_seen(state, args)
+  if estimate + args.units > args.limit then return false end
+  if takes then sliding_window_put(state, ends, previous, current + args.units) end
   return true
 end
 
-local function sliding_window_deny(state, tariff)
-  local ends, previous, current, _, stale = sliding_window_seen(state, tariff)
+local function sliding_window_deny(state, args)
+  local ends, previous, current, _, stale = sliding_window_seen(state, args)
   if stale then sliding_window_put(state, ends, previous, current) end
 end
 
-local function sliding_window_save(key, state, tariff)
+local function sliding_window_save(key, state, args)
   if state.ends == 0 then
     redis.call('DEL', key)
     return
   end
   local kept = string.format('%.0f:%.0f:%.0f', state.ends, state.previous, state.current)
-  local tail = state.current > 0 and tariff.width or 0
+  local tail = state.current > 0 and args.width or 0
   redis.call('SET', key, kept, 'PX', ttl(state.ends + tail))
 end
 -- Only batches need the rest.
 
-local function sliding_window_give(state, tariff)
-  local ends, previous, current = sliding_window_seen(state, tariff)
+local function sliding_window_give(state, args)
+  local ends, previous, current = sliding_window_seen(state, args)
   if previous + current == 0 then return end
-  local newest = math.min(tariff.units, current)
-  previous = math.max(previous - (tariff.units - newest), 0)
+  local newest = math.min(args.units, current)
+  previous = math.max(previous - (args.units - newest), 0)
   sliding_window_put(state, ends, previous, current - newest)
 end
 
--- Takes a take back, if its window is not over: another's units must not go for it.
-local function sliding_window_undo(state, tariff)
-  local ends, previous, current = sliding_window_seen(state, tariff)
-  if current > 0 and ends == tariff.taken_at + tariff.width - tariff.taken_at % tariff.width then
-    sliding_window_put(state, ends, previous, math.max(current - tariff.units, 0))
+-- Undoes a take if its window is not over; later windows keep their units.
+local function sliding_window_undo(state, args)
+  local ends, previous, current = sliding_window_seen(state, args)
+  if current > 0 and ends == args.taken_at + args.width - args.taken_at % args.width then
+    sliding_window_put(state, ends, previous, math.max(current - args.units, 0))
   end
 end
 
-local function sliding_window_force(state, tariff)
-  local ends, previous, current, estimate, stale = sliding_window_seen(state, tariff)
-  local booked = math.min(tariff.units, math.max(tariff.limit - estimate, 0))
+local function sliding_window_force(state, args)
+  local ends, previous, current, estimate, stale = sliding_window_seen(state, args)
+  local booked = math.min(args.units, math.max(args.limit - estimate, 0))
   if booked > 0 or stale then sliding_window_put(state, ends, previous, current + booked) end
 end
 
@@ -100,7 +100,7 @@ local function sliding_window_reset(state)
 end
 
 local sliding_window = {
-  tariff = sliding_window_tariff, open = sliding_window_open, answer = sliding_window_answer,
+  args = sliding_window_args, open = sliding_window_open, answer = sliding_window_answer,
   try = sliding_window_try, deny = sliding_window_deny, give = sliding_window_give,
   force = sliding_window_force, reset = sliding_window_reset, undo = sliding_window_undo, save = sliding_window_save,
 }

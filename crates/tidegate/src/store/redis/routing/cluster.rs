@@ -1,4 +1,4 @@
-//! Which node serves which slot, followed as slots move and nodes fail.
+//! The map from slots to cluster nodes, updated as slots move and nodes fail.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -19,14 +19,14 @@ use crate::store::redis::wire::name::SLOTS;
 use crate::store::redis::wire::request::Request;
 use crate::store::{Misconfigured, StoreError};
 
-/// However often nodes are said to have moved, they are not asked for the map more often than this.
+/// The shortest interval between two requests for the slot map.
 const LOOKS_APART: Duration = Duration::from_millis(50);
-/// And no less often.
+/// The longest interval between two requests for the slot map.
 const LOOKS_ANYWAY: Duration = Duration::from_secs(5);
-/// Nodes that are asked for the map at once.
+/// The most nodes that are asked for the slot map at once.
 const MOST_ASKED: usize = 5;
 
-/// A cluster: its slots, and a server_queue to each primary.
+/// A cluster: its slot map, and a [`ServerQueue`] for each primary.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Cluster {
     config: RedisConfig,
@@ -38,7 +38,7 @@ pub(in crate::store::redis) struct Cluster {
     follows: OnceLock<JoinHandle<()>>,
 }
 
-/// The server_queue of every slot.
+/// The server queue of every slot.
 #[derive(Debug)]
 struct Map(Box<[Option<Arc<ServerQueue>>]>);
 
@@ -51,7 +51,7 @@ struct Range {
     port: u16,
 }
 
-/// Maps that nodes have told, and how many told each.
+/// The slot maps that nodes returned, and how many nodes returned each.
 struct Votes {
     voters: usize,
     told: Vec<(Vec<Range>, usize)>,
@@ -62,7 +62,7 @@ impl Votes {
         Self { voters, told: Vec::new() }
     }
 
-    /// Counts one; true if those that have not answered yet cannot change the outcome.
+    /// Counts a vote; true if outstanding answers cannot change the outcome.
     fn settle(&mut self, ranges: Vec<Range>) -> bool {
         let place = self.told.iter().position(|(known, _)| *known == ranges);
         let place = place.unwrap_or_else(|| {
@@ -79,7 +79,7 @@ impl Votes {
 }
 
 impl Cluster {
-    /// Finds the nodes, and follows them from then on.
+    /// Discovers the nodes, and keeps the slot map up to date from then on.
     pub(in crate::store::redis) async fn start(
         config: &RedisConfig,
         seeds: &[ConnectionInfo],
@@ -94,23 +94,23 @@ impl Cluster {
             stale: Arc::default(),
             follows: OnceLock::new(),
         });
-        match cluster.look().await {
+        match cluster.update_map().await {
             Err(error) if error.is_outage() && config.starts_alone => {}
             looked => looked?,
         }
         let (weak, stale) = (Arc::downgrade(&cluster), Arc::clone(&cluster.stale));
         let follows = tokio::spawn(async move {
             loop {
-                // Waiting must not keep alive what nobody uses any more.
+                // The task must not keep an unused cluster alive.
                 let _ = timeout(LOOKS_ANYWAY, stale.notified()).await;
                 let Some(cluster) = weak.upgrade() else { return };
-                // A map that cannot be had now is asked for again with the next request.
-                let _ = cluster.look().await;
+                // If the slot map is unavailable now, the next request triggers another attempt.
+                let _ = cluster.update_map().await;
                 drop(cluster);
                 sleep(LOOKS_APART).await;
             }
         });
-        // Nobody else has seen the cluster yet.
+        // No other task has a reference to the cluster yet.
         let _ = cluster.follows.set(follows);
         Ok(cluster)
     }
@@ -119,20 +119,20 @@ impl Cluster {
         self.submit_all(request.slot, vec![request]);
     }
 
-    /// Sends requests for one slot on their way together.
+    /// Sends requests of one slot together.
     pub(in crate::store::redis) fn submit_all(&self, slot: u16, requests: Vec<Request>) {
         let server_queue = self.map.load().0[usize::from(slot)].clone();
         match server_queue {
             Some(server_queue) => server_queue.submit_all(requests),
             None => {
-                self.look_again();
+                self.request_update();
                 let error = StoreError::unavailable(format!("no node serves slot {slot}"));
                 requests.into_iter().for_each(|request| request.fail(error.clone()));
             }
         }
     }
 
-    /// Sends a request on to the node that was named for it.
+    /// Sends a redirected request to the node that the redirection names.
     pub(in crate::store::redis) fn send_on(
         self: &Arc<Self>,
         host: &str,
@@ -140,13 +140,13 @@ impl Cluster {
         request: Request,
     ) {
         if !request.asking {
-            self.look_again();
+            self.request_update();
         }
         self.server_queue(host, port).submit(request);
     }
 
-    /// The map may have changed.
-    pub(in crate::store::redis) fn look_again(&self) {
+    /// Triggers an update of the slot map.
+    pub(in crate::store::redis) fn request_update(&self) {
         self.stale.notify_one();
     }
 
@@ -155,17 +155,17 @@ impl Cluster {
         server_queues.values().cloned().collect()
     }
 
-    /// The number of the node that serves a slot; of the first, if none does.
+    /// The number of the node that serves a slot; that of the first node if none does.
     pub(in crate::store::redis) fn number(&self, slot: u16) -> usize {
         self.map.load().0[usize::from(slot)].as_ref().map_or(0, |server_queue| server_queue.number)
     }
 
-    /// The server_queue to the node that serves a slot.
-    pub(in crate::store::redis) fn lane_of(&self, slot: u16) -> Option<Arc<ServerQueue>> {
+    /// The server queue of the node that serves a slot.
+    pub(in crate::store::redis) fn queue_of(&self, slot: u16) -> Option<Arc<ServerQueue>> {
         self.map.load().0[usize::from(slot)].clone()
     }
 
-    /// Of these values, each with its slot, one for each node.
+    /// Selects one of these values, each with its slot, for each node.
     pub(in crate::store::redis) fn one_each<T>(
         &self,
         values: impl Iterator<Item = (u16, T)>,
@@ -184,7 +184,7 @@ impl Cluster {
 
     fn server_queue(self: &Arc<Self>, host: &str, port: u16) -> Arc<ServerQueue> {
         let mut server_queues = self.server_queues.lock().unwrap_or_else(PoisonError::into_inner);
-        // The least that no other has; one that has gone leaves its own to who comes next.
+        // The lowest free number; the number of a removed node is used again.
         let is_free = |number: &usize| {
             server_queues.values().all(|server_queue| server_queue.number != *number)
         };
@@ -197,10 +197,10 @@ impl Cluster {
         Arc::clone(server_queue)
     }
 
-    /// Asks several nodes for the map, and goes by what most of them say: one that was cut off from
-    /// the others tells how things were.
-    async fn look(self: &Arc<Self>) -> Result<(), StoreError> {
-        let nodes = self.whom_to_ask();
+    /// Asks several nodes for the slot map and takes the majority's, because a node that was
+    /// partitioned may return an old map.
+    async fn update_map(self: &Arc<Self>) -> Result<(), StoreError> {
+        let nodes = self.nodes_to_ask();
         let (mut asked, mut votes) = (JoinSet::new(), Votes::of(nodes.len()));
         for node in nodes {
             let (tls, patience) = (self.config.tls.clone(), self.config.connect_timeout);
@@ -222,13 +222,13 @@ impl Cluster {
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        self.draw(votes.most().ok_or(trouble)?);
+        self.install(votes.most().ok_or(trouble)?);
         Ok(())
     }
 
-    /// Some of the nodes that are known, others each time, and of those that were given at the start
-    /// if they are too few.
-    fn whom_to_ask(&self) -> Vec<ConnectionInfo> {
+    /// Some of the known nodes, different ones each time, and of the configured nodes if there are
+    /// too few.
+    fn nodes_to_ask(&self) -> Vec<ConnectionInfo> {
         let mut known: Vec<String> = self
             .server_queues()
             .iter()
@@ -249,8 +249,8 @@ impl Cluster {
         nodes
     }
 
-    /// Puts a new map in force. ServerQueues that no slot needs any more end when their requests have.
-    fn draw(self: &Arc<Self>, ranges: Vec<Range>) {
+    /// Installs a new slot map. Server queues without slots end after their last request.
+    fn install(self: &Arc<Self>, ranges: Vec<Range>) {
         let mut slots = vec![None; usize::from(SLOTS)];
         let mut needed = HashMap::new();
         for Range { first, last, host, port } in ranges {
@@ -284,7 +284,7 @@ async fn ask(
         Ok(Ok(slots)) => ranges(&slots, &host_of(node))
             .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),
         Ok(Err(error)) if error.to_string().contains("cluster support disabled") => {
-            let why = format!("{} is not part of a cluster, redis:// will do", node.addr());
+            let why = format!("{} is not part of a cluster; use redis://", node.addr());
             Err(StoreError::misconfigured(Misconfigured::Setting, why))
         }
         Ok(Err(error)) => {
@@ -301,7 +301,7 @@ fn host_of(node: &ConnectionInfo) -> String {
     }
 }
 
-/// Reads `CLUSTER SLOTS`: first and last slot, the primary, and replicas, which do not matter here.
+/// Parses `CLUSTER SLOTS`: first and last slot, the primary, and replicas, which are ignored.
 fn ranges(slots: &Value, asked: &str) -> Option<Vec<Range>> {
     let Value::Array(slots) = slots else { return None };
     let range = |range: &Value| {
@@ -320,7 +320,7 @@ fn ranges(slots: &Value, asked: &str) -> Option<Vec<Range>> {
         Some(Range { first: first?, last: last?, host, port: u16::try_from(*port).ok()? })
     };
     let mut ranges = slots.iter().map(range).collect::<Option<Vec<Range>>>()?;
-    // Nodes tell them in an order of their own.
+    // Nodes return ranges in different orders.
     ranges.sort_unstable();
     Some(ranges)
 }
@@ -333,7 +333,7 @@ mod tests {
         vec![Range { first: 0, last: SLOTS - 1, host: host.into(), port: 1 }]
     }
 
-    /// Whichever answers first.
+    /// In any order of answers.
     #[test]
     fn a_node_that_was_cut_off_is_outvoted() {
         for (answers, settled_after) in
@@ -346,7 +346,7 @@ mod tests {
         }
     }
 
-    /// A map that may be old is better than none.
+    /// An old slot map is better than none.
     #[test]
     fn one_that_answers_alone_has_it_its_way() {
         let mut votes = Votes::of(3);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_tell_the_same_in_another_order_agree() {
+    fn nodes_with_the_same_ranges_in_another_order_agree() {
         let node = |port| Value::Array(vec![Value::BulkString(b"a".to_vec()), Value::Int(port)]);
         let slots =
             |first, last, port| Value::Array(vec![Value::Int(first), Value::Int(last), node(port)]);

@@ -1,12 +1,12 @@
-//! Charges of one request that one script call cannot decide: reserved route by route, and taken
-//! back if a later one is denied.
+//! Charges of one request that one script call cannot decide: reserved route by route, and returned
+//! if a later one is denied.
 //!
 //! # Promise
-//! Never admits what a single call would deny. A reservation is taken back only as far as it is
-//! still owed: not what a bucket has refilled since, not in a window that is over, not in a log that
-//! others have written to since. Only a reset in between is not noticed: what others take after it may
-//! go for what was taken before it, as with any units that are given back. While a request that ends up denied holds its reservations, and
-//! for what is not taken back, others may be denied.
+//! Never admits a request that a single call would deny. A reservation is returned only as far as
+//! it is still owed: not the units that a bucket has refilled since, not in a window that is over,
+//! not in a log that has changed since. A reset in between is not noticed: as with any returned
+//! units, the return may then free units that were taken after the reset. While a denied request
+//! holds reservations, and for reservations that are not returned, other requests may be denied.
 
 use tidegate_core::{Decision, Op, Timestamp};
 
@@ -16,7 +16,7 @@ use crate::store::redis::wire::script_args::{ScriptArgs, Work};
 use crate::store::redis::{RedisStore, StoreError};
 use crate::store::{Charge, Misconfigured};
 
-/// Units taken for a request that is not decided yet. Dropping it takes them back.
+/// Units taken for a request that is not decided yet. Dropping it returns them.
 struct Reserved<'a> {
     store: &'a RedisStore,
     now: Timestamp,
@@ -24,7 +24,7 @@ struct Reserved<'a> {
 }
 
 impl Reserved<'_> {
-    /// Remembers how to take back what these charges took.
+    /// Records how to return the units that these charges took.
     fn add(&mut self, route: Route, items: &[Item], decisions: &[Decision], taken_at: Timestamp) {
         for (item, decision) in items.iter().zip(decisions) {
             let work = match (item.script_args.work, decision.lease) {
@@ -47,8 +47,8 @@ impl Drop for Reserved<'_> {
 }
 
 impl RedisStore {
-    /// Takes back what a charge took at `taken_at`, as a request does whose later charge is denied.
-    /// For tests: a request does not wait for it.
+    /// Returns the units that a charge took at `taken_at`, as for a request whose later charge is
+    /// denied. For tests: a request does not wait for the return.
     #[doc(hidden)]
     pub async fn undo(
         &self,
@@ -63,7 +63,7 @@ impl RedisStore {
         self.ask_decisions(now, self.routes.of(&item), vec![item]).await.map(drop)
     }
 
-    /// All charges or none.
+    /// Decides charges all or nothing.
     pub(in crate::store::redis) async fn decide_together(
         &self,
         now: Timestamp,
@@ -73,7 +73,7 @@ impl RedisStore {
         let differs =
             |a: &Item, b: &Item| a.name == b.name && a.script_args.limit != b.script_args.limit;
         if items.iter().enumerate().any(|(i, a)| items[..i].iter().any(|b| differs(a, b))) {
-            let why = "one request charges one key by two sets of numbers";
+            let why = "one request charges the same key under two different limits";
             return Err(StoreError::misconfigured(Misconfigured::Setting, why));
         }
         let routes: Vec<Route> = items.iter().map(|item| self.routes.of(item)).collect();
@@ -81,7 +81,7 @@ impl RedisStore {
             true if items.is_empty() => Ok(Vec::new()),
             true => {
                 let mut decided = self.ask_decisions(now, routes[0], items).await?;
-                decided.tell(charges.iter());
+                decided.report_denials(charges.iter());
                 Ok(decided.decisions)
             }
             false => self.reserve(now, charges, &routes, &items).await,
@@ -104,7 +104,7 @@ impl RedisStore {
             let places = places(routes, *route);
             let charges: Vec<Item> = places.iter().map(|i| items[*i].clone()).collect();
             let mut decided = self.ask_decisions(now, *route, charges.clone()).await?;
-            decided.tell(places.iter().map(|i| &asked_for[*i]));
+            decided.report_denials(places.iter().map(|i| &asked_for[*i]));
             let Decided { decisions: answers, at: taken_at, .. } = decided;
             let allowed = answers.iter().all(Decision::is_allowed);
             places.iter().zip(&answers).for_each(|(i, answer)| decisions[*i] = Some(*answer));
@@ -113,16 +113,16 @@ impl RedisStore {
                 let (before, after) = (&order[..asked], &order[asked + 1..]);
                 let others = [before, after].concat();
                 self.look(now, (routes, items), &others, &mut decisions).await;
-                return Ok(known(decisions, items));
+                return Ok(or_untaken(decisions, items));
             }
             reserved.add(*route, &charges, &answers, taken_at);
         }
         reserved.taken.clear();
-        Ok(known(decisions, items))
+        Ok(or_untaken(decisions, items))
     }
 
-    /// How the other charges of a denied request stand. That it is denied is settled: whoever gives
-    /// no answer here says what it said before, or nothing.
+    /// Reads the other charges of a denied request. The request stays denied; a limit without an
+    /// answer keeps its earlier decision, or has none.
     async fn look(
         &self,
         now: Timestamp,
@@ -153,7 +153,7 @@ fn places(routes: &[Route], route: Route) -> Vec<usize> {
     (0..routes.len()).filter(|i| routes[*i] == route).collect()
 }
 
-/// The same charge, but nothing is taken.
+/// The same charge as a read.
 fn look(item: &Item) -> Item {
     let work = match item.script_args.work {
         Work::Operate(Op::Take(units)) => Work::Operate(Op::Read(units)),
@@ -162,8 +162,8 @@ fn look(item: &Item) -> Item {
     Item { name: item.name.clone(), script_args: ScriptArgs { work, ..item.script_args } }
 }
 
-/// All decisions; of a limit that could not be asked it is only known that nothing was taken.
-fn known(decisions: Vec<Option<Decision>>, items: &[Item]) -> Vec<Decision> {
+/// All decisions; for a limit without an answer, one that says only that nothing was taken.
+fn or_untaken(decisions: Vec<Option<Decision>>, items: &[Item]) -> Vec<Decision> {
     use tidegate_core::{Algorithm, State};
     let unknown = |item: &Item| {
         item.script_args.limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(0))

@@ -1,4 +1,4 @@
-//! Which server a charge goes to.
+//! The server of each charge.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
@@ -18,14 +18,14 @@ use crate::store::redis::wire::name::{Namer, slot};
 use crate::store::redis::wire::request::Request;
 use crate::store::{Charge, StoreError};
 
-/// Charges of one route can be decided by one script call.
+/// Identifies charges that one script call can decide together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::store::redis) struct Route {
     per_second: bool,
     slot: u16,
 }
 
-/// The servers for long limits and, if they are others, those for limits of a second or less.
+/// The servers for long limits and, if configured, separate ones for limits of a second or less.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Routes {
     default: Group,
@@ -75,7 +75,7 @@ impl Routes {
         self.server_queue(endpoint).map(|server_queue| server_queue.connection.address())
     }
 
-    /// The server_queue to the server of this number.
+    /// The queue of the server of this number.
     pub(in crate::store::redis) fn server_queue(
         &self,
         endpoint: usize,
@@ -89,7 +89,7 @@ impl Routes {
         }
     }
 
-    /// Sends a command about one key of no limit to the server that holds it.
+    /// Sends a command about one key that belongs to no limit to the server of that key.
     pub(in crate::store::redis) async fn send_to_key(
         &self,
         key: &[u8],
@@ -97,24 +97,26 @@ impl Routes {
     ) -> Result<Value, StoreError> {
         let server_queue = match &self.default {
             Group::One(server_queue) => Some(Arc::clone(server_queue)),
-            Group::Cluster(cluster) => cluster.lane_of(slot(key)),
+            Group::Cluster(cluster) => cluster.queue_of(slot(key)),
         };
         let none = || StoreError::unavailable(format!("no node serves slot {}", slot(key)));
         let server_queue = server_queue.ok_or_else(none)?;
         let connected = server_queue.connection.connected().await?;
         let sent = server_queue.connection.send(&connected, command).await;
         if let (Err(_), Group::Cluster(cluster)) = (&sent, &self.default) {
-            // The slot may have moved: the next command goes by the new map.
-            cluster.look_again();
+            // The slot may have moved: the next command uses the new slot map.
+            cluster.request_update();
         }
         sent.map_err(Failure::into_error)
     }
 
-    /// The address of the server that holds a key of no limit.
+    /// The address of the server of a key that belongs to no limit.
     pub(in crate::store::redis) fn address_of_key(&self, key: &[u8]) -> Option<String> {
         match &self.default {
             Group::One(server_queue) => Some(server_queue.connection.address()),
-            Group::Cluster(cluster) => cluster.lane_of(slot(key)).map(|it| it.connection.address()),
+            Group::Cluster(cluster) => {
+                cluster.queue_of(slot(key)).map(|it| it.connection.address())
+            }
         }
     }
 
@@ -122,7 +124,7 @@ impl Routes {
         self.per_second.as_ref().filter(|_| per_second).unwrap_or(&self.default)
     }
 
-    /// Sends charges of one route on their way.
+    /// Sends charges of one route.
     pub(in crate::store::redis) fn submit(
         &self,
         route: Route,
@@ -134,8 +136,8 @@ impl Routes {
         answered
     }
 
-    /// Sends charges on their way at once, each to be decided alone. Those of one route keep their
-    /// order, and go out together.
+    /// Sends charges at once, each to be decided separately. Those of one route keep their order
+    /// and share commands.
     pub(in crate::store::redis) fn submit_each(
         &self,
         now: Timestamp,
@@ -162,9 +164,9 @@ impl Routes {
         each
     }
 
-    /// As [`Routes::submit`], where nobody waits for the answer.
+    /// Like [`Routes::submit`], but ignores the answer.
     pub(in crate::store::redis) fn post(&self, route: Route, now: Timestamp, items: Vec<Item>) {
-        // What is taken back is carried out all the same.
+        // Returned units are processed even if the receiver is dropped.
         drop(self.submit(route, now, items));
     }
 
@@ -175,7 +177,7 @@ impl Routes {
         }
     }
 
-    /// Every server_queue, and whether it leads to a node of a cluster.
+    /// Every server queue, and whether its server is a cluster node.
     pub(in crate::store::redis) fn server_queues(&self) -> Vec<(Arc<ServerQueue>, bool)> {
         let groups = [Some(&self.default), self.per_second.as_ref()].into_iter().flatten();
         let server_queues = groups.flat_map(|group| match group {
@@ -189,7 +191,7 @@ impl Routes {
         server_queues.collect()
     }
 
-    /// Texts of keys such that every node of a cluster serves one of them.
+    /// Key texts such that every cluster node serves one of them.
     pub(in crate::store::redis) fn probes(&self, namer: &Namer, scope: Scope) -> Vec<String> {
         let mut probes = vec!["self-test".to_owned()];
         for group in [Some(&self.default), self.per_second.as_ref()].into_iter().flatten() {
@@ -220,7 +222,7 @@ impl Group {
     }
 }
 
-/// Whether an idle key's whole budget comes back within a second.
+/// Whether an idle key regains its whole quota within a second.
 fn is_per_second(limit: &Limit) -> bool {
     let length = match limit {
         Limit::Bucket(bucket) => Span::from_micros(bucket.fill_time().ticks),

@@ -1,4 +1,4 @@
-//! Asking sentinels who the primary is.
+//! Asks sentinels for the primary.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::store::redis::wire::connection::open;
 use crate::store::redis::wire::deadline::listen;
 use crate::store::{Misconfigured, StoreError};
 
-/// A primary that sentinels watch.
+/// A primary that sentinels monitor.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct Watched {
     pub(in crate::store::redis) sentinels: Vec<ConnectionInfo>,
     pub(in crate::store::redis) name: String,
-    /// How its servers are talked to, wherever they are.
+    /// Connection settings of its servers, whatever their addresses.
     pub(in crate::store::redis) node: ConnectionInfo,
 }
 
-/// The primary, as most sentinels know it: one that was away may name the last one still. If most do
-/// not answer, those that do have it their way.
+/// The primary that most sentinels name, because a partitioned sentinel may name an old one. If
+/// most do not answer, the majority of the answers counts.
 pub(in crate::store::redis) async fn primary(
     watched: &Watched,
     tls: &Tls,
     patience: Duration,
 ) -> Result<ConnectionInfo, StoreError> {
-    let mut trouble = StoreError::unavailable("no sentinel is known");
+    let mut trouble = StoreError::unavailable("no sentinel is configured");
     let mut asked = JoinSet::new();
     for sentinel in &watched.sentinels {
         let (sentinel, name, tls) = (sentinel.clone(), watched.name.clone(), tls.clone());
@@ -45,7 +45,7 @@ pub(in crate::store::redis) async fn primary(
                     break;
                 }
             }
-            // Another sentinel that is away does not make it right.
+            // An unavailable sentinel must not hide the error of another.
             Ok(Err(error)) if trouble.is_outage() => trouble = error,
             Ok(Err(_)) | Err(_) => {}
         }
@@ -67,7 +67,7 @@ async fn ask(
     match asked.await {
         Ok(Ok(Some(address))) => Ok(address),
         Ok(Ok(None)) => {
-            let why = format!("sentinel {} knows no primary called {name:?}", sentinel.addr());
+            let why = format!("sentinel {} knows no primary named {name:?}", sentinel.addr());
             Err(StoreError::misconfigured(Misconfigured::Setting, why))
         }
         Ok(Err(error)) if error.to_string().contains("unknown command") => {
@@ -79,8 +79,8 @@ async fn ask(
     }
 }
 
-/// Whether a server is a primary, by its own word: a sentinel may name one that is none yet, or no
-/// more, and a URL one that never was.
+/// Asks a server whether it is a primary: a sentinel may name one that is not yet or no longer a
+/// primary, and a URL one that never was.
 pub(in crate::store::redis) async fn is_primary(
     connection: &mut MultiplexedConnection,
     address: &str,
@@ -95,7 +95,7 @@ pub(in crate::store::redis) async fn is_primary(
     }
 }
 
-/// Whether an answer to `ROLE` is a replica's.
+/// Whether an answer to `ROLE` is that of a replica.
 pub(in crate::store::redis) fn is_replica(role: &Value) -> bool {
     let Value::Array(role) = role else { return false };
     match role.first() {

@@ -1,11 +1,11 @@
-//! The way to one server: requests queue up, go out together, and are answered each.
+//! The request queue of one server: batches requests into commands and distributes the replies.
 //!
-//! A request goes out at once while few commands are under way; what arrives meanwhile goes into
-//! the next command together. So an idle server answers without delay and a busy one is asked with
-//! few commands. How many are few follows the round trip: a server far away is sent more at a time.
+//! A request is sent at once while few commands are in flight; requests that arrive meanwhile share
+//! the next command. An idle server therefore answers without delay, and a busy one gets few
+//! commands. The number of commands in flight follows the round trip: a distant server gets more.
 //!
-//! Requests are declared late here and not by their callers: only the task that listens to the
-//! server knows whether the server was silent or this process did not run.
+//! This task times requests out, not their callers: only the task that reads the connection can
+//! tell a silent server from a process that did not run.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -30,30 +30,31 @@ use crate::store::redis::wire::request::{Request, Waiting};
 use crate::store::redis::wire::script::{Scripts, TimeSource};
 use crate::store::redis::wire::script_args::{ScriptArgs, Work};
 
-/// A slot that is being moved is asked again after this long, once.
+/// Delay before the single retry on a slot that is being moved.
 const TRY_AGAIN: Duration = Duration::from_millis(2);
-/// Requests taken from the queue in one go.
+/// The most messages read from the queue at once.
 const MOST_AT_ONCE: usize = 1_024;
-/// A request that has waited in the queue for this long is refused: the server answers, but not as
-/// fast as requests arrive.
+/// How long a request may wait in the queue. After that it is refused: the server answers, but more
+/// slowly than requests arrive.
 const LONGEST_QUEUED: Duration = Duration::from_secs(1);
-/// A request that has been sent on this often will not find its node.
+/// The most redirections of one request.
 const MOST_HOPS: u8 = 4;
 
-/// The way to one server.
+/// The request queue of one server.
 #[derive(Debug)]
 pub(in crate::store::redis) struct ServerQueue {
-    /// Bounded by `room` and `spare`: a request takes its share before it is queued.
+    /// Bounded by `room` and `spare`: a request takes a permit before it is queued.
     queue: mpsc::UnboundedSender<Vec<Request>>,
     room: Arc<Semaphore>,
-    /// As much again for what gives back, or an overload would feed itself.
+    /// The same capacity again for requests that return units, so that an overload does not keep
+    /// units from being freed.
     spare: Arc<Semaphore>,
     pub(in crate::store::redis) connection: Arc<Connection>,
-    /// Tells it from the other server_queues of its cluster.
+    /// Number within its cluster.
     pub(in crate::store::redis) number: usize,
 }
 
-/// What all commands of a server_queue need.
+/// Sends the commands of a [`ServerQueue`].
 #[derive(Debug)]
 struct Sender {
     connection: Arc<Connection>,
@@ -62,7 +63,7 @@ struct Sender {
     cluster: Weak<Cluster>,
 }
 
-/// A call that the server replied to.
+/// A call and the server's reply.
 struct Sent {
     reply: Result<Value, Failure>,
     call: Call,
@@ -79,18 +80,18 @@ impl ServerQueue {
     ) -> Self {
         let connection = Connection::new(target, config);
         let scripts = Scripts::by(config.time);
-        let carrier =
+        let sender =
             Arc::new(Sender { connection: Arc::clone(&connection), scripts, settled, cluster });
         let (queue, requests) = mpsc::unbounded_channel();
         let room = || Arc::new(Semaphore::new(config.max_in_flight));
         let (room, spare) = (room(), room());
         let limits = (config.max_batch, config.pipeline);
-        let mut kept_up = JoinSet::new();
-        kept_up.spawn(Arc::clone(&connection).keep_up());
+        let mut maintained = JoinSet::new();
+        maintained.spawn(Arc::clone(&connection).maintain());
         tokio::spawn(async move {
-            dispatch(requests, carrier, limits).await;
-            // The connection ends with the last request.
-            drop(kept_up);
+            dispatch(requests, sender, limits).await;
+            // The connection ends after the last request.
+            drop(maintained);
         });
         Self { queue, room, spare, connection, number }
     }
@@ -99,7 +100,7 @@ impl ServerQueue {
         self.submit_all(vec![request]);
     }
 
-    /// Queues requests that go out together, or answers that there is no room for them.
+    /// Queues requests that are sent together; they fail as overloaded if there is no room.
     pub(in crate::store::redis) fn submit_all(&self, mut requests: Vec<Request>) {
         let wanted = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         let share = |room: &Arc<Semaphore>| Arc::clone(room).try_acquire_many_owned(wanted).ok();
@@ -117,28 +118,28 @@ impl ServerQueue {
     }
 }
 
-/// Sends requests out slot by slot, until nobody can bring any and all are answered.
+/// Sends requests slot by slot, until the queue is closed and all requests are answered.
 async fn dispatch(
     mut queue: mpsc::UnboundedReceiver<Vec<Request>>,
-    carrier: Arc<Sender>,
+    sender: Arc<Sender>,
     (max_batch, pipeline): (usize, usize),
 ) {
     let mut slots: HashMap<u16, Waiting> = HashMap::new();
-    let mut under_way: JoinSet<Option<StoreError>> = JoinSet::new();
+    let mut in_flight: JoinSet<Option<StoreError>> = JoinSet::new();
     let mut slot_of: HashMap<task::Id, u16> = HashMap::new();
     let (mut arrived, mut touched, mut is_open) = (Vec::new(), Vec::new(), true);
     let mut time = QueueTime::start();
-    let bounds = Bounds { max_batch, one_time: carrier.scripts.time == TimeSource::Caller };
+    let bounds = Bounds { max_batch, one_time: sender.scripts.time == TimeSource::Caller };
     loop {
         tokio::select! {
-            Some(done) = under_way.join_next_with_id(), if !under_way.is_empty() => {
-                // A command whose task panicked is not under way any more either.
+            Some(done) = in_flight.join_next_with_id(), if !in_flight.is_empty() => {
+                // A command whose task panicked is no longer in flight.
                 let (task, unavailable) = match done {
                     Ok(ended) => ended,
                     Err(panicked) => (panicked.id(), None),
                 };
                 if let Some(error) = unavailable {
-                    // Requests that wait for a place behind it would only be late as well.
+                    // Requests queued behind it would time out as well.
                     for waiting in slots.values_mut() {
                         waiting.requests.iter_mut().for_each(|it| it.expire(error.clone()));
                         waiting.requests.retain(|request| !request.is_pointless());
@@ -146,13 +147,14 @@ async fn dispatch(
                 }
                 let Some(slot) = slot_of.remove(&task) else { continue };
                 if let Some(waiting) = slots.get_mut(&slot) {
-                    waiting.under_way -= 1;
+                    waiting.in_flight -= 1;
                 }
                 touched.push(slot);
             }
             count = queue.recv_many(&mut arrived, MOST_AT_ONCE), if is_open => {
                 is_open = count > 0;
-                // Callers that were woken together ask together: let them come first.
+                // Lets other callers that woke at the same time send first, so that they share a
+                // command.
                 yield_now().await;
                 while let Ok(requests) = queue.try_recv() {
                     arrived.push(requests);
@@ -169,30 +171,30 @@ async fn dispatch(
         for slot in touched.drain(..) {
             let Some(waiting) = slots.get_mut(&slot) else { continue };
             waiting.expire(time.passed().saturating_sub(LONGEST_QUEUED));
-            while waiting.under_way < carrier.connection.depth(pipeline)
+            while waiting.in_flight < sender.connection.depth(pipeline)
                 && let Some((call, requests)) = gather(&mut waiting.requests, bounds)
             {
-                waiting.under_way += 1;
-                let carrier = Arc::clone(&carrier);
-                let task = under_way.spawn(carrier.carry(call, requests));
+                waiting.in_flight += 1;
+                let sender = Arc::clone(&sender);
+                let task = in_flight.spawn(sender.deliver(call, requests));
                 slot_of.insert(task.id(), slot);
             }
-            if waiting.under_way == 0 && waiting.requests.is_empty() {
+            if waiting.in_flight == 0 && waiting.requests.is_empty() {
                 slots.remove(&slot);
             }
         }
     }
 }
 
-/// What may go into one command.
+/// Bounds of one command.
 #[derive(Clone, Copy)]
 struct Bounds {
     max_batch: usize,
-    /// Only requests of the same instant; a server that goes by its own clock has only one.
+    /// Only requests of the same instant; the server's own clock has only one.
     one_time: bool,
 }
 
-/// The next command of a slot: as many requests as fit, less those that nobody waits for any more.
+/// The next command of a slot: as many requests as fit, without those whose callers have given up.
 fn gather(waiting: &mut VecDeque<Request>, bounds: Bounds) -> Option<(Call, Vec<Request>)> {
     let Bounds { max_batch, one_time } = bounds;
     let (mut call, mut requests) = (Call::default(), Vec::<Request>::new());
@@ -216,8 +218,8 @@ fn gather(waiting: &mut VecDeque<Request>, bounds: Bounds) -> Option<(Call, Vec<
 }
 
 impl Sender {
-    /// Sends a call and answers its requests. Returns an error if the server cannot be had.
-    async fn carry(
+    /// Sends a call and answers its requests. Returns an error if the server is unavailable.
+    async fn deliver(
         self: Arc<Self>,
         mut call: Call,
         mut requests: Vec<Request>,
@@ -229,7 +231,7 @@ impl Sender {
                 return Some(error);
             }
         };
-        // While the connection was made, some may have given up.
+        // Some callers may have given up while the connection was being made.
         if requests.iter().any(Request::is_pointless) {
             requests.retain(|request| !request.is_pointless());
             call = Call::default();
@@ -252,8 +254,8 @@ impl Sender {
         }
     }
 
-    /// Sends a call and waits for the reply. If the reply is late, the callers are told so, and
-    /// what comes of the call is seen to in the background.
+    /// Sends a call and waits for the reply. If the reply is late, the callers get an error, and a
+    /// background task handles the reply.
     async fn send(
         self: &Arc<Self>,
         call: Call,
@@ -263,13 +265,13 @@ impl Sender {
         let asking = requests.first().is_some_and(|request| request.asking);
         let now = requests.first().map_or(Timestamp::EPOCH, |request| request.now);
         let (mut listening, number) = (self.connection.listening(), to.number);
-        let carrier = Arc::clone(self);
+        let sender = Arc::clone(self);
         let mut sending = Box::pin(async move {
-            let reply = carrier.send_as(&call, &to, Text::Hash, (asking, now)).await;
+            let reply = sender.send_as(&call, &to, Text::Hash, (asking, now)).await;
             let reply = match reply {
-                // Once: a script that is sent whole cannot be unknown.
+                // Only once: a script sent with its text cannot be unknown.
                 Err(Failure::NoScript) => {
-                    carrier.send_as(&call, &to, Text::Whole, (asking, now)).await
+                    sender.send_as(&call, &to, Text::Whole, (asking, now)).await
                 }
                 reply => reply,
             };
@@ -283,14 +285,14 @@ impl Sender {
             Err(late) => {
                 let error = self.connection.late_error(late);
                 requests.iter_mut().for_each(|request| request.expire(error.clone()));
-                let carrier = Arc::clone(self);
+                let sender = Arc::clone(self);
                 tokio::spawn(async move {
-                    let connection = &carrier.connection;
+                    let connection = &sender.connection;
                     match connection.wait(sending.as_mut(), &mut listening, Until::Lost).await {
                         Ok((reply, call, to)) => {
                             connection.replied(&reply, &listening);
                             if let Ok(reply) = reply {
-                                carrier.answer(&call, &reply, requests, &to).await;
+                                sender.answer(&call, &reply, requests, &to).await;
                             }
                         }
                         Err(_) => drop(connection.lose(number)),
@@ -316,7 +318,7 @@ impl Sender {
         }
     }
 
-    /// A call that was refused changed nothing: what can be asked elsewhere or again, is.
+    /// Handles a refused call, which changed nothing: retries its requests where possible.
     async fn failed(self: &Arc<Self>, failure: Failure, requests: Vec<Request>) {
         let cluster = self.cluster.upgrade();
         match (failure, cluster) {
@@ -335,7 +337,7 @@ impl Sender {
                 }
             }
             (Failure::TryAgain | Failure::WrongType(_), _) if requests.len() > 1 => {
-                // One of them is at fault; the others must not suffer, nor wait for each other.
+                // One request caused the failure: send all of them separately and concurrently.
                 for request in requests {
                     tokio::spawn(Arc::clone(self).alone(request));
                 }
@@ -348,7 +350,7 @@ impl Sender {
             }
             (failure, cluster) => {
                 if let Some(cluster) = cluster {
-                    cluster.look_again();
+                    cluster.request_update();
                 }
                 let error = failure.into_error();
                 requests.into_iter().for_each(|request| request.fail(error.clone()));
@@ -356,7 +358,7 @@ impl Sender {
         }
     }
 
-    /// Boxed, for a request that is sent on may come back.
+    /// Sends one request alone. Boxed, because a retried request may come back here.
     fn alone(self: Arc<Self>, request: Request) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(async move {
             if request.is_pointless() {
@@ -368,7 +370,7 @@ impl Sender {
                 Ok(connected) => connected,
                 Err(error) => return self.failed(Failure::Refused(error), vec![request]).await,
             };
-            // Late requests were told so already.
+            // The callers of late requests have their error already.
             let Ok(sent) = self.send(call, vec![request], connected).await else { return };
             let Sent { reply, call, requests, to } = sent;
             match reply {
@@ -382,8 +384,9 @@ impl Sender {
         })
     }
 
-    /// Hands out the answers. A place that was taken for somebody who has gone is given back, for
-    /// nobody else ever would; units of a rate stay spent, for they may have been relied on.
+    /// Distributes the answers. If the caller has given up, an in-flight lease is released, because
+    /// no other code would; units of a rate stay charged, because the caller may have relied on
+    /// them.
     async fn answer(&self, call: &Call, reply: &Value, requests: Vec<Request>, to: &Connected) {
         let answers = match call.answers(reply) {
             Ok(answers) => answers,
@@ -393,11 +396,11 @@ impl Sender {
         let mut orphans = Call::default();
         for (request, answered) in requests.into_iter().zip(answers) {
             let Request { items, answer, .. } = request;
-            let unheard = match answer {
+            let undelivered = match answer {
                 Some(answer) => answer.send(answered).err(),
                 None => Some(answered),
             };
-            if let Some(Ok(Answered::Decisions(decided))) = unheard {
+            if let Some(Ok(Answered::Decisions(decided))) = undelivered {
                 for (item, decision) in items.iter().zip(decided.decisions) {
                     if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
                         (decision.lease, item.script_args.work)
@@ -412,7 +415,7 @@ impl Sender {
         if orphans.len() > 0 {
             let repairs = self.settled.load(Ordering::Relaxed);
             let command = orphans.command(self.scripts, How { text: Text::Whole, repairs, now });
-            // If this fails too, the lease ends by itself.
+            // If this fails too, the lease expires.
             let _ = self.connection.send(to, &command).await;
         }
     }

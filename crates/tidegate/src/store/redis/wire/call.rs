@@ -1,4 +1,4 @@
-//! Many requests in one command, and its reply taken apart again.
+//! Batches many requests into one command, and splits its reply.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -12,38 +12,38 @@ use crate::store::redis::wire::script::{Scripts, TimeSource};
 use crate::store::redis::wire::script_args::{ScriptArgs, Verb, Work};
 use crate::store::{Charge, DeniedState, StoreError};
 
-/// Tariffs that one call can tell apart.
+/// The most distinct script arguments in one call.
 const MAX_SCRIPT_ARGS: usize = 256;
 
-/// One charge, with what is needed to send it again elsewhere.
+/// One charge, with everything needed to send it to another node.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct Item {
     pub(in crate::store::redis) name: Vec<u8>,
     pub(in crate::store::redis) script_args: ScriptArgs,
 }
 
-/// What a request gets back.
+/// The result of a request.
 #[derive(Debug)]
 pub(in crate::store::redis) enum Answered {
     Decisions(Decided),
     State(State, Timestamp),
 }
 
-/// Decisions on one request.
+/// The decisions of one request.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Decided {
     pub(in crate::store::redis) decisions: Vec<Decision>,
     /// When they were made, by the server's clock.
     pub(in crate::store::redis) at: Timestamp,
-    /// The number of corrupt states that the script replaced, told with the call's first request.
+    /// Number of corrupt states that the script replaced, reported with the call's first request.
     pub(in crate::store::redis) corrupt: u64,
     /// For each charge the state that it was denied on; empty if none was.
     denied_on: Vec<Option<State>>,
 }
 
 impl Decided {
-    /// Leaves what was denied, and on what, to those who want to know.
-    pub(in crate::store::redis) fn tell<'a>(
+    /// Reports denied charges and their states to the charges' observers.
+    pub(in crate::store::redis) fn report_denials<'a>(
         &mut self,
         charges: impl Iterator<Item = &'a Charge<'a>>,
     ) {
@@ -67,17 +67,17 @@ impl Decided {
     }
 }
 
-/// A command under construction: requests in the order they came.
+/// A command under construction: requests in order of arrival.
 #[derive(Debug, Default)]
 pub(in crate::store::redis) struct Call {
     script_args_list: Vec<ScriptArgs>,
     entries: Vec<KeyEntry>,
-    /// The newest entry of each key, by a hash of its name: only that one may be repeated, or order
-    /// would be lost. Empty while there is only one.
+    /// The newest entry of each key, by a hash of its name. Only the newest may be repeated, to
+    /// keep the order. Empty while there is only one entry.
     newest: HashMap<u64, usize, RandomState>,
     /// Whether some key may have more than one entry.
     meets_again: bool,
-    /// For each request, where its charges are.
+    /// For each request, the position of its charges in the reply.
     requests: Vec<ReplySlot>,
 }
 
@@ -90,38 +90,38 @@ struct KeyEntry {
 }
 
 impl KeyEntry {
-    /// As batches read it.
+    /// The encoding in batches.
     fn word(&self) -> u64 {
         ((self.times - 1) * 256 + self.script_args as u64) * 2 + u64::from(self.more)
     }
 }
 
-/// Which kind of script decides a call.
+/// The kind of script that decides a call.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// One take on one key.
     Single,
-    /// Takes on buckets, no key twice.
+    /// Takes on buckets, each key once.
     Buckets,
     Any,
 }
 
-/// Where a request's answer is found.
+/// The position of a request's answer.
 #[derive(Clone, Copy, Debug)]
 enum ReplySlot {
-    /// The so-manieth repetition of this entry.
+    /// The nth repetition of this entry.
     Repeated { entry: usize, nth: u64 },
-    /// These entries.
+    /// A range of entries.
     Entries { first: usize, count: usize },
 }
 
 impl Call {
-    /// How many charges the script will look at.
+    /// Number of charges that the script decides.
     pub(in crate::store::redis) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Adds a request; false if it has no room here.
+    /// Adds a request; false if there is no room for it.
     pub(in crate::store::redis) fn add(&mut self, items: &[Item]) -> bool {
         if self.script_args_list.len() + items.len() > MAX_SCRIPT_ARGS {
             return false;
@@ -144,7 +144,7 @@ impl Call {
             let more = i + 1 < items.len();
             self.entries.push(KeyEntry { name: item.name.clone(), script_args, times: 1, more });
         }
-        // What stands alone meets nobody.
+        // A single entry cannot repeat a key.
         if self.entries.len() > 1 {
             (if first == 1 { 0 } else { first }..self.entries.len()).for_each(|i| self.index(i));
         }
@@ -160,7 +160,8 @@ impl Call {
         self.entries.get(entry).is_some_and(|entry| entry.name == name).then_some(entry)
     }
 
-    /// Two names of one hash count as one that comes again, which is slower and still right.
+    /// Adds an entry to the index. Two names with the same hash count as a repeated key, which is
+    /// slower but correct.
     fn index(&mut self, entry: usize) {
         let hash = self.newest.hasher().hash_one(&self.entries[entry].name[..]);
         self.meets_again |= self.newest.insert(hash, entry).is_some();
@@ -174,7 +175,7 @@ impl Call {
         })
     }
 
-    /// The least that the script has to be able to do.
+    /// The simplest script that can decide the call.
     fn shape(&self) -> Shape {
         let takes = |script_args: &ScriptArgs| matches!(script_args.verb(), Verb::Take(_));
         let buckets = |script_args: &ScriptArgs| {
@@ -189,7 +190,7 @@ impl Call {
         }
     }
 
-    /// The command, by the hash of its script or with its whole text.
+    /// The command, with the hash of its script or with its text.
     pub(in crate::store::redis) fn command(&self, scripts: &Scripts, how: How) -> Cmd {
         let shape = self.shape();
         let script = match shape {
@@ -235,8 +236,8 @@ impl Call {
         command
     }
 
-    /// Takes a reply apart: one answer for each request, in the order they were added. A state that
-    /// the library reads differently than the script fails its own requests only.
+    /// Splits a reply into one answer per request, in the order they were added. If library and
+    /// script disagree about a state, only its own requests fail.
     pub(in crate::store::redis) fn answers(
         &self,
         reply: &Value,
@@ -290,7 +291,7 @@ impl Call {
         Ok(Run { decisions, left: state })
     }
 
-    /// The charges of one request. If one was denied, those that fit say how they stand.
+    /// The charges of one request. If one was denied, those that fit report their state.
     fn group(
         &self,
         first: usize,
@@ -307,7 +308,7 @@ impl Call {
                 Work::Dump => return Ok(Answered::State(answer.state.clone(), now)),
                 Work::Operate(Op::Take(units)) if denied && answer.admitted > 0 => Op::Read(units),
                 Work::Operate(op) => op,
-                // Nobody waits for it; it says how things stood.
+                // No caller waits for it; it reports the state as a read.
                 Work::Undo { .. } => Op::Return(0),
             };
             decided.push((answer.decide(&limit, now, op)?, &answer.state));
@@ -316,14 +317,14 @@ impl Call {
     }
 }
 
-/// Repeated takes.
+/// The results of repeated takes.
 struct Run {
     decisions: Vec<Decision>,
-    /// What they left. Whichever was denied, the last was, and would be again.
+    /// The state after all of them. If any was denied, the last one was, and would be again.
     left: State,
 }
 
-/// One of them.
+/// The result of one of them.
 fn alone(run: &Run, nth: usize, now: Timestamp) -> Answered {
     let mut decided = Decided::new(now, 1);
     decided.push((run.decisions[nth], &run.left));
@@ -334,13 +335,13 @@ fn alone(run: &Run, nth: usize, now: Timestamp) -> Answered {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) struct How {
     pub(in crate::store::redis) text: Text,
-    /// Whether impossible states are repaired by now.
+    /// Whether impossible states are repaired.
     pub(in crate::store::redis) repairs: bool,
-    /// Only for [`TimeSource::Caller`].
+    /// The time for [`TimeSource::Caller`]; otherwise unused.
     pub(in crate::store::redis) now: Timestamp,
 }
 
-/// A script by its hash, or all of it.
+/// A script by its hash, or its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Text {
     Hash,

@@ -1,4 +1,4 @@
-//! One connection, kept up by a task of its own.
+//! A connection to one server, maintained by a background task.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -19,26 +19,26 @@ use crate::store::redis::wire::deadline::{
 };
 use crate::store::{Misconfigured, StoreError};
 
-/// A server that nobody asks is asked whether it is still there this often.
+/// Interval between checks of an idle connection.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// A connection is given up once the server was silent for this long, or for two deadlines.
 const LOST: Duration = Duration::from_millis(250);
-/// A reply that is this late will not come, whatever else the server sends.
+/// A reply this late is not expected any more, whatever else the server sends.
 const MOST_LATE: Duration = Duration::from_secs(30);
-/// Between attempts to connect: from the first to the longest pause.
+/// The first and the longest pause between attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
 
-/// Where a connection leads.
+/// The server of a connection.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) enum Target {
     Fixed(ConnectionInfo),
-    /// A node of a cluster: what it may decide, it knows by its slots.
+    /// A cluster node; it knows by its slots which keys it may decide.
     Node(ConnectionInfo),
-    /// The primary that sentinels name at the time.
+    /// The primary that sentinels currently name.
     Primary(Watched),
 }
 
-/// A connection that is made anew when it breaks.
+/// A connection that is re-established when it breaks.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Connection {
     target: Target,
@@ -46,21 +46,21 @@ pub(in crate::store::redis) struct Connection {
     patience: Duration,
     /// Replaces the deadline that follows the round trip.
     fixed_deadline: Option<Duration>,
-    /// False until the store has been tried for the first time, which may take longer.
+    /// False until the first self-test is over, which may take longer.
     started: Arc<AtomicBool>,
     round_trip: RoundTrip,
-    /// Replies so far, over all connections.
+    /// Number of replies over all connections.
     replies: AtomicU64,
     state: watch::Sender<State>,
     broken: Notify,
     made: AtomicU64,
-    /// The last address connected to, for people.
+    /// The last address connected to, for messages.
     address: Mutex<String>,
 }
 
 #[derive(Clone)]
 enum State {
-    /// A first attempt is under way: worth waiting for.
+    /// A first attempt is in progress: worth waiting for.
     Connecting,
     Up(Connected),
     Down(StoreError),
@@ -76,25 +76,25 @@ impl std::fmt::Debug for State {
     }
 }
 
-/// What a wait for a reply ends with, at the latest.
+/// When a wait for a reply ends at the latest.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) enum Until {
-    /// The caller's deadline.
+    /// At the caller's deadline.
     Deadline,
-    /// The connection counts as lost.
+    /// When the connection counts as lost.
     Lost,
 }
 
 /// Why a wait for a reply ended without it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::store::redis) enum Late {
-    /// The server sent nothing at all while this process listened.
+    /// The server sent nothing while this process listened.
     Silent,
     /// The server replied to other commands meanwhile.
     Slow,
 }
 
-/// A connection as it was when asked for.
+/// A handle of the current connection.
 #[derive(Clone)]
 pub(in crate::store::redis) struct Connected {
     connection: MultiplexedConnection,
@@ -102,7 +102,7 @@ pub(in crate::store::redis) struct Connected {
 }
 
 impl Connected {
-    /// A number that no other connection of its connection has.
+    /// Unique number of this connection.
     pub(in crate::store::redis) const fn number(&self) -> u64 {
         self.number
     }
@@ -133,7 +133,7 @@ impl Connection {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The connection; waits for one that is just being made, but not for a server that is gone.
+    /// The connection; waits for one that is being made, but not for an unavailable server.
     pub(in crate::store::redis) async fn connected(&self) -> Result<Connected, StoreError> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Connecting));
@@ -144,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// The same, but waits no longer than the deadline.
+    /// Like [`Connection::connected`], but waits no longer than the deadline.
     pub(in crate::store::redis) async fn connected_soon(&self) -> Result<Connected, StoreError> {
         let connected = listen(self.deadline(), self.connected()).await;
         connected.unwrap_or_else(|Silent| {
@@ -152,7 +152,7 @@ impl Connection {
         })
     }
 
-    /// How long the server may be silent before a request is answered without it.
+    /// How long the server may be silent before a request fails.
     pub(in crate::store::redis) fn deadline(&self) -> Duration {
         let unmeasured = self.patience.max(LOST);
         let deadline = match self.fixed_deadline {
@@ -162,8 +162,8 @@ impl Connection {
         if self.started.load(Ordering::Relaxed) { deadline } else { deadline.max(2 * unmeasured) }
     }
 
-    /// How long an attempt to connect may take: less where the server is known to be close by, so
-    /// that a dead one does not hold up the way to its successor.
+    /// How long an attempt to connect may take: less for a server known to be nearby, so that a
+    /// dead server does not delay the connection to its successor.
     fn connect_timeout(&self) -> Duration {
         let known = self.round_trip.mean().map(|mean| LOST + 8 * mean);
         known.map_or(self.patience, |known| known.min(self.patience))
@@ -179,7 +179,7 @@ impl Connection {
         self.round_trip.depth(most)
     }
 
-    /// Starts to listen for the reply to a command that is sent now.
+    /// Starts to count the time spent listening for the reply to a command that is sent now.
     pub(in crate::store::redis) fn listening(&self) -> Listening {
         Listening::start(self.deadline())
     }
@@ -213,7 +213,7 @@ impl Connection {
         let silent = |limit| (heard_nothing_for >= limit).then_some(Late::Silent);
         match (until, self.fixed_deadline) {
             (Until::Lost, _) if listened >= MOST_LATE => Some(Late::Silent),
-            // Whatever deadline is set: how long a server is silent follows from the way to it.
+            // Independent of a fixed deadline: the round trip decides how long a silence is a loss.
             (Until::Lost, _) => silent(LOST.max(2 * self.round_trip.deadline(self.patience))),
             (Until::Deadline, None) => {
                 let slow = || (listened >= LONGEST.max(self.deadline())).then_some(Late::Slow);
@@ -236,7 +236,7 @@ impl Connection {
         }
     }
 
-    /// Takes note of a reply. A connection that broke is none.
+    /// Records a reply. An error of the connection does not count.
     pub(in crate::store::redis) fn replied(
         &self,
         reply: &Result<Value, Failure>,
@@ -279,7 +279,7 @@ impl Connection {
         self.judge(to, reply.and_then(Value::extract_error))
     }
 
-    /// The same, to a node that does not serve the command's slot yet.
+    /// Like [`Connection::exchange`], for a node that does not serve the command's slot yet.
     pub(in crate::store::redis) async fn exchange_asking(
         &self,
         to: &Connected,
@@ -288,7 +288,8 @@ impl Connection {
         let mut pipeline = redis::pipe();
         pipeline.cmd("ASKING").add_command(command.clone());
         let mut connection = to.connection.clone();
-        // Both replies as they are: of a pipeline's own error one cannot tell where it redirects to.
+        // Reads both raw replies, because an error of the pipeline does not contain the
+        // redirection.
         let replies = connection.send_packed_commands(&pipeline, 0, 2).await;
         let second = |mut replies: Vec<Value>| {
             replies.pop().map_or_else(|| Ok(Value::Nil), Value::extract_error)
@@ -305,7 +306,7 @@ impl Connection {
             self.give_up(to.number);
         }
         Err(match (failure, &self.target) {
-            // A primary that sentinels have replaced: nobody has to act, they name the next.
+            // Sentinels have replaced this primary and name the next one, so this is an outage.
             (Failure::NotHere(StoreError::Misconfigured(_, why)), Target::Primary(_)) => {
                 Failure::NotHere(StoreError::Unavailable(why))
             }
@@ -313,13 +314,13 @@ impl Connection {
         })
     }
 
-    /// Gives a connection up whose server is silent.
+    /// Gives up a connection whose server is silent.
     pub(in crate::store::redis) fn lose(&self, number: u64) -> StoreError {
         self.give_up(number);
         StoreError::unavailable(format!("{} is silent", self.address()))
     }
 
-    /// This connection is of no use any more; a newer one may be.
+    /// Marks this connection as unusable, unless a newer one has replaced it.
     fn give_up(&self, number: u64) {
         let gave_up = self.state.send_if_modified(|state| {
             let current = matches!(state, State::Up(up) if up.number == number);
@@ -333,8 +334,8 @@ impl Connection {
         }
     }
 
-    /// Connects, and connects again, for as long as the connection is used.
-    pub(in crate::store::redis) async fn keep_up(self: Arc<Self>) {
+    /// Connects and reconnects for as long as the connection is used.
+    pub(in crate::store::redis) async fn maintain(self: Arc<Self>) {
         let mut pause = Duration::ZERO;
         loop {
             match self.connect().await {
@@ -344,7 +345,7 @@ impl Connection {
                     let connected = Connected { connection, number };
                     self.state.send_replace(State::Up(connected.clone()));
                     self.until_broken(&connected).await;
-                    // Others lost theirs at the same moment: do not all come back in the same.
+                    // Jitter, because other nodes lost their connections at the same moment.
                     sleep(jittered(PAUSES[0])).await;
                 }
                 Err(error) => {
@@ -363,7 +364,7 @@ impl Connection {
             if timeout(HEARTBEAT, self.broken.notified()).await.is_ok() {
                 return;
             }
-            // Sentinels that are silent must not hold up what a request has found out.
+            // Silent sentinels must not delay what a request has found out.
             tokio::select! {
                 () = self.broken.notified() => return,
                 () = self.look(connected, &beat) => {}
@@ -371,10 +372,10 @@ impl Connection {
         }
     }
 
-    /// Gives the connection up if it does not lead to the primary any more.
+    /// Gives the connection up if its server is no longer the primary.
     async fn look(&self, connected: &Connected, beat: &Cmd) {
-        // A refusal is a sign of life, and a connection that gives none is given up by `send`.
-        // A replica refuses to write, but would go on to deny by what it has copied.
+        // A refusal shows that the server lives, and `send` gives up a silent connection. A replica
+        // refuses writes but would still deny by its copy.
         if self.send(connected, beat).await.is_ok_and(|role| sentinel::is_replica(&role)) {
             self.give_up(connected.number);
         }
@@ -386,7 +387,7 @@ impl Connection {
         }
     }
 
-    /// One attempt.
+    /// Tries once to connect.
     pub(in crate::store::redis) async fn connect(
         &self,
     ) -> Result<MultiplexedConnection, StoreError> {
@@ -409,14 +410,14 @@ impl Connection {
         Ok(connection)
     }
 
-    /// No decision is made on a replica.
+    /// Checks that the server is not a replica, on which no decision is made.
     async fn verify(
         &self,
         connection: &mut MultiplexedConnection,
         address: &str,
     ) -> Result<(), StoreError> {
         if matches!(self.target, Target::Node(_)) {
-            // Whatever it answers, the round trip is measured.
+            // Measures the round trip, whatever the answer.
             let _ = redis::cmd("PING").query_async::<Value>(connection).await;
             return Ok(());
         }
@@ -430,7 +431,8 @@ impl Connection {
                 let why = format!("{address} is a replica");
                 Err(StoreError::misconfigured(Misconfigured::ReadOnly, why))
             }
-            // Proxies do not know the command. Whoever is behind them refuses to write.
+            // Proxies do not have the command. The server behind them refuses writes if it is a
+            // replica.
             (Err(StoreError::Misconfigured(Misconfigured::Version, _)), Target::Fixed(_)) => Ok(()),
             (Err(error), _) => Err(error),
         }
@@ -465,7 +467,7 @@ pub(in crate::store::redis) async fn open(
     }
 }
 
-/// Half to one and a half times as long.
+/// Half to one and a half times `pause`.
 fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64())
 }

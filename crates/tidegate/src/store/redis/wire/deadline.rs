@@ -22,14 +22,14 @@ use std::time::Duration;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-/// A server close by gets no less: it may be saving, or held up by its own host for a moment.
+/// The shortest deadline: a nearby server may be saving, or paused by its host for a moment.
 pub(in crate::store::redis) const SHORTEST: Duration = Duration::from_millis(10);
-/// A server that answers no sooner than this counts as too slow.
+/// The longest deadline: a server that answers later counts as too slow.
 pub(in crate::store::redis) const LONGEST: Duration = Duration::from_secs(1);
 /// Commands in flight for each millisecond of the shortest round trip.
 const PER_MILLISECOND: u64 = 16;
-/// Commands in flight to a server that is close by. Later requests share the next command, which
-/// costs the server less than a command each.
+/// Commands in flight to a nearby server. Later requests share the next command, which costs the
+/// server less than one command each.
 const FEWEST: u64 = 4;
 
 /// The most that the time between two turns of a queue counts for.
@@ -37,7 +37,7 @@ const LONGEST_TURN: Duration = Duration::from_millis(250);
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
 const TICKS: u32 = 8;
 
-/// The server sent nothing for as long as it was listened to.
+/// The server sent nothing while this process listened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct Silent;
 
@@ -49,7 +49,8 @@ pub(in crate::store::redis) async fn listen<T>(
     wait(&mut Listening::start(limit), limit, work).await
 }
 
-/// Waits for `work` as [`listen`] does, and returns how long that took, if this process ran all the while.
+/// Waits for `work` as [`listen`] does, and returns how long that took, if this process ran without
+/// a pause.
 pub(in crate::store::redis) async fn measure<T>(
     limit: Duration,
     work: impl Future<Output = T>,
@@ -75,12 +76,12 @@ async fn wait<T>(
     last_look(work).await
 }
 
-/// Reads what has arrived before `work` is given up.
+/// Reads replies that have arrived before `work` is given up.
 pub(in crate::store::redis) async fn last_look<T>(
     work: Pin<&mut impl Future<Output = T>>,
 ) -> Result<T, Silent> {
     let reading = async {
-        // Once for the runtime to see what arrived, once for the connection to pass it on.
+        // Once for the runtime to see the data, once for the connection to deliver it.
         for _ in 0..2 {
             yield_now().await;
         }
@@ -98,9 +99,9 @@ pub(in crate::store::redis) struct Listening {
     started: Instant,
     ticked: Instant,
     tick: Duration,
-    /// In all.
+    /// Total time listened.
     pub(in crate::store::redis) listened: Duration,
-    /// Since the server last sent anything.
+    /// Time listened since the server last sent anything.
     pub(in crate::store::redis) heard_nothing_for: Duration,
 }
 
@@ -111,7 +112,7 @@ impl Listening {
         Self { started, ticked: started, tick, listened, heard_nothing_for }
     }
 
-    /// Waits for one tick. May be dropped half-way: the next one then counts for both.
+    /// Waits for one tick. If it is dropped half-way, the next tick counts for both.
     pub(in crate::store::redis) async fn tick(&mut self) {
         sleep(self.tick).await;
         let now = Instant::now();
@@ -126,20 +127,20 @@ impl Listening {
         self.tick + (self.tick / 2).max(Duration::from_millis(1))
     }
 
-    /// The server sent something.
+    /// Records that the server sent something.
     pub(in crate::store::redis) const fn heard(&mut self) {
         self.heard_nothing_for = Duration::ZERO;
     }
 
-    /// How long the wait took, if this process ran all the while.
+    /// How long the wait took, if this process ran without a pause.
     pub(in crate::store::redis) fn undisturbed(&self) -> Option<Duration> {
         let took = self.started.elapsed();
         (took <= self.listened + self.most()).then_some(took)
     }
 }
 
-/// The time that a queue of requests has been worked on. The time between two turns counts for at most
-/// [`LONGEST_TURN`]: this process may have been stopped meanwhile.
+/// Time that a queue has been processed. The time between two turns counts for at most
+/// [`LONGEST_TURN`], because this process may have been stopped meanwhile.
 #[derive(Debug)]
 pub(in crate::store::redis) struct QueueTime {
     passed: Duration,
@@ -155,7 +156,7 @@ impl QueueTime {
         self.passed
     }
 
-    /// The queue has its next turn.
+    /// Starts the next turn of the queue.
     pub(in crate::store::redis) fn turn(&mut self) {
         self.passed += self.turned.elapsed().min(LONGEST_TURN);
         self.turned = Instant::now();
@@ -171,7 +172,7 @@ pub(in crate::store::redis) struct RoundTrip(Mutex<Option<Measured>>);
 struct Measured {
     mean: u64,
     deviation: u64,
-    /// On the present connection.
+    /// The shortest on the current connection.
     shortest: u64,
 }
 
@@ -196,7 +197,7 @@ impl RoundTrip {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX / 8).min(u64::MAX / 8);
         let mut measured = self.lock();
         *measured = Some(match *measured {
-            // A server that is suddenly further away must not have to be late many times.
+            // A server that is suddenly further away must not be late many times first.
             Some(known) if took <= known.deadline() => {
                 let difference = known.mean.abs_diff(micros);
                 Measured {
@@ -212,7 +213,8 @@ impl RoundTrip {
         });
     }
 
-    /// A new connection, whose first reply took so long if that is known, may take another way.
+    /// Starts measuring a new connection, which may take another route; `took` is its first round
+    /// trip, if known.
     pub(in crate::store::redis) fn reconnected(&self, took: Option<Duration>) {
         let Some(took) = took else { return };
         if let Some(known) = &mut *self.lock() {
@@ -221,12 +223,12 @@ impl RoundTrip {
         self.record(took);
     }
 
-    /// The mean round trip, once there is one.
+    /// The mean round trip, once one was measured.
     pub(in crate::store::redis) fn mean(&self) -> Option<Duration> {
         self.lock().map(|measured| Duration::from_micros(measured.mean))
     }
 
-    /// How long a server may be silent; `otherwise` before anything was measured.
+    /// How long a server may be silent; `otherwise` before the first measurement.
     pub(in crate::store::redis) fn deadline(&self, otherwise: Duration) -> Duration {
         self.lock().map_or(otherwise, Measured::deadline)
     }
@@ -252,7 +254,7 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// The clock jumps, as for a process that was stopped, and a reply arrives meanwhile.
+    /// The clock jumps, as in a process that was stopped, and a reply arrives meanwhile.
     #[tokio::test(start_paused = true)]
     async fn a_stalled_process_reads_the_reply_before_it_gives_up() {
         let (reply, replied) = oneshot::channel();
@@ -294,7 +296,7 @@ mod tests {
             trip.record(Duration::from_micros(200));
         }
         assert_eq!((trip.deadline(millis(250)), trip.depth(1_024)), (SHORTEST, 4));
-        // One late reply is enough to wait for the next.
+        // One late reply is enough to extend the deadline for the next.
         trip.record(millis(50));
         assert!(trip.deadline(millis(250)) >= millis(100));
         assert_eq!(trip.depth(1_024), 4, "the way was shorter a moment ago");

@@ -1,4 +1,4 @@
-//! What a node writes into the registry, and reads of others.
+//! Registry entries: how a node writes its own and parses those of others.
 
 use std::collections::BTreeSet;
 use std::hash::Hasher as _;
@@ -8,18 +8,18 @@ use tidegate_core::Timestamp;
 
 use crate::store::DomainRevision;
 
-/// The most nodes that a registry holds. Further ones are not listed, and the count stays here.
+/// The most nodes of a registry. Further nodes are not listed or counted.
 pub(in crate::store::redis) const MAX_NODES: usize = 1_024;
-/// The most domains that an entry names. A node with more names all of them as one, `*`.
+/// The most domains of an entry. A node with more lists all of them as one, `*`.
 pub(in crate::store::redis) const MAX_DOMAINS: usize = 16;
 /// The longest name of a domain in an entry, in bytes.
 const MAX_DOMAIN_NAME: usize = 64;
 /// The longest name of a node, in bytes.
 const MAX_NAME: usize = 64;
-/// All domains of a node.
+/// The entry for all domains of a node.
 const ALL: &str = "*";
 
-/// The id of this node: its name and a number that no other process has.
+/// The id of this node: its name and a number unique to its process.
 pub(in crate::store::redis) fn id(name: Option<&str>) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".-_".contains(c) { c } else { '_' };
     let name: String = match name {
@@ -29,7 +29,7 @@ pub(in crate::store::redis) fn id(name: Option<&str>) -> String {
     format!("{name}-{:08x}", fastrand::u32(..))
 }
 
-/// What a node holds, as it is registered: at most [`MAX_DOMAINS`] domains with names that fit.
+/// The revisions as registered: at most [`MAX_DOMAINS`] domains with names that fit.
 pub(in crate::store::redis) fn listed(mut held: Vec<DomainRevision>) -> Vec<DomainRevision> {
     held.sort_unstable();
     let fits = |it: &DomainRevision| {
@@ -50,18 +50,18 @@ pub(in crate::store::redis) fn listed(mut held: Vec<DomainRevision>) -> Vec<Doma
 /// A node of the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its name and a number of its own.
+    /// Its name and a unique number.
     pub id: String,
     /// Whether it is this node.
     pub is_own: bool,
-    /// When it registered last, by the store's clock.
+    /// When it last registered, by the store's clock.
     pub seen: Timestamp,
     /// The domains that it serves; one `*` for all of them if there are more than 16.
     pub domains: Vec<DomainRevision>,
 }
 
 impl Node {
-    /// Reads a member of the registry; `None` if it is none of ours.
+    /// Parses a member of the registry; `None` if it has another format.
     pub(in crate::store::redis) fn read(member: &str, seen: Timestamp, own: &str) -> Option<Self> {
         let mut lines = member.lines();
         let id = lines.next().filter(|id| !id.is_empty())?.to_owned();
@@ -74,21 +74,21 @@ impl Node {
         Some(Self { is_own: id == own, id, seen, domains })
     }
 
-    /// The member of the registry for a node that holds this.
+    /// Formats the registry member of a node with these revisions.
     pub(in crate::store::redis) fn write(id: &str, held: &[DomainRevision]) -> String {
         let mut member = format!("{id}\n");
         held.iter().for_each(|it| member.push_str(&format!("{it}\n")));
         member
     }
 
-    /// The policies of domains that both serve and that differ from what is held here.
+    /// The revisions of domains that both nodes serve and that differ from `held`.
     pub(in crate::store::redis) fn differing(
         &self,
         held: &[DomainRevision],
     ) -> BTreeSet<DomainRevision> {
         let is_whole = |all: &[DomainRevision]| all.iter().any(|it| &*it.domain == ALL);
         let differs = |it: &&DomainRevision| {
-            // All domains of one can only be compared with all of another.
+            // An entry for all domains can only be compared with another one for all domains.
             let apart = !held.is_empty() && is_whole(held) != is_whole(&self.domains);
             let own = held.iter().find(|own| own.domain == it.domain);
             apart || own.is_some_and(|own| own.revision != it.revision)
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_requests_are_read() {
         let all = [("api", 7), ("web site", u64::MAX)];
         let read = node(&all);
         assert_eq!((&*read.id, read.is_own, read.domains), ("a", false, held(&all)));

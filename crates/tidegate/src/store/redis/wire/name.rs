@@ -1,4 +1,4 @@
-//! What a key is called in Redis, and which slot of a cluster it lies in.
+//! Redis key names and their cluster slots.
 
 use std::hash::Hasher;
 use std::io::Write;
@@ -7,14 +7,15 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::key::Key;
 
-/// Longer texts are kept as a hash: it is 32 characters long and names nobody.
+/// The longest text that is stored; longer ones are replaced by a hash of 32 characters.
 const LONGEST_TEXT: usize = 64;
 
-/// Slots of a cluster.
+/// Number of slots of a cluster.
 pub(in crate::store::redis) const SLOTS: u16 = 16_384;
 
-/// Names keys: `namespace:scope:{text}`, or `namespace:scope:{tag}text` where the tag is not the
-/// text. What is in braces decides the slot, so a text lies where all that is tagged with it does.
+/// Builds key names: `namespace:scope:{text}`, or `namespace:scope:{tag}text` if the tag is not the
+/// text. The part in braces determines the slot, so a text is in the same slot as all keys tagged
+/// with it.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct Namer {
     namespace: Box<str>,
@@ -40,8 +41,8 @@ impl Namer {
         name
     }
 
-    /// A text as it is, or its hash. The tag must not end before its brace, nor be empty, for then
-    /// it would be none.
+    /// Appends a text or its hash. A tag must not contain a closing brace or be empty, or it would
+    /// not be a tag.
     fn append(&self, name: &mut Vec<u8>, text: &[u8]) {
         let plain = !self.hashes_texts
             && (1..=LONGEST_TEXT).contains(&text.len())
@@ -56,17 +57,17 @@ impl Namer {
     }
 }
 
-/// The same on every node and in every release, so its key is no secret. Texts that were not chosen
-/// to collide do not: of a thousand million, two share a hash with a chance below 10^-20. It does not
-/// promise that nobody can search for two that do, nor that nobody can find a text by trying all.
-/// Whoever finds two texts of one hash makes those two share a state, and no others.
+/// A 128-bit hash with a public key, so that it is the same on every node and in every release.
+/// Texts do not collide by accident: among 10^9 of them, the chance that two share a hash is below
+/// 10^-20. The hash does not protect against a search for collisions or for the text of a hash; two
+/// texts that collide share a state, and no other key is affected.
 fn hash(text: &[u8]) -> (u64, u64) {
     let mut hasher = SipHasher13::new_with_keys(0x7469_6465, 0x6761_7465);
     hasher.write(text);
     hasher.finish128().as_u64()
 }
 
-/// The slot of a key: of what its first braces hold, or of all of it if they hold nothing.
+/// The slot of a key: that of the text in its first braces, or of the whole key if they are empty.
 pub(in crate::store::redis) fn slot(name: &[u8]) -> u16 {
     let tagged = name.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &name[open + 1..];
@@ -110,9 +111,9 @@ mod tests {
         Namer::new("tg", false).name(Key::new(scope("default"), text))
     }
 
-    /// A name must be the same on every node and in every release: changing it forgets every state.
+    /// A name must be the same on every node and in every release: a change loses every state.
     #[test]
-    fn names_are_what_they_always_were() {
+    fn names_never_change() {
         let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
         assert_eq!(text(name(b"user:17")), "tg:zKTTwuhZsk5:{user:17}");
         let tagged = Key::new(scope("default"), b"user:17").tagged(b"acme");

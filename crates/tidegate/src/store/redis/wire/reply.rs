@@ -1,7 +1,7 @@
 //! A script's reply: the time, and for each charge the state it was decided on.
 //!
-//! The decision itself is made here, by the same function that decides in memory, from that state;
-//! the script only says whether it admitted, and the two have to agree.
+//! The library derives the decision from that state with the same function as in memory; the script
+//! only returns whether it admitted, and the two must agree.
 
 use redis::Value;
 use tidegate_core::algorithm::bucket::{BucketState, Moment};
@@ -14,17 +14,17 @@ use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, State, Tim
 use crate::store::redis::wire::script_args::{ScriptArgs, Verb};
 use crate::store::{Misconfigured, StoreError};
 
-/// What a script said of one charge.
+/// A script's answer to one charge.
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) struct Answer {
-    /// How often it was admitted; 1 for what is never denied. Of several charges together, 2 for
-    /// one that would have fitted, had not the denial of another been counted.
+    /// How often it was admitted; 1 for operations that are never denied. In a batch, 2 for a
+    /// charge that would have fitted if the denial of another one had not been counted.
     pub(in crate::store::redis) admitted: u64,
     pub(in crate::store::redis) state: State,
     after: Option<After>,
 }
 
-/// Lists and sets tell how they stand after an operation, and what came of it.
+/// The state of a list or set after an operation, and the operation's result.
 #[derive(Clone, Copy, Debug)]
 struct After {
     booked: u64,
@@ -32,7 +32,7 @@ struct After {
 }
 
 impl Answer {
-    /// What the operation was answered.
+    /// The decision of the operation.
     pub(in crate::store::redis) fn decide(
         &self,
         limit: &Limit,
@@ -57,7 +57,7 @@ impl Answer {
 }
 
 impl Answer {
-    /// What the script did must be what the library says it did.
+    /// Checks that script and library agree.
     pub(in crate::store::redis) fn agrees(&self, admitted: u64, op: Op) -> Result<(), StoreError> {
         if admitted == self.admitted {
             return Ok(());
@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-/// Reads whole numbers one by one.
+/// Reads integers one by one.
 pub(in crate::store::redis) struct Reader<'a> {
     values: std::slice::Iter<'a, Value>,
 }
@@ -88,7 +88,8 @@ impl<'a> Reader<'a> {
         self.number().map(Timestamp::from_micros)
     }
 
-    /// The number of corrupt states that the script replaced, which is only there if there were any.
+    /// Number of corrupt states that the script replaced, which the reply contains only if there
+    /// were any.
     pub(in crate::store::redis) fn finish(mut self) -> Result<u64, StoreError> {
         let corrupt = if self.values.len() == 0 { 0 } else { self.number()? };
         match self.values.next() {
@@ -182,7 +183,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Operations that a script only reads for, but that the library never denies.
+/// Operations that a script runs as reads and that the library never denies.
 fn never_denied(script_args: &ScriptArgs) -> bool {
     use crate::store::redis::wire::script_args::Work;
     match script_args.work {

@@ -1,4 +1,4 @@
-//! Requests on their way to a server, and those that wait for their turn.
+//! Requests to a server, and those that wait in its queue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use crate::store::StoreError;
 use crate::store::redis::wire::call::{Answered, Item};
 use crate::store::redis::wire::script_args::Work;
 
-/// Charges that one script call decides, and who waits for them.
+/// Charges that one script call decides, and the channel for their answer.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Request {
     pub(in crate::store::redis) items: Vec<Item>,
     pub(in crate::store::redis) slot: u16,
     pub(in crate::store::redis) now: Timestamp,
-    /// How often it was sent on, and whether the node it goes to must be told.
+    /// Number of redirections.
     pub(in crate::store::redis) hops: u8,
     pub(in crate::store::redis) asking: bool,
-    /// Carried out even if the caller no longer waits.
+    /// Executed even if the caller no longer waits.
     pub(in crate::store::redis) unasked: bool,
-    /// Its share of what may be under way; given back with the request.
+    /// Its share of the requests in flight; released with the request.
     pub(in crate::store::redis) permit: Option<OwnedSemaphorePermit>,
     /// When it was queued, by the queue's own time.
     pub(in crate::store::redis) queued: Duration,
-    /// `None` once the caller was told that the reply is late.
+    /// `None` once the caller got the error that the reply is late.
     pub(in crate::store::redis) answer: Option<oneshot::Sender<Result<Answered, StoreError>>>,
 }
 
@@ -37,15 +37,15 @@ impl Request {
         answer: oneshot::Sender<Result<Answered, StoreError>>,
     ) -> Self {
         let (hops, asking, permit, queued) = (0, false, None, Duration::ZERO);
-        // A place that is not given back stays taken until its lease ends, and by its number it can
-        // be given back at any time. Units could not: their window may be over.
+        // A lease that is not released holds its units until it expires, and a release by id is
+        // correct at any time. A return of units is not: their window may be over.
         let unasked = items.iter().all(|item| {
             matches!(item.script_args.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
         });
         Self { items, slot, now, hops, asking, unasked, permit, queued, answer: Some(answer) }
     }
 
-    /// Whether others wait for what it does: it frees places or units, or keeps a place.
+    /// Whether other requests depend on it: it frees units or leases, or renews a lease.
     pub(in crate::store::redis) fn gives_back(&self) -> bool {
         self.items.iter().all(|item| match item.script_args.work {
             Work::Operate(op) => {
@@ -56,7 +56,7 @@ impl Request {
         })
     }
 
-    /// The caller no longer waits: the charge would serve no request.
+    /// Whether the caller no longer waits, so that the charge would serve no request.
     pub(in crate::store::redis) fn is_pointless(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed) && !self.unasked
     }
@@ -65,8 +65,8 @@ impl Request {
         self.expire(error);
     }
 
-    /// Tells the caller why there is no answer. What the server makes of the request is still worth
-    /// knowing: it may have taken a place that only this process can give back.
+    /// Answers the caller with an error. The reply is still processed, because the server may have
+    /// taken a lease that only this process can release.
     pub(in crate::store::redis) fn expire(&mut self, error: StoreError) {
         if let Some(answer) = self.answer.take() {
             // The caller may have given up.
@@ -75,10 +75,10 @@ impl Request {
     }
 }
 
-/// Commands under way for a slot, and requests that wait for them.
+/// Commands in flight for a slot, and requests that wait for them.
 #[derive(Default)]
 pub(in crate::store::redis) struct Waiting {
-    pub(in crate::store::redis) under_way: usize,
+    pub(in crate::store::redis) in_flight: usize,
     pub(in crate::store::redis) requests: VecDeque<Request>,
 }
 
@@ -113,13 +113,13 @@ mod tests {
         (request, answered)
     }
 
-    /// What frees a place is still carried out.
+    /// Requests that release a lease are still executed.
     #[test]
     fn requests_that_were_queued_for_too_long_are_refused() {
         let release = Op::Release(LeaseId::new(1).unwrap());
         let each = [request(release, 1), request(Op::Take(1), 2), request(Op::Take(1), 3)];
         let (requests, mut answers): (VecDeque<_>, Vec<_>) = each.into_iter().unzip();
-        let mut waiting = Waiting { under_way: 0, requests };
+        let mut waiting = Waiting { in_flight: 0, requests };
         waiting.expire(Duration::from_secs(3));
         let overloaded = |answer: &mut oneshot::Receiver<_>| {
             matches!(answer.try_recv(), Ok(Err(StoreError::Overloaded)))

@@ -1,8 +1,8 @@
-//! The scripts, put together from one Lua file per state family.
+//! The scripts, assembled from one Lua file per state family.
 
 use std::sync::LazyLock;
 
-/// Cuts what a single charge needs from what only batches do.
+/// Separates the code for a single charge from the code for batches.
 const CUT: &str = "-- Only batches need the rest.\n";
 
 const TTL: &str = include_str!("../lua/ttl.lua");
@@ -14,21 +14,21 @@ const SLIDING_WINDOW: &str = include_str!("../lua/sliding_window.lua");
 const SLIDING_LOG: &str = include_str!("../lua/sliding_log.lua");
 const INFLIGHT: &str = include_str!("../lua/inflight.lua");
 
-/// What batches find the families by.
+/// The table in which batches look up families.
 const TABLE: &str = "local families = { bucket = bucket, fixed_window = fixed_window, \
     sliding_window = sliding_window, sliding_log = sliding_log, inflight = inflight }\n";
 
-/// Whose clock decides.
+/// The clock that decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeSource {
-    /// The store's: one clock for all nodes.
+    /// The store's clock: one for all nodes.
     #[default]
     Store,
-    /// The caller's. For tests only: nodes that disagree about the time disagree about limits.
+    /// The caller's clock. For tests only: nodes with different clocks would decide differently.
     Caller,
 }
 
-/// A script and what the server calls it.
+/// A script and its hash.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Script {
     pub(in crate::store::redis) text: String,
@@ -44,8 +44,8 @@ impl Script {
 }
 
 /// One script for each family's single take, one for takes on buckets, and one for everything else.
-/// Few, so that the self-test runs them all: a script that the server does not know is sent again,
-/// after what was asked later.
+/// They are few, so that the self-test runs them all: a script that the server does not know is
+/// sent again, after requests that were made later.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Scripts {
     pub(in crate::store::redis) time: TimeSource,
@@ -60,7 +60,7 @@ pub(in crate::store::redis) struct Scripts {
 }
 
 impl Scripts {
-    /// The scripts that go by this clock, hashed once per process.
+    /// The scripts for this clock, hashed once per process.
     pub(in crate::store::redis) fn by(time: TimeSource) -> &'static Self {
         static STORE: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(TimeSource::Store));
         static CALLER: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(TimeSource::Caller));
@@ -104,7 +104,7 @@ impl Scripts {
     }
 }
 
-/// What a single charge needs.
+/// The code for a single charge.
 fn hot(text: &'static str) -> &'static str {
     text.split_once(CUT).map_or(text, |(hot, _)| hot)
 }
@@ -113,10 +113,10 @@ fn hot(text: &'static str) -> &'static str {
 mod tests {
     use super::*;
 
-    /// Nodes of two releases share a server and its states. So a script that changes must still
-    /// read what the old one wrote, and the old one what it writes; if it cannot, the keys need
-    /// other names (`name.rs`). Once that is settled, and `cargo xtask test` has compared the new
-    /// script with the model, its hash goes here.
+    /// Nodes of two releases share a server and its states. A changed script must read what the old
+    /// one wrote, and the old script what the new one writes; otherwise the keys need other names
+    /// (`name.rs`). Once that is checked, and `cargo xtask test` has compared the new script with
+    /// the model, its hash is updated here.
     #[test]
     fn no_script_changes_unnoticed() {
         let scripts = Scripts::by(TimeSource::Store);
@@ -124,14 +124,14 @@ mod tests {
         let Scripts { whole_bucket, batch_bucket, .. } = scripts;
         let batch = &scripts.batch;
         for (name, script, hash) in [
-            ("bucket", bucket, "d97a69b209d41077c5fef94a798f82d8308bdc5c"),
-            ("whole_bucket", whole_bucket, "4b39bb55fd7c4425888b55087e7b50a290cc6ec3"),
-            ("fixed_window", fixed_window, "81c246806428089aa0b92b425043dfe7db41af60"),
-            ("sliding_window", sliding_window, "a364e1783af2ff1c071202f5f95c4ee25a22b2fc"),
-            ("sliding_log", sliding_log, "b358009de39097a77f063d1e6ef883b70c1d3c27"),
-            ("inflight", inflight, "3449c32bbb7d317bd50d60372125c1590a5a6922"),
-            ("batch_bucket", batch_bucket, "a57b216e195d112325d63fa8af3f8219ebce5710"),
-            ("batch", batch, "c5e6c8fd82a891eaebe03eba8f00db1a30046418"),
+            ("bucket", bucket, "1c9965ad1117e1bcebb208e6f7a69eb2671c73e0"),
+            ("whole_bucket", whole_bucket, "b334dda53a3ee7abea2cef690a5f3228c8d404a7"),
+            ("fixed_window", fixed_window, "01896e721214d6bc360ef7927edeea549a778517"),
+            ("sliding_window", sliding_window, "47708c74fcd08f9a2803d513658c9e8bb1001f3c"),
+            ("sliding_log", sliding_log, "20f646a01f1bceb4ecb6201aa9c5fec8896b746f"),
+            ("inflight", inflight, "a51e23b2daa902ec9015d7af94d5915748a990b5"),
+            ("batch_bucket", batch_bucket, "99ce1367fb07ba60ce1835e471a350fcd1f12a52"),
+            ("batch", batch, "8c9e33e5c6afdb96033da16b7467393b20b8025c"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

@@ -1,7 +1,7 @@
-//! What a charge costs, in the numbers that scripts take.
+//! The arguments of scripts: a limit and an operation as numbers.
 //!
-//! Scripts only add, subtract, compare and take whole quotients below 2^53: every other product and
-//! quotient is worked out here and passed along.
+//! Scripts only add, subtract, compare and divide integers below 2^53; every other product and
+//! quotient is computed here and passed as an argument.
 
 use redis::Cmd;
 use tidegate_core::algorithm::bucket::{Bucket, Moment};
@@ -10,21 +10,21 @@ use tidegate_core::{Limit, MAX_COST, Op, Timestamp};
 
 use crate::store::redis::wire::script::{Script, Scripts};
 
-/// Counts are kept up to 2^52; a larger number of units is as good as this one.
+/// The largest number of units; counts are kept up to 2^52, so more has the same effect.
 const MOST_UNITS: u64 = 1 << 52;
 
-/// A limit and what is done to a state of it.
+/// A limit and an operation on its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) struct ScriptArgs {
     pub(in crate::store::redis) limit: Limit,
     pub(in crate::store::redis) work: Work,
 }
 
-/// An operation, or a look at all that is kept.
+/// An operation, or a read of everything stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Work {
     Operate(Op),
-    /// Takes back what was taken at that time of the store's, as far as it is still owed.
+    /// Returns the units taken at that time by the store's clock, as far as they are still owed.
     Undo {
         units: u64,
         taken_at: Timestamp,
@@ -32,11 +32,11 @@ pub(in crate::store::redis) enum Work {
     Dump,
 }
 
-/// What scripts call an operation.
+/// The name of an operation in scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store::redis) enum Verb {
     Take(u64),
-    /// Whatever changes nothing.
+    /// Operations that change nothing.
     Read(u64),
     Give(u64),
     Force(u64),
@@ -62,7 +62,7 @@ impl Verb {
         }
     }
 
-    /// Units, or a lease.
+    /// The units, or the lease id.
     const fn number(self) -> u64 {
         match self {
             Self::Take(number)
@@ -76,7 +76,7 @@ impl Verb {
         }
     }
 
-    /// Only what may be denied is asked for within a limit.
+    /// Only operations that may be denied are compared with the limit.
     const fn is_deniable(self) -> bool {
         matches!(self, Self::Take(_) | Self::Read(_))
     }
@@ -104,8 +104,8 @@ impl ScriptArgs {
         }
     }
 
-    /// Whether many of them on one key can be sent as one: the state is small enough to be told
-    /// whole, so that each can be decided from the first answer.
+    /// Whether repeated operations on one key can be sent as one: the state is small enough to be
+    /// returned whole, so that each can be decided from the first answer.
     pub(in crate::store::redis) fn repeats(&self) -> bool {
         let small = !matches!(self.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
         small && matches!(self.verb(), Verb::Take(_))
@@ -120,12 +120,12 @@ impl ScriptArgs {
             Limit::SlidingWindow(_) => &scripts.sliding_window,
             Limit::SlidingLog(_) => &scripts.sliding_log,
             Limit::InFlight(_) => &scripts.inflight,
-            // `Limit` may grow; a store that does not know a family must not guess.
+            // `Limit` is non-exhaustive; the store must not guess an unknown family.
             _ => unreachable!("every family has a script"),
         }
     }
 
-    /// Appends the numbers that it reads.
+    /// Appends the numbers that the script reads.
     pub(in crate::store::redis) fn write_single(&self, command: &mut Cmd, repairs: bool) {
         match &self.limit {
             Limit::Bucket(bucket) if is_whole(bucket) => {
@@ -145,7 +145,7 @@ impl ScriptArgs {
         }
     }
 
-    /// Appends the numbers alone.
+    /// Appends the numbers only.
     pub(in crate::store::redis) fn write_numbers(&self, command: &mut Cmd, repairs: bool) {
         let verb = self.verb();
         let units = verb.number().min(MOST_UNITS);
@@ -181,7 +181,7 @@ impl ScriptArgs {
                 command.arg(number).arg(within(in_flight.limit()));
                 command.arg(in_flight.ttl().as_micros()).arg(u8::from(repairs));
             }
-            // `Limit` may grow; a store that does not know a family must not guess.
+            // `Limit` is non-exhaustive; the store must not guess an unknown family.
             _ => unreachable!("every family has a script"),
         }
     }
@@ -192,7 +192,8 @@ fn is_whole(bucket: &Bucket) -> bool {
     bucket.denominator() == 1
 }
 
-/// The time that the units take to refill; more than fits takes longer than a full refill.
+/// The time that the units take to refill; units beyond the capacity take longer than a full
+/// refill.
 fn cost(bucket: &Bucket, verb: Verb) -> Moment {
     let never = verb.is_deniable() && verb.number() > MAX_COST;
     let exact = if never { None } else { bucket.time_of(verb.number()) };

@@ -1,4 +1,4 @@
-//! Which folders have to be watched, so that every way to change a policy is noticed.
+//! The folders to watch, so that every way to change a policy causes an event.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -15,54 +15,55 @@ use super::debounce::Debounce;
 use super::fingerprint::Identity;
 use crate::policy::document::source::Source;
 
-/// As many folders as one policy can reasonably be spread over; changes elsewhere wait for the poll.
+/// The most folders that are watched; changes elsewhere are found by polling.
 const MAX_FOLDERS: usize = 256;
 
-/// As many links as Linux follows.
+/// The most symbolic links followed, as in Linux.
 const MAX_LINKS: usize = 40;
 
-/// How long the end of the event thread is waited for. It takes microseconds.
+/// How long to wait for the event thread to end, which takes microseconds.
 const END: Duration = Duration::from_secs(1);
 
-/// The folders in which an entry decides what the policy is.
+/// The watched folders: those whose entries decide which files the policy has.
 #[derive(Debug)]
-pub(super) struct Places {
-    /// None once it is to end, or if the system gives no events.
+pub(super) struct WatchedFolders {
+    /// `None` while ending, or if the system gives no events.
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, Identity>,
-    /// Says by its disconnection that the event thread has let go of the bell.
+    /// Disconnects when the event thread has dropped its reference to the debounce.
     ended: Receiver<()>,
     trouble: Option<String>,
 }
 
-impl Places {
-    /// Watches nothing yet.
-    pub(super) fn new(bell: Arc<Debounce>) -> Self {
+impl WatchedFolders {
+    /// Watches no folder yet.
+    pub(super) fn new(debounce: Arc<Debounce>) -> Self {
         let (alive, ended) = sync_channel(1);
-        let (watcher, trouble) = match notify::recommended_watcher(handler(bell, alive)) {
+        let (watcher, trouble) = match notify::recommended_watcher(handler(debounce, alive)) {
             Ok(watcher) => (Some(watcher), None),
             Err(error) => (None, Some(error.to_string())),
         };
         Self { watcher, watched: BTreeMap::new(), ended, trouble }
     }
 
-    /// Watches what has to be watched now, and nothing else. A folder that was deleted and made anew
-    /// is another folder.
+    /// Watches the folders that are needed now, and no others. A folder that was deleted and
+    /// recreated is a new folder.
     pub(super) fn follow(&mut self, source: &Source) {
         let Some(watcher) = &mut self.watcher else { return };
         let wanted = folders(source);
         self.watched.retain(|folder, identity| {
             let stays = wanted.get(folder) == Some(identity);
             if !stays {
-                // It fails if the folder is gone, and then there is nothing left to do.
+                // Fails if the folder is gone; no cleanup is needed then.
                 let _ = watcher.unwatch(folder);
             }
             stays
         });
         let are_too_many = wanted.len() == MAX_FOLDERS;
         self.trouble = are_too_many.then(|| format!("only {MAX_FOLDERS} folders are watched"));
-        // Those that are watched already too: the event of a folder's deletion, if it comes late, ends
-        // the watch of the folder made anew in its place. Watching twice is watching once.
+        // Also watches folders that are already watched: a late deletion event of an old folder
+        // ends the watch of the folder recreated in its place. Watching a folder twice has no
+        // further effect.
         for (folder, identity) in wanted {
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
@@ -73,38 +74,41 @@ impl Places {
         }
     }
 
-    /// Why changes may be noticed by the poll only.
+    /// Why changes may be found by polling only.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
 }
 
-impl Drop for Places {
+impl Drop for WatchedFolders {
     fn drop(&mut self) {
         if self.watcher.take().is_some() {
-            // Nothing is ever sent, so this is its end or the timeout.
+            // Nothing is ever sent, so this returns on disconnection or timeout.
             let _ = self.ended.recv_timeout(END);
         }
     }
 }
 
-/// Runs in the thread of the events. Reading files is an event too, and must not wake who reads.
-fn handler(bell: Arc<Debounce>, alive: SyncSender<()>) -> impl FnMut(notify::Result<Event>) + Send {
+/// Handles events in the event thread. Ignores access events, which reading the files causes.
+fn handler(
+    debounce: Arc<Debounce>,
+    alive: SyncSender<()>,
+) -> impl FnMut(notify::Result<Event>) + Send {
     move |event| {
         let _held_until_the_end = &alive;
         let is_change = match event.map(|event| event.kind) {
             Ok(EventKind::Access(AccessKind::Close(AccessMode::Write))) => true,
             Ok(EventKind::Access(_)) => false,
-            // Errors included: what was lost may have been a change.
+            // Includes errors: a lost event may have been a change.
             Ok(_) | Err(_) => true,
         };
         if is_change {
-            bell.change();
+            debounce.change();
         }
     }
 }
 
-/// All folders to watch, each by its path without links.
+/// All folders to watch, by their paths without links.
 fn folders(source: &Source) -> BTreeMap<PathBuf, Identity> {
     let mut found = BTreeMap::new();
     let files = source.files().unwrap_or_default();
@@ -121,11 +125,11 @@ fn folders(source: &Source) -> BTreeMap<PathBuf, Identity> {
     found
 }
 
-/// The folders that hold the path, every link on the way to it, or the first part that is missing;
-/// if the path is a folder, that one too.
+/// The folders that contain the path and every link on it, or its first missing part; if the path
+/// is a folder, that folder too.
 ///
-/// A link is replaced by renaming another one over it. That is an event of the folder which holds the
-/// link, not of where it leads: so are Kubernetes' `..data` and a runtime root swapped.
+/// A link is replaced by renaming another one over it. That is an event of the folder that contains
+/// the link, not of its target; Kubernetes' `..data` and a swapped runtime root work this way.
 fn folders_of(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let Ok(path) = std::path::absolute(path) else { return found };
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_folder_that_decides_is_found() {
-        let name = format!("tidegate-places-{}", std::process::id());
+        let name = format!("tidegate-folders-{}", std::process::id());
         let root = fs::canonicalize(std::env::temp_dir()).unwrap().join(name);
         let at = |path: &str| root.join(path);
         fs::create_dir_all(at("releases/1/limits")).unwrap();
@@ -192,9 +196,9 @@ mod tests {
         let (one, limits) = (at("releases/1"), at("releases/1/limits"));
         assert_eq!(folders_of(&at("current/limits")), [root.clone(), one.clone(), limits.clone()]);
         assert_eq!(folders_of(&at("current/limits/a.yaml")), [root.clone(), limits.clone()]);
-        // Of two links on the way each counts, and `..` starts from where the first one leads.
+        // Both links on the path count, and `..` starts from the first one's target.
         assert_eq!(folders_of(&at("limits")), [root.clone(), root.clone(), one, limits]);
-        // What is missing will appear in the last folder that is there.
+        // A missing path will appear in the last folder that exists.
         assert_eq!(folders_of(&at("releases/2/limits")), [at("releases")]);
         let round = folders_of(&at("releases/round"));
         assert!(
