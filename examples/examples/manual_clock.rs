@@ -74,7 +74,7 @@ mod tests {
             login.attempt("alice", "guess");
         }
         let Outcome::LockedFor(wait) = login.attempt("alice", "guess") else { panic!("no lock") };
-        clock.advance((wait - Duration::from_micros(1)).into());
+        clock.advance(wait - Duration::from_micros(1));
         assert_eq!(login.attempt("alice", "guess"), Outcome::LockedFor(Duration::from_micros(1)));
         clock.advance(Span::from_micros(1));
         assert_eq!(login.attempt("alice", "guess"), Outcome::WrongPassword);

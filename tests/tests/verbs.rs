@@ -141,3 +141,25 @@ fn every_cell_of_the_table_works() {
     }
     assert!(cells > 50, "{cells} cells");
 }
+
+/// Each hop of the table in ARCHITECTURE is a file and a function in it.
+#[test]
+fn the_path_of_a_request_is_as_architecture_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).expect("the page");
+    let (_, section) = page.split_once("## The path of a request").expect("the section");
+    let rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    let rows =
+        &rows[..rows.iter().position(|row| row.starts_with("| crate")).unwrap_or(rows.len())];
+    assert!((1..=10).contains(&rows.len()), "{} hops", rows.len());
+    for row in rows {
+        let cells = row.trim_matches('|').split('|').skip(1);
+        for cell in cells {
+            let mut words = cell.split('`').filter(|word| !word.trim().is_empty());
+            let (file, function) = words.next().zip(words.next()).expect("a file and a function");
+            let source = std::fs::read_to_string(root.join("crates").join(file));
+            let source = source.unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(source.contains(&format!("fn {function}(")), "{file} has no {function}");
+        }
+    }
+}

@@ -99,9 +99,9 @@ impl Grpc {
 
 /// One descriptor each.
 fn request(entries: &[(&str, &str)]) -> RateLimitRequest {
-    let descriptors = entries.iter().flat_map(|(key, value)| {
-        RateLimitRequest::one("api", key, value).descriptors
-    });
+    let descriptors = entries
+        .iter()
+        .flat_map(|(key, value)| RateLimitRequest::one("api", key, value).descriptors);
     RateLimitRequest { descriptors: descriptors.collect(), ..RateLimitRequest::one("api", "", "") }
 }
 
@@ -114,11 +114,8 @@ impl Interface for Grpc {
         let mut request = request(&[("user", user)]);
         let is_negative_hits = verb == Verb::Refund;
         let [descriptor] = &mut request.descriptors[..] else { panic!("one descriptor") };
-        *descriptor = RateLimitDescriptor {
-            hits_addend: Some(cost),
-            is_negative_hits,
-            ..descriptor.clone()
-        };
+        *descriptor =
+            RateLimitDescriptor { hits_addend: Some(cost), is_negative_hits, ..descriptor.clone() };
         let response = ask(&mut self.client, &request);
         (response.is_ok(), response.statuses[0].limit_remaining.into())
     }
@@ -169,7 +166,9 @@ impl Resp {
 
 fn command(words: &[&str]) -> Cmd {
     let mut command = redis::cmd(words[0]);
-    words[1..].iter().for_each(|word| drop(command.arg(word)));
+    for word in &words[1..] {
+        command.arg(word);
+    }
     command
 }
 

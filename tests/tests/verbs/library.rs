@@ -1,8 +1,6 @@
 //! The verbs of the library: over memory, over Redis, and of a policy.
 
-use tidegate::policy::{
-    CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request,
-};
+use tidegate::policy::{CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::StoreError;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};

@@ -367,7 +367,12 @@ impl RespConnection {
         }
     }
 
-    fn remote_command(&self, now: Timestamp, store_command: StoreCommand, request: &[u8]) -> RemoteCommand {
+    fn remote_command(
+        &self,
+        now: Timestamp,
+        store_command: StoreCommand,
+        request: &[u8],
+    ) -> RemoteCommand {
         let (service, protocol) = (self.session.service.timing_each(), self.session.protocol);
         RemoteCommand { service, now, store_command, protocol, frame: request.into() }
     }

@@ -217,7 +217,10 @@ struct OverrideRequest {
     reason: Option<String>,
 }
 
-fn set_override(service: &RateLimitService, request: OverrideRequest) -> Result<(Value, Change), String> {
+fn set_override(
+    service: &RateLimitService,
+    request: OverrideRequest,
+) -> Result<(Value, Change), String> {
     let numbers = match (request.percent, &request.rate) {
         (Some(percent), None) if request.burst.is_none() => OtherNumbers::Percent(percent),
         (None, Some(rate)) => OtherNumbers::Limit(numbers(service, &request, rate)?),
@@ -289,7 +292,8 @@ fn demote(service: &RateLimitService, request: DemotionRequest) -> Result<(Value
     let key = DemotedKey { domain: request.domain, descriptor: request.descriptor, reason: None };
     let demoted = service.limiter().demote(&key.domain, &key.entries(), &demotion);
     demoted.map_err(|error| refused(service, &error, &key.domain))?;
-    let lasts = request.seconds.map_or_else(|| "until ended".into(), |secs| format!("for {secs} s"));
+    let lasts =
+        request.seconds.map_or_else(|| "until ended".into(), |secs| format!("for {secs} s"));
     let value = format!("{} {lasts}", shown(service, &key.domain, &key.entries()));
     Ok((status::demotions(service), Change { limit: None, value, reason }))
 }

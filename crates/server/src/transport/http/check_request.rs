@@ -71,7 +71,9 @@ pub(crate) async fn answer(
     let answers = &caller.settings.answers;
     let read = read(body).and_then(|check| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
-        if matches!(action, Action::Refund | Action::Reset) || (!is_reading && check.returns_units()) {
+        if matches!(action, Action::Refund | Action::Reset)
+            || (!is_reading && check.returns_units())
+        {
             caller.may_return_units()?;
         }
         Ok(check)

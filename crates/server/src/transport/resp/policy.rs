@@ -98,7 +98,11 @@ impl<'a> PolicyCommand<'a> {
         is_whole.then_some(question)
     }
 
-    async fn ask(&self, service: &RateLimitService, action: PolicyAction) -> Result<Verdict, String> {
+    async fn ask(
+        &self,
+        service: &RateLimitService,
+        action: PolicyAction,
+    ) -> Result<Verdict, String> {
         let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
         let hits = self.cost.map(cost).transpose()?;
         let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];

@@ -57,7 +57,11 @@ fn failed(error: &StoreError) -> String {
 /// `CL.THROTTLE key max_burst count period [quantity]`, as in redis-cell: returns whether limited,
 /// the limit, the remaining units, seconds until a retry can succeed (-1 if allowed, or if it never
 /// will) and until the full reset.
-pub(crate) async fn cell(context: &mut CommandContext<'_>, words: &Words<'_>, replies: &mut Replies<'_>) {
+pub(crate) async fn cell(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+    replies: &mut Replies<'_>,
+) {
     match ask_cell(context, words).await {
         Ok(verdict) => tell_cell(verdict.decision(), replies),
         Err(text) => replies.error(text),
@@ -137,7 +141,10 @@ pub(crate) async fn several(
     }
 }
 
-async fn ask_several(context: &mut CommandContext<'_>, words: &Words<'_>) -> Result<Verdict, String> {
+async fn ask_several(
+    context: &mut CommandContext<'_>,
+    words: &Words<'_>,
+) -> Result<Verdict, String> {
     if words.len() > 5 * MAX_TOGETHER {
         return Err(format!("ERR at most {MAX_TOGETHER} limits are decided together"));
     }

@@ -51,7 +51,8 @@ fn everything() -> Answers {
 /// answer without it.
 fn ask(limiter: &PolicyLimiter<tidegate::store::memory::MemoryStore>, document: &Value) -> Value {
     let text = document.to_string();
-    let json_request = JsonRequest::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
+    let json_request =
+        JsonRequest::read(text.as_bytes()).unwrap_or_else(|error| panic!("{document}: {error}"));
     let wire_request = json_request.wire_request().unwrap();
     let descriptors = wire_request.descriptors();
     let verdict = limiter.check_now(&wire_request.request(&descriptors)).unwrap();

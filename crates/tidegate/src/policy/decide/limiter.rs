@@ -23,7 +23,7 @@ use crate::policy::decide::dry_run::dry_run;
 use crate::policy::decide::reason::reasons;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::http::RequestError;
-use crate::policy::matching::matched_limits::{MatchInput, Intent, MatchedLimits};
+use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
