@@ -14,6 +14,15 @@ fn shown(chosen: &Chosen, path: &str) -> String {
     chosen.value(path).map_or("null".into(), |value| value.in_yaml(kind).replace('"', ""))
 }
 
+const SENTINEL: &[(&str, &str)] =
+    &[("REDIS_URL", "m,h:1"), ("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TYPE", "sentinel")];
+const PER_SECOND_SENTINEL: &[(&str, &str)] = &[
+    ("REDIS_URL", "h:1"),
+    ("REDIS_PERSECOND", "true"),
+    ("REDIS_PERSECOND_TYPE", "sentinel"),
+    ("REDIS_PERSECOND_URL", "m,h:2"),
+];
+
 /// A value for each variable that is not its default, with what else it needs.
 fn other_value(name: &str) -> (&'static str, &'static [(&'static str, &'static str)]) {
     const TLS: &[(&str, &str)] = &[
@@ -70,19 +79,8 @@ fn other_value(name: &str) -> (&'static str, &'static [(&'static str, &'static s
         ),
         "REDIS_PERSECOND_URL" | "REDIS_PERSECOND" => ("1", PER_SECOND),
         "REDIS_AUTH" => ("pw", REDIS),
-        "REDIS_SENTINEL_AUTH" => (
-            "pw",
-            &[("REDIS_URL", "m,h:1"), ("REDIS_SOCKET_TYPE", "tcp"), ("REDIS_TYPE", "sentinel")],
-        ),
-        "REDIS_PERSECOND_SENTINEL_AUTH" => (
-            "pw",
-            &[
-                ("REDIS_URL", "h:1"),
-                ("REDIS_PERSECOND", "true"),
-                ("REDIS_PERSECOND_TYPE", "sentinel"),
-                ("REDIS_PERSECOND_URL", "m,h:2"),
-            ],
-        ),
+        "REDIS_SENTINEL_AUTH" => ("pw", SENTINEL),
+        "REDIS_PERSECOND_SENTINEL_AUTH" => ("pw", PER_SECOND_SENTINEL),
         "REDIS_TLS" => ("true", &[("REDIS_URL", "h:1"), ("REDIS_SOCKET_TYPE", "tcp")]),
         "REDIS_TIMEOUT" => ("3s", REDIS),
         "GRPC_MAX_CONNECTION_AGE" | "GRPC_MAX_CONNECTION_AGE_GRACE" => ("7m", &[]),

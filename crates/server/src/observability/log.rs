@@ -167,7 +167,10 @@ fn log_panic(info: &PanicHookInfo<'_>) {
         (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
     let thread = thread::current();
     let location = info.location().map(ToString::to_string);
-    let message = info.payload_as_str().unwrap_or("no message");
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let message = text.or_else(|| payload.downcast_ref::<String>().map(|text| &**text));
+    let message = message.unwrap_or("no message");
     tracing::error!(
         event = "panic",
         thread = thread.name(),

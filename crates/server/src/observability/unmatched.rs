@@ -55,5 +55,6 @@ fn log_descriptor(service: &RateLimitService, request: &Request<'_>, number: usi
 }
 
 fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_SHOWN)]
+    let end = (0..=MAX_SHOWN.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
 }
