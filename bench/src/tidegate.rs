@@ -114,7 +114,7 @@ impl Decider for Changed {
 #[inline(always)]
 fn read(verdict: &Verdict) -> bool {
     black_box(verdict.remaining());
-    black_box(verdict.reset_after());
+    black_box(verdict.decision().reset_after);
     black_box(verdict.is_allowed())
 }
 
