@@ -53,7 +53,7 @@ pub struct Settings {
     pub max_connections: usize,
     /// How long a connection may be idle; it is closed after at most twice the time.
     pub idle_after: Duration,
-    /// The same for a connection with an incomplete request or an unread answer (F17).
+    /// The same for a connection with an incomplete request or an unread answer.
     pub stuck_after: Duration,
     /// The approximate age at which a gRPC connection is asked to end, so that clients rebalance.
     pub max_age: Duration,
