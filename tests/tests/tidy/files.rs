@@ -103,11 +103,13 @@ pub(crate) fn manifests_inherit_the_lints(tree: &Tree) -> Vec<Violation> {
     if !root.text.lines().any(|line| line == "unsafe_code = \"forbid\"") {
         found.push(root.at(0, "[workspace.lints.rust] must say unsafe_code = \"forbid\""));
     }
-    // The benches are a workspace of their own, so that users never resolve what they compare with,
-    // and so are the fuzzers, which are a line each.
+    // Separate workspaces: the benches, so that users never resolve what they compare with; the fuzzers, which
+    // are a line each; and the program that uses the library from outside.
     let members = tree.sources.iter().filter(|source| {
         source.path.ends_with("/Cargo.toml")
-            && !["bench/", "fuzz/"].iter().any(|apart| source.path.starts_with(apart))
+            && !["bench/", "fuzz/", "tests/outside/"]
+                .iter()
+                .any(|apart| source.path.starts_with(apart))
     });
     for manifest in members {
         let lines: Vec<&str> = manifest.text.lines().map(str::trim).collect();
