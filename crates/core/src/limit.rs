@@ -63,7 +63,7 @@ impl Limit {
         Builder::new(AlgorithmName::SlidingLog, rate)
     }
 
-    /// At most `places` at once; a lease ends after `ttl` if nobody releases it.
+    /// At most `places` at once; a lease ends after `ttl` unless it is released.
     pub fn in_flight(places: u64, ttl: impl Into<Span>) -> Result<Self, InvalidLimit> {
         InFlight::new(places, ttl.into()).map(Self::InFlight)
     }
@@ -402,7 +402,7 @@ mod tests {
         );
     }
 
-    /// What a bucket holds if nobody says.
+    /// The default capacity of a bucket.
     #[test]
     fn defaults_are_those_of_the_policy_language() {
         let limit = |name| {

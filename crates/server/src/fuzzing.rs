@@ -22,7 +22,7 @@ use crate::settings::{Answers, ProxyHeaders};
 use crate::transport::access::Caller;
 use crate::transport::{admin, grpc, http, resp, rls};
 
-/// The domain that whoever decides on it panics about, as if there were a mistake in the daemon.
+/// The domain whose decisions panic, as if the daemon had a bug.
 pub const MISTAKE: &str = "\u{1}mistake";
 
 /// More often than the longest batch yields.
@@ -50,7 +50,7 @@ requests:
         - entries:
             - {key: user, query: user}
         - entries:
-            - {key: user, path: true, default: nobody}
+            - {key: user, path: true, default: none}
     - descriptors:
         - entries:
             - {key: client, client_ip: true}
@@ -77,11 +77,11 @@ descriptors:
 
 /// One for all calls, in whose memory little fits: what is forgotten is part of what is tried.
 fn service() -> &'static RateLimitService {
-    static GATE: OnceLock<RateLimitService> = OnceLock::new();
-    GATE.get_or_init(new_gate)
+    static SERVICE: OnceLock<RateLimitService> = OnceLock::new();
+    SERVICE.get_or_init(new_service)
 }
 
-fn new_gate() -> RateLimitService {
+fn new_service() -> RateLimitService {
     let clock = Clock::from(ManualClock::new());
     let service = RateLimitService::in_memory(1 << 20, clock).expect("a megabyte");
     service
@@ -145,11 +145,11 @@ pub fn batch(bytes: &[u8]) {
     assert!([200, 400, 422].contains(&status), "{status}");
 }
 
-/// A change on the admin port: a head, an empty line and a body. Whatever has become of it, whoever
-/// asks next is decided on. On a service of its own, because what it changes stays.
+/// A change on the admin port: a head, an empty line and a body. Whatever the result, the next
+/// request is decided. The changes stay, so they are made on a separate service.
 pub fn change(bytes: &[u8]) {
-    static GATE: OnceLock<RateLimitService> = OnceLock::new();
-    let service = GATE.get_or_init(new_gate);
+    static SERVICE: OnceLock<RateLimitService> = OnceLock::new();
+    let service = SERVICE.get_or_init(new_service);
     let Some((head, body)) = head(bytes) else { return };
     // Each is told in the log, which is for one at a time.
     service.status().log().set_level(Level::Error);
@@ -169,8 +169,8 @@ pub fn policy(bytes: &[u8]) {
     // Settings are written in the same language.
     let _ = leaves("settings.yaml", text);
     let Some(policy) = policy else { return };
-    static GATE: OnceLock<RateLimitService> = OnceLock::new();
-    let service = GATE.get_or_init(new_gate);
+    static SERVICE: OnceLock<RateLimitService> = OnceLock::new();
+    let service = SERVICE.get_or_init(new_service);
     service.replace(policy);
     for domain in service.policy().domains() {
         for pairs in [&[("user", "u1")][..], &[("tenant", "t1"), ("user", "u1")]] {

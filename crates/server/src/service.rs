@@ -47,7 +47,7 @@ pub struct RateLimitService {
     /// Whether each decision is timed, or the listener [times](Self::time_together) those that it makes
     /// together.
     times_each: bool,
-    /// Kept as long as anybody asks.
+    /// Kept as long as the service exists.
     _store_thread: Option<Arc<StoreThread>>,
 }
 
@@ -159,7 +159,7 @@ impl RateLimitService {
         &self.counters
     }
 
-    /// Lets limits hold nobody back; they are decided and counted all the same.
+    /// Puts limits into shadow mode: they are decided and counted, not enforced.
     pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
         self.limiter.switch_off(switch)
     }
@@ -179,7 +179,7 @@ impl RateLimitService {
         &self.limiter
     }
 
-    /// Puts another policy in force; everybody's state is kept.
+    /// Replaces the policy; the state of every key is kept.
     pub fn replace(&self, policy: Policy) {
         self.limiter.replace(policy);
     }
@@ -189,7 +189,7 @@ impl RateLimitService {
         policy.fresh_starts(&self.limiter.policy())
     }
 
-    /// Whether the state is in this process, so that no answer keeps anybody waiting.
+    /// Whether the state is in this process, so that no decision waits.
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.limiter.store(), AnyStore::Memory(_))
     }
@@ -417,7 +417,7 @@ impl RateLimitService {
         self.limiter.refund(request).await
     }
 
-    /// Lets whoever a request is about start afresh.
+    /// Resets the keys of a request.
     pub(crate) async fn reset(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.reset(request).await
     }

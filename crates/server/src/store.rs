@@ -92,7 +92,7 @@ impl Store for AnyStore {
 #[derive(Debug)]
 pub(crate) struct StoreThread {
     stop: Option<oneshot::Sender<()>>,
-    // Only to be `Sync`; nobody but `drop` takes it.
+    // Only to be `Sync`; only `drop` takes it.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 

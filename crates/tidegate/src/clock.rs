@@ -251,7 +251,7 @@ impl ManualClock {
         Timestamp::from_micros(self.0.micros.load(Ordering::SeqCst))
     }
 
-    /// Moves the clock forwards, and wakes whoever waits for the new time.
+    /// Moves the clock forwards, and wakes the waiters whose time has come.
     pub fn advance(&self, time: impl Into<Span>) {
         self.set(self.now() + time.into());
     }

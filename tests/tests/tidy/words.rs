@@ -21,7 +21,13 @@ const VAGUE: [&str; 10] = [
 ];
 
 /// Folders of the crates whose prose is held to the rule.
-const CODE: [&str; 2] = ["crates/cli/src/", "crates/sim/src/"];
+const CODE: [&str; 5] = [
+    "crates/cli/src/",
+    "crates/core/src/",
+    "crates/server/src/",
+    "crates/sim/src/",
+    "crates/tidegate/src/",
+];
 
 /// Documents that quote the words, or that are printed from code outside of [`CODE`].
 const EXEMPT: [&str; 2] = ["CONTRIBUTING.md", "docs/reference/policy.md"];

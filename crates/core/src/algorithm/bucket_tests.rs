@@ -529,7 +529,7 @@ fn a_forced_cost_books_the_remaining_units_and_reports_the_rest() {
     assert_eq!(wait(take(&bucket, &mut state, secs(0), 1)), Some(1_000_000));
 }
 
-/// What does not fit takes the begun unit with it; nobody gets it a moment later.
+/// Units that do not fit take the started unit with them: it is not available a moment later.
 #[test]
 fn a_forced_cost_that_does_not_fit_empties_the_bucket() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());

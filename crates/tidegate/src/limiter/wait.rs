@@ -76,7 +76,7 @@ impl Queues {
 
     /// Lets the first in the queue of `key` ask again now.
     pub(super) fn freed(&self, key: &[u8]) {
-        // Let go of the map first: whoever is woken may want it at once.
+        // Release the map first: a woken waiter may lock it at once.
         let queue = self.lock().queues.get(key).map(|(queue, _)| Arc::clone(queue));
         if let Some(queue) = queue {
             queue.freed.notify_waiters();

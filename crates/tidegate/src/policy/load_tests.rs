@@ -233,7 +233,7 @@ fn an_empty_document_at_the_end_is_none() {
     assert!(load("").policy.is_none());
 }
 
-/// A leased bucket holds less at the store by what its rate gives in 100 ms, for everybody:
+/// A leased bucket holds less at the store by what its rate refills in 100 ms, for all callers:
 /// plans, overrides and shadows are no exception.
 #[test]
 fn a_leased_bucket_is_reduced_wherever_its_numbers_stand() {

@@ -150,7 +150,7 @@ fn conserves(stats: &LeaseStats) -> bool {
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("nobody is there to wait for"),
+        Poll::Pending => panic!("no request waits here"),
     }
 }
 
@@ -260,7 +260,7 @@ fn a_flood_hardly_reaches_the_store() {
     }
 }
 
-/// Whoever holds units until the last moment and spends them then: the envelope is kept all the same.
+/// A node that holds units until the last moment and spends them then stays within the bound.
 #[test]
 fn hoarding_admits_no_more_than_the_limit() {
     for seed in 0..200 {
@@ -318,7 +318,7 @@ fn a_denial_elsewhere_gives_the_units_back() {
     at_once(fleet.nodes[0].decide(fleet.clock.now(), &charges, &mut decisions)).unwrap();
     assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [true, false]);
     assert_eq!(fleet.stats().outstanding, held);
-    // A denial here asks nobody, and what others would have been charged they are not.
+    // A denial here sends no request, and the other charges are not made.
     let calls = fleet.store.calls();
     while fleet.take(0, 1) {}
     let charges = [fleet.charge(b"whale", Op::Take(1)), fleet.charge(b"other", Op::Take(1))];
@@ -403,7 +403,7 @@ async fn one_asks_and_the_others_wait_for_it() {
         assert!(task.await.unwrap().unwrap().is_allowed());
     }
     assert_eq!(fleet.store.calls() - before, 1);
-    // If it fails, it fails for all of them: nobody waits for a second deadline.
+    // If it fails, it fails for all of them: no request waits for a second deadline.
     drain();
     fleet.store.0.is_away.store(true, Ordering::Relaxed);
     let all: Vec<_> = (0..20).map(|_| ask()).collect();
@@ -413,7 +413,7 @@ async fn one_asks_and_the_others_wait_for_it() {
         assert_eq!(task.await.unwrap(), Err(StoreError::Timeout));
     }
     assert_eq!(fleet.store.calls() - before, 2);
-    // If whoever asks gives up, the others ask themselves.
+    // If the request that refills is cancelled, another one refills.
     fleet.store.0.is_away.store(false, Ordering::Relaxed);
     let (first, second) = (ask(), ask());
     tokio::task::yield_now().await;
@@ -474,7 +474,7 @@ async fn nobody_waits_for_a_purse_that_is_gone() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(filler.as_mut().poll(&mut context).is_pending());
     assert!(waiter.as_mut().poll(&mut context).is_pending());
-    // Whoever fills it gives up; before the other is polled, it is replaced.
+    // The request that refills it is cancelled; before the other is polled, it is replaced.
     drop(filler);
     fleet.store.0.turnstile.add_permits(2);
     let other = leased(&per_second(2_000)).unwrap();

@@ -13,7 +13,7 @@ const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,
-        Poll::Pending => panic!("memory keeps nobody waiting"),
+        Poll::Pending => panic!("the memory store never waits"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is written is read back by somebody else's parser of structured fields.
+//! An independent parser of structured fields reads what is written.
 
 use sfv::{BareItem, KeyRef, List, ListEntry, Parser};
 use tidegate_core::{Algorithm, Builder, Op, Rate, State};
@@ -66,7 +66,7 @@ fn a_bucket_tells_capacity_refill_and_the_next_unit() {
     assert_eq!((strict.rate_limit(), strict.retry_after()), ("\"strict\";r=0;t=1800", Some(1_800)));
 }
 
-/// The vectors of the draft, with the wait of a window that nobody shares.
+/// The vectors of the draft, with the wait of a window that has one key.
 #[test]
 fn limits_are_told_in_their_order() {
     let burst = Asked::after("burst", Limit::sliding_log(Rate::per_minute(100)), 100, NOW);

@@ -1,5 +1,5 @@
 //! What people change in a hurry, over whatever policy is in force: other numbers for a while, and
-//! limits that hold nobody back. It outlives reloads of the policy, and ends by itself or by hand.
+//! limits that are switched off. It outlives reloads of the policy, and ends by itself or by hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,14 +31,14 @@ pub struct Controls {
     pub(in crate::policy) enforce_secret: Option<EnforceSecret>,
 }
 
-/// Other numbers for one limit, whoever asks.
+/// Other numbers for one limit, for all keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overruling {
     /// Which numbers.
     pub numbers: OtherNumbers,
     /// From when on they do not count any more.
     pub until: Timestamp,
-    /// Why, for whoever wonders later.
+    /// The reason, for the audit log and status.
     pub reason: Option<String>,
 }
 
@@ -47,11 +47,11 @@ pub struct Overruling {
 pub enum OtherNumbers {
     /// So many hundredths of rate and burst, plans and overrides of the policy included.
     Percent(u32),
-    /// This limit for everybody, counted apart from the policy's.
+    /// This limit for all keys, with its own state.
     Limit(Limit),
 }
 
-/// What is decided and counted, and holds nobody back.
+/// Limits that are decided and counted, not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Switch {
     /// Everything.
@@ -74,7 +74,7 @@ pub enum ControlError {
     NoSuchDomain,
     /// It would hold for longer than [`MAX_OVERRIDE`], or has ended already.
     Until,
-    /// It names nobody: a descriptor has at least one entry.
+    /// The descriptor is empty; it needs at least one entry.
     NoEntries,
     /// Its numbers cannot be scaled.
     Unscalable,
@@ -117,7 +117,7 @@ impl Controls {
         &mut self.demotions
     }
 
-    /// Whether limits of a domain hold nobody back; those that come with requests included.
+    /// Whether the limits of a domain are switched off, including limits that come with requests.
     pub(in crate::policy) fn spares(&self, domain: &Domain) -> bool {
         let is_off = |switch: &Switch| match switch {
             Switch::All => true,
@@ -127,7 +127,7 @@ impl Controls {
         !self.switches.is_empty() && self.switches.iter().any(is_off)
     }
 
-    /// Whether this limit holds nobody back, for a reason of its own.
+    /// Whether this limit itself is switched off.
     pub(in crate::policy) fn spares_limit(&self, limit: &PolicyLimit) -> bool {
         !self.switches.is_empty() && self.switches.contains(&Switch::Limit(limit.id().to_owned()))
     }
@@ -181,8 +181,8 @@ impl<S: Store> PolicyLimiter<S> {
                 return Err(ControlError::Unscalable);
             }
         }
-        // Before anybody decides by the new numbers.
-        self.0.store.limits_changed();
+        // Before any request is decided by the new numbers.
+        self.0.store.servers().limits_changed();
         self.change(|controls| {
             controls.overrides.retain(|_, it| now < it.until);
             if controls.overrides.len() >= MAX_CONTROLS && !controls.overrides.contains_key(id) {
@@ -208,7 +208,7 @@ impl<S: Store> PolicyLimiter<S> {
         ended.is_ok() && was_there
     }
 
-    /// Lets limits hold nobody back from now on; they are decided and counted all the same.
+    /// Switches limits off: they are decided and counted, not enforced.
     pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
         let policy = self.policy();
         match switch {

@@ -78,7 +78,7 @@ impl PolicyLimiter<MemoryStore> {
         Ok(Self::new(policy, store.with_clock(clock.clone()), clock))
     }
 
-    /// As [`PolicyLimiter::check`], at once: memory keeps nobody waiting.
+    /// As [`PolicyLimiter::check`], at once: the memory store never waits.
     pub fn check_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.check(request))
     }
@@ -134,8 +134,8 @@ impl<S: Store> PolicyLimiter<S> {
         let policy = policy.continuing(&old);
         let has_other_numbers = policy.has_other_numbers(&old);
         if has_other_numbers {
-            // Before anybody decides by the new numbers.
-            self.0.store.limits_changed();
+            // Before any request is decided by the new numbers.
+            self.0.store.servers().limits_changed();
         }
         self.0.policy.store(Arc::new(policy));
         if has_other_numbers {
@@ -169,7 +169,7 @@ impl<S: Store> PolicyLimiter<S> {
         self.decided(request, Intent::Return).await
     }
 
-    /// Lets whoever the request is about start afresh under every limit that it meets.
+    /// Resets the keys of the request under every limit that applies.
     pub async fn reset(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Reset).await
     }

@@ -32,9 +32,9 @@ pub struct LocallyDecided {
 pub struct LocalOverride {
     /// Number of nodes that share the limits: this one enforces 1.5 × limit / nodes, at least one unit.
     pub nodes: Nodes,
-    /// From when on the store decides again; until somebody says so if nothing.
+    /// When the store decides again; `None`: when the override is ended.
     pub until: Option<Timestamp>,
-    /// Why, for whoever wonders later.
+    /// The reason, for the audit log and status.
     pub reason: Option<String>,
 }
 
@@ -80,7 +80,7 @@ fn text(domain: &str, entries: &[Entry<'_>]) -> Vec<u8> {
 }
 
 impl<S: Store> PolicyLimiter<S> {
-    /// Lets this node decide by itself about whoever has this descriptor, by its share of the limits. No
+    /// Lets this node decide the keys of this descriptor by its share of the limits. No
     /// other node knows of it.
     pub fn demote(
         &self,

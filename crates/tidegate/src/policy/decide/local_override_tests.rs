@@ -42,7 +42,7 @@ fn demotion(nodes: u32, until: Option<u64>) -> LocalOverride {
     LocalOverride { nodes: Nodes::fixed(nodes.try_into().unwrap()), until, reason: None }
 }
 
-/// One key is decided by this node's share, and nobody else notices.
+/// One key is decided by this node's share; other keys are not affected.
 #[test]
 fn a_demoted_key_has_this_nodes_share_until_it_ends() {
     let (limiter, clock) = limiter();

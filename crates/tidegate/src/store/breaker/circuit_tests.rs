@@ -64,7 +64,7 @@ fn while_open_nobody_asks_and_only_a_probe_ends_it() {
     assert_eq!(circuit.trips(), 1);
 }
 
-/// A quarter of the keys each 100 ms, and whoever is in stays in.
+/// A quarter of the keys each 100 ms, and a key that is in stays in.
 #[test]
 fn recovery_lets_in_a_quarter_more_at_a_time() {
     let mut circuit = opened(0);
@@ -143,7 +143,7 @@ fn pauses_are_a_quarter_of_a_second_give_or_take_a_fifth() {
 }
 
 /// Whatever happens in whatever order, and however the clock jumps: it is closed, open or ramping by
-/// the rules, nobody asks while it is open, and a server that answers again is asked by all in the end.
+/// the rules, no request is sent while it is open, and a server that answers again gets all requests in the end.
 #[test]
 fn any_history_keeps_the_rules() {
     for seed in 0..500 {

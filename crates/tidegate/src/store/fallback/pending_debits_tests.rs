@@ -85,7 +85,7 @@ fn what_could_not_be_booked_is_owed_still() {
     assert_eq!(due(&owed, NOW), [4]);
 }
 
-/// F4: a server that is still away holds up nobody else's.
+/// F4: a server that is still unavailable does not delay the debits of others.
 #[test]
 fn only_keys_whose_server_is_back_are_booked() {
     let (owed, limit) = (PendingDebits::default(), bucket());

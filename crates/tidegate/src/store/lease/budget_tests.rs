@@ -124,7 +124,7 @@ fn what_others_spent_meanwhile_is_asked_for_again() {
     budget.filled();
     let Step::Fill(order) = budget.take(at(60), 5, false) else { panic!("{budget:?}") };
     assert_eq!(order.least, 2);
-    assert!(is_allowed(budget.take(at(60), 3, false)), "somebody else is quicker");
+    assert!(is_allowed(budget.take(at(60), 3, false)), "another request is quicker");
     budget.fill(at(61), &grant(at(60), 2, allowed(90)));
     budget.filled();
     assert_eq!(budget.settle(at(61), 5), None);
