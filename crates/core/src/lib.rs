@@ -9,9 +9,11 @@
 //! |---|---|
 //! | any limit behind one type | [`Limit`], [`State`] |
 //! | one algorithm | [`algorithm`] |
-//! | operations and their results | [`Op`], [`Decision`] |
-//! | the keys with the most traffic | [`sketch`] |
-//! | to test a new algorithm or store | `laws` (feature `laws`) |
+//! | what to ask and what comes back | [`Op`], [`Decision`] |
+//! | to know who comes most | [`sketch`] |
+//! | a concurrency limit that follows the server | [`adaptive`], [`window`] |
+//! | to refuse the least important requests first | [`shed`] |
+//! | to test a new algorithm or carrier | `laws` (feature `laws`) |
 //!
 //! ```
 //! use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
@@ -34,6 +36,7 @@
 
 extern crate alloc;
 
+pub mod adaptive;
 pub mod algorithm;
 mod decision;
 mod explain;
@@ -42,8 +45,10 @@ mod invalid;
 pub mod laws;
 mod limit;
 mod rate;
+pub mod shed;
 pub mod sketch;
 mod time;
+pub mod window;
 
 pub use algorithm::Algorithm;
 pub use decision::{Decision, LeaseId, MAX_COST, Op, Outcome};
