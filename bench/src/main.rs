@@ -4,6 +4,7 @@ mod allocations;
 mod attack;
 mod candidate;
 mod child;
+mod concurrency;
 mod floor;
 mod governed;
 mod growth;
@@ -52,6 +53,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "growth" => growth::run(&Options::parse(rest)?),
         "attack" => attack::run(&Options::parse(rest)?),
         "redis" => redis::run(&Options::parse(rest)?),
+        "concurrency" => concurrency::run(&Options::parse(rest)?),
         "policy" => policy::run(&Options::parse(rest)?),
         "server" => server::run(&Options::parse(rest)?),
         "tiers" => tiers::run(&Options::parse(rest)?),

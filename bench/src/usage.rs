@@ -9,7 +9,8 @@ usage: tidegate-bench COMMAND [OPTIONS]
   attack   a bounded table under a flood of distinct keys
   redis    the store in Redis: processor time of server and client, commands, latency, bytes per key
   policy   finding the rule of a descriptor among few rules and many; loading many
-  server   the daemon through each transport, beside other servers: processor time, latency, memory
+  concurrency  a permit of a concurrency limiter, a shed request, the end of a window
+  server   the daemon through each door, beside other servers: processor time, latency, memory
   tiers    the layers before the store in Redis: decisions without it, keys that are not hot, eight nodes
   list     the names --only can choose from
 

@@ -3,8 +3,8 @@
 use crate::step::{Failure, Step, Tally, built};
 use crate::{peers, test};
 
-const SUITES: [&str; 8] =
-    ["memory", "growth", "attack", "redis", "policy", "server", "tiers", "hostile"];
+const SUITES: [&str; 9] =
+    ["memory", "growth", "attack", "redis", "policy", "concurrency", "server", "tiers", "hostile"];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);

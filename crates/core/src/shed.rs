@@ -6,7 +6,7 @@
 //! | [`Reserve`] | how much of a fleet's capacity is kept for the most important class |
 //! | [`UtilisationShedder`] | which part of each class is shed while the workers are busy |
 //! | [`QueueTimeout`] | how long a request may wait for a permit |
-//! | [`retry_after`] | when a shed client may come back |
+//! | [`retry_spread`], [`retry_after`] | when a shed client may come back |
 
 mod queue_timeout;
 mod reserve;
@@ -45,25 +45,32 @@ impl Class {
     }
 }
 
-/// The wait to tell a shed client, in whole seconds: 1 to `k` by `ticket`, where `k` grows with the
-/// fraction shed. If nine of ten requests are shed, retries spread over ten seconds.
+/// Over how many seconds to spread the retries of shed clients: the larger the fraction shed, the
+/// wider. If nine of ten requests are shed, ten seconds.
+pub fn retry_spread(shed: u64, requests: u64) -> u32 {
+    const WIDEST: u64 = 10;
+    let served = requests.saturating_sub(shed);
+    let spread = if shed == 0 {
+        1
+    } else if served == 0 {
+        WIDEST
+    } else {
+        requests.div_ceil(served).clamp(1, WIDEST)
+    };
+    u32::try_from(spread).unwrap_or(1)
+}
+
+/// The wait to tell a shed client: 1 to `spread` whole seconds, by `ticket`.
 ///
 /// ```
 /// use tidegate_core::Span;
-/// use tidegate_core::shed::retry_after;
+/// use tidegate_core::shed::{retry_after, retry_spread};
 ///
-/// assert_eq!(retry_after(17, 0, 100), Span::from_secs(1));
-/// assert!(retry_after(17, 90, 100) <= Span::from_secs(10));
+/// assert_eq!(retry_after(17, retry_spread(0, 100)), Span::from_secs(1));
+/// assert!(retry_after(17, retry_spread(90, 100)) <= Span::from_secs(10));
 /// ```
-pub fn retry_after(ticket: u64, shed: u64, requests: u64) -> Span {
-    const WIDEST: u64 = 10;
-    let served = requests.saturating_sub(shed);
-    let spread = if served == 0 && requests > 0 {
-        WIDEST
-    } else {
-        requests.max(1).div_ceil(served.max(1)).clamp(1, WIDEST)
-    };
-    Span::from_secs(1 + mix(ticket) % spread)
+pub fn retry_after(ticket: u64, spread: u32) -> Span {
+    Span::from_secs(1 + mix(ticket) % u64::from(spread.max(1)))
 }
 
 #[cfg(test)]
@@ -75,13 +82,15 @@ mod tests {
     fn the_wait_spreads_with_the_fraction_shed() {
         let mut seen = [0_u32; 11];
         for ticket in 0..10_000 {
-            let seconds = retry_after(ticket, 900, 1_000).as_micros() / 1_000_000;
+            let seconds = retry_after(ticket, retry_spread(900, 1_000)).as_micros() / 1_000_000;
             seen[usize::try_from(seconds).unwrap()] += 1;
         }
         assert_eq!(seen[0], 0);
         assert!(seen[1..].iter().all(|count| (900..1_100).contains(count)), "{seen:?}");
-        assert!((0..100).all(|ticket| retry_after(ticket, 500, 1_000) <= Span::from_secs(2)));
-        assert!((0..100).any(|ticket| retry_after(ticket, 10, 10) == Span::from_secs(10)));
+        assert_eq!(
+            [(0, 0), (0, 9), (5, 10), (2, 3), (10, 10)].map(|(a, b)| retry_spread(a, b)),
+            [1, 1, 2, 3, 10]
+        );
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! | many keys at once, faster | [`Limiter::check_each`] |
 //! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
 //! | to limit what runs at once | [`Limiter::acquire`] |
+//! | to protect a server from overload | [`ConcurrencyLimiter`] |
 //! | the same limits on every node | `RedisStore` and `SharedLimiter` (feature `redis`) |
 //! | every limit in one file | `policy` (features `policy`, `watch`) |
 //! | other numbers while running | [`Limiter::set_limit`] |
@@ -40,6 +41,9 @@
 //! odds that any two share a budget are 1 in 10,000.
 
 mod clock;
+pub mod concurrency;
+mod digits;
+pub mod headers;
 mod key;
 mod limiter;
 #[cfg(feature = "policy")]
@@ -50,10 +54,11 @@ mod sync;
 pub mod verdict;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use key::{Hashing, Key, KeyBytes, Scope, ToKey};
-#[cfg(feature = "tokio")]
-pub use limiter::MAX_WAITING;
-pub use limiter::{Admission, BuildError, Limiter, LimiterBuilder, Permit};
+pub use concurrency::ConcurrencyLimiter;
+pub use key::{Hashing, Key, Scope};
+pub use limiter::{Limiter, Report};
+pub use limits::UnknownLimit;
+pub use permit::{Admission, Permit};
 #[cfg(feature = "redis")]
 pub use limiter::{Shared, SharedLimiter};
 pub use store::memory::MemoryStats;

@@ -10,12 +10,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
+use tidegate::concurrency::{Class, ConcurrencyLimiter, Outcome, ShedReason};
 use tidegate::store::Charge;
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Decision, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
+use tidegate::{Decision, Hashing, Key, Limit, ManualClock, Op, Rate, Scope, Span, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 /// A few dozen slots: small enough to grow, and to be full, within a schedule.
@@ -244,5 +246,34 @@ fn a_state_that_changes_tables_is_moved_once() {
         });
         // A day of debt is more than two of the new intervals: all of the bucket.
         assert_eq!(together(work.collect()), 0);
+    });
+}
+
+/// OV-01 under chosen schedules: two permits for three threads, one of which changes the number of
+/// requests in progress while the others look at it.
+#[test]
+fn a_concurrency_limit_is_never_exceeded() {
+    explore(3_000, || {
+        let limiter = ConcurrencyLimiter::fixed(2).clock(ManualClock::new()).build();
+        let running = Arc::new(AtomicU32::new(0));
+        let work = (0..3).map(|_| {
+            let (limiter, running) = (limiter.clone(), Arc::clone(&running));
+            move || {
+                let mut admitted = 0;
+                for _ in 0..2 {
+                    let Ok(permit) = limiter.try_acquire(Class::CRITICAL) else { continue };
+                    assert!(running.fetch_add(1, Ordering::SeqCst) < 2);
+                    thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    permit.finish(Outcome::Success);
+                    admitted += 1;
+                }
+                admitted
+            }
+        });
+        let admitted = together(work.collect());
+        let stats = limiter.stats();
+        assert_eq!(stats.in_flight, 0);
+        assert_eq!(stats.sheds(Class::CRITICAL, ShedReason::Limit) + admitted, 6);
     });
 }

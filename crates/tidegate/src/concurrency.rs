@@ -1,0 +1,219 @@
+//! Concurrency limits: how many requests a server works on at once.
+//!
+//! A rate limit protects users from each other. A concurrency limit protects the server from all of
+//! them together: requests beyond what it can work on are *shed*, least important first, instead of
+//! making every request late.
+//!
+//! ```
+//! use tidegate::concurrency::{Class, ConcurrencyLimiter, Outcome};
+//!
+//! let limiter = ConcurrencyLimiter::adaptive().min_limit(8).build();
+//! match limiter.try_acquire(Class::CRITICAL) {
+//!     Ok(permit) => permit.finish(Outcome::Success), // after the work
+//!     Err(shed) => assert!(shed.retry_after().as_micros() > 0), // answer 503
+//! }
+//! ```
+//!
+//! # Scope
+//! Use one limiter per group of routes that share a backend and take about equally long, and let all
+//! requests to that backend pass through it. Do not count health checks.
+
+mod builder;
+mod measure;
+mod permit;
+#[cfg(feature = "tokio")]
+mod queue;
+mod stats;
+
+pub use builder::ConcurrencyBuilder;
+pub use permit::{Outcome, Permit};
+pub use stats::{ConcurrencyStats, Shed, ShedReason};
+pub use tidegate_core::shed::{Class, InvalidShares, Shares};
+
+use std::sync::Arc;
+
+use tidegate_core::{Span, Timestamp};
+
+use crate::clock::Clock;
+use crate::sync::{AtomicU32, Ordering};
+use measure::Measure;
+use stats::ShedCounts;
+
+/// Limits requests in progress. Clones share one count.
+#[derive(Clone, Debug)]
+pub struct ConcurrencyLimiter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Requests that hold a permit.
+    in_flight: AtomicU32,
+    /// Requests in progress at which each class is refused.
+    thresholds: [AtomicU32; Class::MAX],
+    shares: Shares,
+    is_shadow: bool,
+    sheds: ShedCounts,
+    measure: Measure,
+    clock: Clock,
+    #[cfg(feature = "tokio")]
+    queue: queue::Queue,
+}
+
+impl ConcurrencyLimiter {
+    /// A limit that follows the server's capacity; the right choice for most services.
+    pub fn adaptive() -> ConcurrencyBuilder {
+        ConcurrencyBuilder::new(builder::Kind::Adaptive)
+    }
+
+    /// A constant limit.
+    pub fn fixed(limit: u32) -> ConcurrencyBuilder {
+        ConcurrencyBuilder::new(builder::Kind::Fixed(limit))
+    }
+
+    /// A limit that shrinks when requests are [dropped](Outcome::Dropped) and grows otherwise. It
+    /// ignores latency.
+    pub fn aimd() -> ConcurrencyBuilder {
+        ConcurrencyBuilder::new(builder::Kind::Aimd)
+    }
+
+    /// Netflix's Gradient2. Under sustained overload its limit drifts to the maximum.
+    pub fn gradient2() -> ConcurrencyBuilder {
+        ConcurrencyBuilder::new(builder::Kind::Gradient2)
+    }
+
+    /// Takes a permit, or sheds the request at once.
+    ///
+    /// # Errors
+    /// If all requests in progress together fill the share of `class`, or if a request that is at
+    /// least as important waits.
+    #[inline]
+    pub fn try_acquire(&self, class: Class) -> Result<Permit, Shed> {
+        self.take(class).ok_or_else(|| self.shared.shed(class, ShedReason::Limit))
+    }
+
+    /// The state for metrics.
+    pub fn stats(&self) -> ConcurrencyStats {
+        self.shared.stats()
+    }
+
+    #[inline]
+    fn take(&self, class: Class) -> Option<Permit> {
+        let shared = &*self.shared;
+        let class = shared.shares.known(class);
+        let is_taken = if shared.is_shadow {
+            shared.take_in_shadow(class);
+            true
+        } else {
+            !shared.waits_behind(class) && shared.take(class)
+        };
+        is_taken.then(|| Permit::new(self.clone(), shared.clock.now()))
+    }
+}
+
+impl Shared {
+    /// Counts one more request in progress if `class` may have it.
+    #[inline]
+    fn take(&self, class: Class) -> bool {
+        let threshold = self.thresholds[class.rank()].load(Ordering::SeqCst);
+        let mut in_flight = self.in_flight.load(Ordering::SeqCst);
+        while in_flight < threshold {
+            let more = in_flight + 1;
+            let taken = self.in_flight.compare_exchange_weak(
+                in_flight,
+                more,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            match taken {
+                Ok(_) => return true,
+                Err(actual) => in_flight = actual,
+            }
+        }
+        false
+    }
+
+    /// Counts one more request in any case, and a shed if there would have been one.
+    fn take_in_shadow(&self, class: Class) {
+        let before = self.in_flight.fetch_add(1, Ordering::SeqCst);
+        if before >= self.thresholds[class.rank()].load(Ordering::Relaxed) {
+            self.sheds.add(class, ShedReason::Limit);
+        }
+    }
+
+    /// Counts one request less, and lets waiters have its place.
+    #[inline]
+    fn release(self: &Arc<Self>, now: impl FnOnce() -> Timestamp) {
+        let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.measure.saw(before);
+        self.admit_waiting(now);
+    }
+
+    #[inline]
+    fn shed(&self, class: Class, reason: ShedReason) -> Shed {
+        let ticket = self.sheds.add(self.shares.known(class), reason);
+        Shed::new(class, reason, ticket, self.measure.retry_spread())
+    }
+
+    /// Applies a new limit to all classes.
+    fn set_limit(&self, limit: u32) {
+        for (threshold, value) in self.thresholds.iter().zip(self.shares.thresholds(limit)) {
+            threshold.store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Records an outcome, and closes the window if it is complete.
+    #[inline]
+    fn record(self: &Arc<Self>, latency: Span, outcome: Outcome, now: Timestamp) {
+        if self.measure.record(now, latency, outcome) {
+            self.close_window(now);
+        }
+    }
+
+    #[cold]
+    fn close_window(self: &Arc<Self>, now: Timestamp) {
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        let sheds = self.sheds.total();
+        if let Some(limit) = self.measure.close(now, in_flight, sheds, self.is_shadow) {
+            self.set_limit(limit);
+            self.admit_waiting(|| now);
+        }
+    }
+}
+
+/// Without a runtime no request waits.
+#[cfg(not(feature = "tokio"))]
+impl Shared {
+    #[inline]
+    fn waits_behind(&self, _class: Class) -> bool {
+        false
+    }
+
+    #[inline]
+    fn admit_waiting(self: &Arc<Self>, _now: impl FnOnce() -> Timestamp) {}
+
+    fn queued(&self) -> usize {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// OV-04.
+    #[test]
+    fn ov_04_lowering_the_limit_evicts_no_request() {
+        let limiter = ConcurrencyLimiter::fixed(10).build();
+        let mut held: Vec<_> = (0..9).map(|_| limiter.try_acquire(Class::CRITICAL)).collect();
+        limiter.shared.set_limit(4);
+        assert_eq!(limiter.stats().in_flight, 9);
+        while held.len() > 4 {
+            assert!(limiter.try_acquire(Class::CRITICAL).is_err());
+            held.pop();
+        }
+        assert!(limiter.try_acquire(Class::CRITICAL).is_err());
+        held.pop();
+        assert!(limiter.try_acquire(Class::CRITICAL).is_ok());
+    }
+}

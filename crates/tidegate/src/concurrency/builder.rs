@@ -1,0 +1,149 @@
+//! The numbers of a concurrency limiter; most services need none.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use tidegate_core::Span;
+use tidegate_core::adaptive::{Adaptive, Aimd, Estimator, Fixed, Gradient2, LimitRange};
+use tidegate_core::shed::{QueueTimeout, Shares};
+
+use super::measure::Measure;
+use super::stats::ShedCounts;
+use super::{ConcurrencyLimiter, Shared};
+use crate::clock::Clock;
+use crate::sync::AtomicU32;
+
+/// Builds a [`ConcurrencyLimiter`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ConcurrencyBuilder {
+    kind: Kind,
+    range: LimitRange,
+    tolerance: u32,
+    shares: Shares,
+    queue: QueueSize,
+    is_shadow: bool,
+    clock: Clock,
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Adaptive,
+    Fixed(u32),
+    Aimd,
+    Gradient2,
+}
+
+/// How many requests may wait, and how long.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "no request waits"))]
+pub(super) struct QueueSize {
+    /// Per cent of the limit.
+    pub(super) percent: u32,
+    pub(super) timeout: Span,
+}
+
+impl ConcurrencyBuilder {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            range: LimitRange::default(),
+            tolerance: Adaptive::TOLERANCE_PERCENT,
+            shares: Shares::default(),
+            queue: QueueSize { percent: 100, timeout: QueueTimeout::TIMEOUT },
+            is_shadow: false,
+            clock: Clock::default(),
+            seed: foldhash::fast::RandomState::default().hash_one(0),
+        }
+    }
+
+    /// The lowest limit; 4 unless set. Only the short probes of the adaptive limit go below it.
+    pub fn min_limit(mut self, limit: u32) -> Self {
+        self.range.min = limit;
+        self
+    }
+
+    /// The highest limit; 1000 unless set.
+    pub fn max_limit(mut self, limit: u32) -> Self {
+        self.range.max = limit;
+        self
+    }
+
+    /// The limit at the start; 20 unless set.
+    pub fn initial_limit(mut self, limit: u32) -> Self {
+        self.range.initial = limit;
+        self
+    }
+
+    /// How slow requests may get before the adaptive limit shrinks, in per cent of the latency
+    /// without queueing; 150 unless set.
+    pub fn tolerance(mut self, percent: u32) -> Self {
+        self.tolerance = percent;
+        self
+    }
+
+    /// The classes and how much of the limit each may fill; four classes with 100, 90, 80 and 70 %
+    /// unless set.
+    pub fn shares(mut self, shares: Shares) -> Self {
+        self.shares = shares;
+        self
+    }
+
+    /// How many requests may wait for a permit, in per cent of the limit, and how long at most;
+    /// 100 % and 100 ms unless set. While the queue has not been empty for 100 ms, a tenth of that
+    /// time. 0 % sheds instead of waiting.
+    pub fn queue(mut self, percent: u32, timeout: Span) -> Self {
+        self.queue = QueueSize { percent, timeout };
+        self
+    }
+
+    /// Admits every request and counts those that would have been shed. The limit moves, but it
+    /// cannot measure its baseline under sustained overload: the load does not fall.
+    pub fn shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self
+    }
+
+    /// The clock, for tests.
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = clock.into();
+        self
+    }
+
+    /// The seed that spreads the probes of several nodes; random unless set.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Builds the limiter.
+    pub fn build(self) -> ConcurrencyLimiter {
+        let estimator = self.estimator();
+        let limit = estimator.limit();
+        let shared = Shared {
+            in_flight: AtomicU32::new(0),
+            thresholds: std::array::from_fn(|_| AtomicU32::new(0)),
+            shares: self.shares,
+            is_shadow: self.is_shadow,
+            sheds: ShedCounts::new(),
+            measure: Measure::new(estimator, self.clock.now()),
+            clock: self.clock,
+            #[cfg(feature = "tokio")]
+            queue: super::queue::Queue::new(self.queue),
+        };
+        shared.set_limit(limit);
+        ConcurrencyLimiter { shared: Arc::new(shared) }
+    }
+
+    fn estimator(&self) -> Box<dyn Estimator> {
+        match self.kind {
+            Kind::Adaptive => {
+                Box::new(Adaptive::new(self.range, self.seed).tolerance(self.tolerance))
+            }
+            Kind::Fixed(limit) => Box::new(Fixed::new(limit)),
+            Kind::Aimd => Box::new(Aimd::new(self.range)),
+            Kind::Gradient2 => Box::new(Gradient2::new(self.range)),
+        }
+    }
+}

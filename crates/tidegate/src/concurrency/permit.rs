@@ -1,0 +1,61 @@
+//! The right to be in progress.
+
+use tidegate_core::Timestamp;
+
+use super::ConcurrencyLimiter;
+
+/// What came of a request, as far as the limit is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Served: its latency counts.
+    Success,
+    /// Failed for a reason that says nothing about load, or cancelled: nothing counts.
+    Ignored,
+    /// Refused by the server, or too late: a sign of overload.
+    Dropped,
+}
+
+/// One request's right to be in progress. Dropping it gives the right back and counts as
+/// [`Outcome::Ignored`].
+#[derive(Debug)]
+#[must_use = "dropping a permit ends the request"]
+pub struct Permit {
+    limiter: ConcurrencyLimiter,
+    /// The time spent waiting for the permit is not part of the request's latency.
+    started: Timestamp,
+    is_sampled: bool,
+}
+
+impl Permit {
+    pub(super) fn new(limiter: ConcurrencyLimiter, started: Timestamp) -> Self {
+        Self { limiter, started, is_sampled: false }
+    }
+
+    /// Reports the outcome and keeps the permit: for a response whose head is ready, so that a slow
+    /// reader of its body does not count as a slow server. Later reports are ignored.
+    #[inline]
+    pub fn report(&mut self, outcome: Outcome) {
+        if self.is_sampled {
+            return;
+        }
+        self.is_sampled = true;
+        let shared = &self.limiter.shared;
+        let now = shared.clock.now();
+        shared.record(now.since(self.started), outcome, now);
+    }
+
+    /// Reports the outcome and ends the request.
+    #[inline]
+    pub fn finish(mut self, outcome: Outcome) {
+        self.report(outcome);
+    }
+}
+
+impl Drop for Permit {
+    #[inline]
+    fn drop(&mut self) {
+        self.report(Outcome::Ignored);
+        let shared = &self.limiter.shared;
+        shared.release(|| shared.clock.now());
+    }
+}

@@ -1,0 +1,287 @@
+//! The queue of a concurrency limiter: short, by class, and bounded by deadlines.
+//!
+//! A waiter publishes itself before it looks for a free permit once more, and a release gives its
+//! permit back before it looks for waiters: whichever comes second sees the other.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use tidegate_core::Timestamp;
+use tidegate_core::shed::{Class, QueueTimeout};
+use tokio::sync::oneshot;
+
+use super::builder::QueueSize;
+use super::{ConcurrencyLimiter, Permit, Shared, Shed, ShedReason};
+use crate::sync::{AtomicU32, Mutex, Ordering, lock};
+
+/// Waiters by class.
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    /// The most important rank that waits; [`EMPTY`] if none does.
+    first_rank: AtomicU32,
+    percent: u32,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+#[derive(Debug)]
+struct Waiting {
+    classes: [VecDeque<Waiter>; Class::MAX],
+    count: usize,
+    timeout: QueueTimeout,
+    next_id: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    id: u64,
+    expires: Timestamp,
+    /// Why it is shed if it is not admitted until then.
+    late: ShedReason,
+    answer: oneshot::Sender<Answer>,
+}
+
+type Answer = Result<Permit, Shed>;
+
+/// What a request that waits is told.
+struct Joined {
+    id: u64,
+    expires: Timestamp,
+    answer: oneshot::Receiver<Answer>,
+    displaced: Option<(Class, Waiter)>,
+}
+
+impl Queue {
+    pub(super) fn new(size: QueueSize) -> Self {
+        let waiting = Waiting {
+            classes: std::array::from_fn(|_| VecDeque::new()),
+            count: 0,
+            timeout: QueueTimeout::new(size.timeout),
+            next_id: 0,
+        };
+        Self {
+            waiting: Mutex::new(waiting),
+            first_rank: AtomicU32::new(EMPTY),
+            percent: size.percent,
+        }
+    }
+
+    /// Tells requests that do not wait which classes do.
+    fn publish(&self, waiting: &mut Waiting) {
+        if waiting.count == 0 {
+            waiting.timeout.emptied();
+        }
+        let first = waiting.classes.iter().position(|class| !class.is_empty());
+        let first = first.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(EMPTY);
+        self.first_rank.store(first, Ordering::SeqCst);
+    }
+}
+
+impl Waiting {
+    /// Adds a waiter of `class` to a queue of at most `size`. If the queue is full, a less important
+    /// waiter makes room.
+    fn join(
+        &mut self,
+        class: Class,
+        size: usize,
+        now: Timestamp,
+        deadline: Timestamp,
+    ) -> Result<Joined, ShedReason> {
+        if size == 0 {
+            return Err(ShedReason::Limit);
+        }
+        let expires = self.timeout.join(now, Some(deadline)).ok_or(expiry(now, deadline))?;
+        let mut displaced = None;
+        if self.count >= size {
+            displaced = Some(self.displace(class).ok_or(ShedReason::QueueFull)?);
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.next_id += 1;
+        let late = expiry(expires, deadline);
+        let waiter = Waiter { id: self.next_id, expires, late, answer: sender };
+        self.classes[class.rank()].push_back(waiter);
+        self.count += 1;
+        Ok(Joined { id: self.next_id, expires, answer: receiver, displaced })
+    }
+
+    /// The oldest waiter of the least important class below `class`.
+    fn displace(&mut self, class: Class) -> Option<(Class, Waiter)> {
+        let below = (class.rank() + 1..Class::MAX).rev();
+        for rank in below {
+            if let Some(waiter) = self.classes[rank].pop_front() {
+                self.count -= 1;
+                return Some((Class::new(u8::try_from(rank).unwrap_or(u8::MAX)), waiter));
+            }
+        }
+        None
+    }
+
+    fn remove(&mut self, class: Class, id: u64) -> bool {
+        let queue = &mut self.classes[class.rank()];
+        let Some(index) = queue.iter().position(|waiter| waiter.id == id) else { return false };
+        queue.remove(index);
+        self.count -= 1;
+        true
+    }
+}
+
+/// A place in the queue. Dropping it leaves the queue.
+struct Place<'a> {
+    shared: &'a Arc<Shared>,
+    class: Class,
+    id: u64,
+}
+
+impl Place<'_> {
+    /// Leaves the queue; false if the waiter was answered already.
+    fn leave(&self) -> bool {
+        let queue = &self.shared.queue;
+        let mut waiting = lock(&queue.waiting);
+        let was_waiting = waiting.remove(self.class, self.id);
+        if was_waiting {
+            queue.publish(&mut waiting);
+        }
+        was_waiting
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl ConcurrencyLimiter {
+    /// Takes a permit, waiting for one if there is none. Dropping the future leaves the queue.
+    ///
+    /// # Errors
+    /// If the queue is full of requests that are at least as important, if a more important request
+    /// takes this one's place, or after the queue timeout.
+    ///
+    /// ```
+    /// # use tidegate::concurrency::{Class, ConcurrencyLimiter, Outcome};
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+    /// let limiter = ConcurrencyLimiter::adaptive().build();
+    /// let permit = limiter.acquire(Class::CRITICAL).await?;
+    /// permit.finish(Outcome::Success);
+    /// # Ok::<(), tidegate::concurrency::Shed>(()) }).unwrap();
+    /// ```
+    pub async fn acquire(&self, class: Class) -> Result<Permit, Shed> {
+        self.acquire_before(class, Timestamp::MAX).await
+    }
+
+    /// As [`ConcurrencyLimiter::acquire`], for a request that is of no use after `deadline`.
+    ///
+    /// # Errors
+    /// As there, and at the deadline.
+    pub async fn acquire_before(&self, class: Class, deadline: Timestamp) -> Result<Permit, Shed> {
+        if let Some(permit) = self.take(class) {
+            return Ok(permit);
+        }
+        let (shared, class) = (&self.shared, self.shared.shares.known(class));
+        let now = shared.clock.now();
+        let Joined { id, expires, mut answer, .. } = self.join(class, now, deadline)?;
+        let place = Place { shared, class, id };
+        shared.admit_waiting(|| now);
+        let mut time = pin!(shared.clock.sleep_until(expires));
+        let mut answer = pin!(&mut answer);
+        let early = std::future::poll_fn(|context| {
+            if let Poll::Ready(answered) = answer.as_mut().poll(context) {
+                return Poll::Ready(Some(answered));
+            }
+            time.as_mut().poll(context).map(|()| None)
+        });
+        let answered = match early.await {
+            Some(answered) => answered,
+            None if place.leave() => {
+                return Err(shared.shed(class, expiry(expires, deadline)));
+            }
+            // Answered in this moment.
+            None => answer.await,
+        };
+        // The sender answers before it is dropped.
+        answered.unwrap_or_else(|_| Err(shared.shed(class, ShedReason::QueueTimeout)))
+    }
+
+    /// Joins the queue.
+    fn join(&self, class: Class, now: Timestamp, deadline: Timestamp) -> Result<Joined, Shed> {
+        let (shared, queue) = (&self.shared, &self.shared.queue);
+        let mut waiting = lock(&queue.waiting);
+        let joined = waiting.join(class, shared.queue_size(), now, deadline);
+        queue.publish(&mut waiting);
+        drop(waiting);
+        let mut joined = joined.map_err(|reason| shared.shed(class, reason))?;
+        if let Some((class, waiter)) = joined.displaced.take() {
+            drop(waiter.answer.send(Err(shared.shed(class, ShedReason::Displaced))));
+        }
+        Ok(joined)
+    }
+}
+
+/// Why a waiter that was not admitted until `expires` is shed.
+fn expiry(expires: Timestamp, deadline: Timestamp) -> ShedReason {
+    if expires >= deadline { ShedReason::Deadline } else { ShedReason::QueueTimeout }
+}
+
+impl Shared {
+    /// True if a request at least as important as `class` waits.
+    #[inline]
+    pub(super) fn waits_behind(&self, class: Class) -> bool {
+        class.rank() >= self.queue.first_rank.load(Ordering::SeqCst) as usize
+    }
+
+    /// Gives free permits to waiters, most important first.
+    #[inline]
+    pub(super) fn admit_waiting(self: &Arc<Self>, now: impl FnOnce() -> Timestamp) {
+        if self.queue.first_rank.load(Ordering::SeqCst) != EMPTY {
+            self.admit_all(now());
+        }
+    }
+
+    #[cold]
+    fn admit_all(self: &Arc<Self>, now: Timestamp) {
+        // A waiter is answered without the lock: if it is gone, its permit comes back through here.
+        while let Some((class, waiter)) = self.admit_one(now) {
+            let limiter = ConcurrencyLimiter { shared: Arc::clone(self) };
+            let answer = match class {
+                None => Ok(Permit::new(limiter, now)),
+                Some(class) => Err(self.shed(class, waiter.late)),
+            };
+            drop(waiter.answer.send(answer));
+        }
+    }
+
+    /// The next waiter to answer: with a permit, or, if it waited for too long, its class.
+    fn admit_one(&self, now: Timestamp) -> Option<(Option<Class>, Waiter)> {
+        let queue = &self.queue;
+        let mut waiting = lock(&queue.waiting);
+        let rank = waiting.classes.iter().position(|class| !class.is_empty())?;
+        let class = Class::new(u8::try_from(rank).unwrap_or(u8::MAX));
+        let is_newest_first = waiting.timeout.is_overloaded(now);
+        let waiters = &mut waiting.classes[rank];
+        let next = if is_newest_first { waiters.back() } else { waiters.front() };
+        let is_late = next.is_some_and(|waiter| waiter.expires <= now);
+        // Thresholds fall with importance, so no other class could be admitted instead.
+        if !is_late && !self.take(class) {
+            return None;
+        }
+        let waiter = if is_newest_first { waiters.pop_back() } else { waiters.pop_front() };
+        waiting.count -= 1;
+        queue.publish(&mut waiting);
+        waiter.map(|waiter| (is_late.then_some(class), waiter))
+    }
+
+    /// Number of requests that may wait.
+    fn queue_size(&self) -> usize {
+        let limit = u64::from(self.thresholds[0].load(Ordering::Relaxed));
+        usize::try_from(limit * u64::from(self.queue.percent) / 100).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        lock(&self.queue.waiting).count
+    }
+}

@@ -1,0 +1,140 @@
+//! Shed requests, and the figures of a concurrency limiter.
+
+use std::fmt;
+
+use tidegate_core::Span;
+use tidegate_core::shed::{Class, retry_after};
+
+use super::Shared;
+use crate::sync::{AtomicU64, Ordering};
+
+/// A request that was refused to protect the server. Answer it with 503, not with 429.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shed {
+    class: Class,
+    reason: ShedReason,
+    /// The number of the request among those shed, and the seconds to spread them over.
+    ticket: u64,
+    spread: u32,
+}
+
+impl Shed {
+    #[inline]
+    pub(super) fn new(class: Class, reason: ShedReason, ticket: u64, spread: u32) -> Self {
+        Self { class, reason, ticket, spread }
+    }
+
+    /// Why the request was shed.
+    pub const fn reason(&self) -> ShedReason {
+        self.reason
+    }
+
+    /// When the client may come back, in whole seconds. The larger the part of the requests that is
+    /// shed, the wider these times are spread.
+    pub fn retry_after(&self) -> Span {
+        retry_after(self.ticket, self.spread)
+    }
+}
+
+impl fmt::Display for Shed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request of class {} shed: {}", self.class.rank(), self.reason.name())
+    }
+}
+
+impl std::error::Error for Shed {}
+
+/// Why a request was shed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShedReason {
+    /// The share of its class is full, and the request does not wait.
+    Limit,
+    /// The queue is full.
+    QueueFull,
+    /// A more important request took its place in the queue.
+    Displaced,
+    /// It waited for too long.
+    QueueTimeout,
+    /// Its deadline came while it waited.
+    Deadline,
+}
+
+impl ShedReason {
+    /// All reasons, for metrics.
+    pub const ALL: [Self; 5] =
+        [Self::Limit, Self::QueueFull, Self::Displaced, Self::QueueTimeout, Self::Deadline];
+
+    /// The reason as a metric's label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::QueueFull => "queue_full",
+            Self::Displaced => "displaced",
+            Self::QueueTimeout => "queue_timeout",
+            Self::Deadline => "deadline",
+        }
+    }
+}
+
+/// The state of a concurrency limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConcurrencyStats {
+    /// The limit; during a probe, that before it.
+    pub limit: u32,
+    /// Requests that hold a permit.
+    pub in_flight: u32,
+    /// Requests that wait for one.
+    pub queued: usize,
+    /// The latency without queueing, if it is known.
+    pub baseline: Option<Span>,
+    sheds: [[u64; ShedReason::ALL.len()]; Class::MAX],
+}
+
+impl ConcurrencyStats {
+    /// Requests of a class that were shed for a reason, or would have been in shadow mode.
+    pub const fn sheds(&self, class: Class, reason: ShedReason) -> u64 {
+        self.sheds[class.rank()][reason as usize]
+    }
+}
+
+/// Shed requests by class and reason.
+#[derive(Debug)]
+pub(super) struct ShedCounts {
+    counts: [[AtomicU64; ShedReason::ALL.len()]; Class::MAX],
+}
+
+impl ShedCounts {
+    pub(super) fn new() -> Self {
+        let reasons = |_| std::array::from_fn(|_| AtomicU64::new(0));
+        Self { counts: std::array::from_fn(reasons) }
+    }
+
+    /// Counts one, and returns how many there were before.
+    #[inline]
+    pub(super) fn add(&self, class: Class, reason: ShedReason) -> u64 {
+        self.counts[class.rank()][reason as usize].fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.counts.iter().flatten().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    fn load(&self) -> [[u64; ShedReason::ALL.len()]; Class::MAX] {
+        std::array::from_fn(|class| {
+            std::array::from_fn(|reason| self.counts[class][reason].load(Ordering::Relaxed))
+        })
+    }
+}
+
+impl Shared {
+    pub(super) fn stats(&self) -> ConcurrencyStats {
+        let (limit, baseline) = self.measure.estimate();
+        ConcurrencyStats {
+            limit,
+            in_flight: self.in_flight.load(Ordering::Relaxed),
+            queued: self.queued(),
+            baseline,
+            sheds: self.sheds.load(),
+        }
+    }
+}
