@@ -57,8 +57,8 @@ pub struct WindowStats {
     pub dropped: u64,
     /// Most requests in progress at once.
     pub peak: u32,
-    /// Number of requests shed by the limit.
-    pub sheds: u64,
+    /// Number of requests that found no permit: shed, or put into a queue.
+    pub refused: u64,
 }
 
 /// The outcome of one window.
@@ -179,8 +179,18 @@ struct Probing {
     loaded: u64,
     /// The limit of the probe.
     limit: u32,
-    /// True at the start: no baseline from below the capacity is known yet.
-    is_search: bool,
+    compared: Compared,
+}
+
+/// What the latency of a probe is compared with, to see whether requests still queue.
+#[derive(Clone, Copy, Debug)]
+enum Compared {
+    /// With nothing: at the start, the first window is a mere guess.
+    Nothing,
+    /// With the baseline before.
+    Baseline,
+    /// With a probe at twice the limit.
+    TwiceTheLimit,
 }
 
 impl Adaptive {
@@ -189,8 +199,9 @@ impl Adaptive {
 
     /// The lowest limit of a probe.
     const PROBE_LIMIT: u32 = 2;
-    /// Completions that a probe waits for, and those without which it has failed.
-    const PROBE_SAMPLES: u32 = 100;
+    /// Completions that a probe waits for (half as many in a search, where the differences are
+    /// larger), and those without which it has failed.
+    const PROBE_SAMPLES: u32 = 200;
     const PROBE_NEEDS: u64 = 20;
     const PROBE_WITHIN: Span = Span::from_millis(500);
     /// The shortest time between two scheduled probes, and its multiple of the probe's length.
@@ -222,11 +233,7 @@ impl Adaptive {
     /// The first window is the first guess at the baseline. It may be saturated, so check at once.
     fn begin(&mut self, now: Timestamp, loaded: u64, is_saturated: bool) -> Option<Probe> {
         self.baseline = Some(Baseline { latency: loaded, measured: now, limit: self.limit });
-        let probe = is_saturated.then(|| self.probe(now, loaded, loaded));
-        if let Some(probing) = &mut self.probing {
-            probing.is_search = true;
-        }
-        probe
+        is_saturated.then(|| self.search(now, whole(self.limit), loaded, Compared::Nothing))
     }
 
     fn unsaturated(&mut self, now: Timestamp, base: &mut Baseline, loaded: u64, peak: u32) {
@@ -266,17 +273,24 @@ impl Adaptive {
     fn probe(&mut self, now: Timestamp, base: u64, loaded: u64) -> Probe {
         let capacity = scale(self.limit, ratio(base, loaded).min(ONE));
         let limit = whole(capacity * 3 / 4).max(Self::PROBE_LIMIT);
-        let probing = Probing { since: now, loaded, limit, is_search: false };
-        self.probing = Some(probing);
-        Self::probe_at(limit, base, loaded)
+        let compared = Compared::Baseline;
+        self.probing = Some(Probing { since: now, loaded, limit, compared });
+        Self::probe_at(limit, Self::PROBE_SAMPLES, base, loaded)
     }
 
-    fn probe_at(limit: u32, base: u64, loaded: u64) -> Probe {
+    /// Probes at half the limit at which requests still queue.
+    fn search(&mut self, since: Timestamp, limit: u32, loaded: u64, compared: Compared) -> Probe {
+        let limit = (limit / 2).max(Self::PROBE_LIMIT);
+        self.probing = Some(Probing { since, loaded, limit, compared });
+        Self::probe_at(limit, Self::PROBE_SAMPLES / 2, loaded, loaded)
+    }
+
+    fn probe_at(limit: u32, samples: u32, base: u64, loaded: u64) -> Probe {
         let (base, loaded) = (base >> LATENCY_BITS, loaded >> LATENCY_BITS);
         Probe {
             limit,
             drain: Span::from_micros(2 * (base + loaded)),
-            samples: Self::PROBE_SAMPLES,
+            samples,
             within: Self::PROBE_WITHIN.max(Span::from_micros(20 * loaded)),
         }
     }
@@ -286,24 +300,29 @@ impl Adaptive {
     fn measured(&mut self, now: Timestamp, probing: Probing, stats: &WindowStats) -> Option<Probe> {
         let before = self.baseline.map_or(probing.loaded, |base| base.latency);
         let has_failed = stats.samples < Self::PROBE_NEEDS;
-        let latency = if has_failed {
+        let found = if has_failed {
             probing.loaded.min(before + before / 2)
         } else {
             latency(stats.median)
         };
+        let is_guess = matches!(probing.compared, Compared::Nothing);
+        let is_near = !is_guess && !has_failed && found.abs_diff(before) < before / 4;
+        // The median of 200 requests scatters by a tenth.
+        let latency = if is_near { found.midpoint(before) } else { found };
         self.baseline = Some(Baseline { latency, measured: now, limit: self.limit });
         let length = now.since(probing.since).as_micros();
         let spacing = Span::from_micros(length.saturating_mul(Self::PROBE_SPACING));
         self.probe_after = self.jittered(Self::PROBE_AFTER.max(spacing));
-        // At the start the limit may be far above the capacity, and a probe with it: while latency
-        // falls with the limit, requests still queue.
-        let still_queues = latency < before - before / 8 && probing.limit > Self::PROBE_LIMIT;
-        if !probing.is_search || has_failed || !still_queues {
-            return None;
-        }
-        let limit = (probing.limit * 3 / 4).max(Self::PROBE_LIMIT);
-        self.probing = Some(Probing { since: now, limit, ..probing });
-        Some(Self::probe_at(limit, latency, before))
+        // A limit far above the capacity leaves the probe above it, too. Latency that falls along
+        // with the limit shows that requests still queue: by a half, if all of them do.
+        let still_queues = match probing.compared {
+            Compared::Nothing => true,
+            Compared::Baseline => found < before / 5 * 4,
+            Compared::TwiceTheLimit => found < probing.loaded / 4 * 3,
+        };
+        let goes_on = still_queues && !has_failed && probing.limit > Self::PROBE_LIMIT;
+        let compared = Compared::TwiceTheLimit;
+        goes_on.then(|| self.search(probing.since, probing.limit, found, compared))
     }
 
     /// `span` and up to 20 % more, by the seed.
@@ -321,7 +340,7 @@ impl Estimator for Adaptive {
             return Step { limit: self.limit(), probe };
         }
         let peak = u64::from(stats.peak) * MILLI;
-        let is_saturated = stats.sheds > 0 || peak * 10 >= self.limit * 9;
+        let is_saturated = stats.refused > 0 || peak * 10 >= self.limit * 9;
         if stats.dropped > stats.samples {
             // The median of the few that succeeded says nothing about the others.
             if is_saturated {

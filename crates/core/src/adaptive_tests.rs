@@ -13,12 +13,12 @@ fn at(secs: u64) -> Timestamp {
 /// A saturated window.
 fn full(median_ms: u64) -> WindowStats {
     let median = Span::from_micros(median_ms * MS);
-    WindowStats { median, samples: 60, dropped: 0, peak: 1_000, sheds: 1 }
+    WindowStats { median, samples: 60, dropped: 0, peak: 1_000, refused: 1 }
 }
 
 /// A window with half the limit in use.
 fn idle(median_ms: u64) -> WindowStats {
-    WindowStats { peak: 1, sheds: 0, ..full(median_ms) }
+    WindowStats { peak: 1, refused: 0, ..full(median_ms) }
 }
 
 /// An estimator whose baseline was measured at second 0.
@@ -61,7 +61,7 @@ fn an_old_baseline_is_probed_below_the_estimated_capacity() {
     let probe = step.probe.unwrap();
     assert_eq!(probe.limit, 15);
     assert_eq!(probe.drain, Span::from_millis(60));
-    assert_eq!((probe.samples, probe.within), (100, Span::from_millis(500)));
+    assert_eq!((probe.samples, probe.within), (200, Span::from_millis(500)));
 }
 
 /// OV-24, and the pitfall of a failed probe: a naive estimator would keep the baseline of 10 ms.
@@ -95,7 +95,7 @@ fn a_probe_with_enough_completions_sets_the_baseline() {
 fn a_saturated_first_window_is_probed_at_once() {
     let mut estimator = Adaptive::new(range(20), 7);
     let step = estimator.window(at(0), &full(40));
-    assert_eq!((step.limit, step.probe.map(|probe| probe.limit)), (20, Some(15)));
+    assert_eq!((step.limit, step.probe.map(|probe| probe.limit)), (20, Some(10)));
 }
 
 /// A start far above the capacity of 4: probes go on for as long as latency falls with the limit.
@@ -109,8 +109,9 @@ fn the_first_probes_search_for_the_capacity() {
         let median = 10 * u64::from(limit.max(4)) / 4;
         probe = estimator.window(at(1), &full(median)).probe;
     }
-    assert_eq!(limits, [15, 11, 8, 6, 4, 3]);
-    assert_eq!(estimator.baseline(), Some(Span::from_millis(10)));
+    assert_eq!(limits, [10, 5, 2]);
+    // The mean of the last two, 12 ms and 10 ms.
+    assert_eq!(estimator.baseline(), Some(Span::from_millis(11)));
 }
 
 /// A dependency that gets three times slower: the baseline is measured again once the limit has
@@ -126,7 +127,7 @@ fn a_limit_that_falls_is_probed_early() {
 #[test]
 fn slow_unsaturated_windows_lower_the_limit_by_a_twentieth() {
     let mut estimator = measured(100, 10);
-    let busy = WindowStats { peak: 60, sheds: 0, ..full(30) };
+    let busy = WindowStats { peak: 60, refused: 0, ..full(30) };
     assert_eq!(estimator.window(at(1), &busy).limit, 95);
     assert_eq!(estimator.window(at(2), &WindowStats { peak: 40, ..busy }).limit, 95);
 }
@@ -146,7 +147,7 @@ fn a_saturated_window_of_dropped_requests_lowers_the_limit() {
     let mut estimator = measured(100, 10);
     let refused = WindowStats { samples: 20, dropped: 40, ..full(1) };
     assert_eq!(estimator.window(at(1), &refused).limit, 75);
-    assert_eq!(estimator.window(at(1), &WindowStats { peak: 3, sheds: 0, ..refused }).limit, 75);
+    assert_eq!(estimator.window(at(1), &WindowStats { peak: 3, refused: 0, ..refused }).limit, 75);
     assert_eq!(estimator.baseline(), Some(Span::from_millis(10)));
 }
 

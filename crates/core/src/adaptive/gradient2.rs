@@ -86,11 +86,11 @@ mod tests {
     /// A saturated window.
     fn full(median_ms: u64) -> WindowStats {
         let median = Span::from_millis(median_ms);
-        WindowStats { median, samples: 60, dropped: 0, peak: 1_000, sheds: 1 }
+        WindowStats { median, samples: 60, dropped: 0, peak: 1_000, refused: 1 }
     }
 
     fn idle(median_ms: u64) -> WindowStats {
-        WindowStats { peak: 1, sheds: 0, ..full(median_ms) }
+        WindowStats { peak: 1, refused: 0, ..full(median_ms) }
     }
 
     #[test]

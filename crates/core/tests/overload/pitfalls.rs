@@ -56,10 +56,10 @@ fn slow_requests_need_long_windows() {
 /// A probe that counts requests admitted before it measures the load that it wants to remove.
 #[test]
 fn a_probe_drains_first() {
-    let run = |plant| part(&mut server(Load { percent: 1_000, ..POOL }, plant), 120, 300);
+    let load = Load { workers: 100, percent: 200, ..POOL };
+    let run = |plant| part(&mut server(load, plant), 60, 90);
     let (ours, naive) = (run(Plant::None), run(Plant::NoDrain));
-    assert!(ours.limit <= 25, "{ours:?}");
-    assert!(naive.limit >= 28, "{naive:?}");
+    assert!(ours.limit <= 180 && naive.limit >= 300, "{ours:?} {naive:?}");
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn a_window_waits_for_enough_samples() {
 fn a_failed_probe_raises_the_baseline() {
     let run = |keeps_baseline: bool| {
         let mut estimator = Adaptive::new(LimitRange::default(), 11);
-        let window = |median, samples, sheds| WindowStats {
+        let window = |median, samples, refused| WindowStats {
             median: Span::from_millis(median),
             samples,
             dropped: 0,
             peak: 0,
-            sheds,
+            refused,
         };
         let mut now = Timestamp::from_secs(1);
         estimator.window(now, &window(10, 60, 0));
@@ -108,7 +108,7 @@ fn an_idle_server_does_not_raise_the_limit() {
     let run = |plant| part(&mut server(Load { percent: 20, ..POOL }, plant), 60, 70);
     let (ours, naive) = (run(Plant::None), run(Plant::AlwaysSaturated));
     assert_eq!(ours.limit, 20);
-    assert!(naive.limit > 500, "{naive:?}");
+    assert!(naive.limit > 200, "{naive:?}");
 }
 
 /// A server of four workers that is overloaded from the start.
@@ -147,7 +147,7 @@ fn fast_failures_do_not_raise_the_limit() {
         part(&mut server, 13, 20)
     };
     let (ours, naive) = (run(Plant::None), run(Plant::FailuresCount));
-    assert!(ours.limit <= 24, "{ours:?}");
+    assert!(ours.limit <= 30, "{ours:?}");
     assert!(naive.limit > 60, "{naive:?}");
 }
 
@@ -156,7 +156,7 @@ fn fast_failures_do_not_raise_the_limit() {
 fn nodes_probe_at_different_times() {
     let probes = |seed| {
         let mut server = Server::new(POOL, Plant::None, Adaptive::new(LimitRange::default(), seed));
-        server.run_until(60 * SECOND);
+        server.run_until(300 * SECOND);
         server.probes.iter().copied().filter(|at| *at > 5 * SECOND).collect::<Vec<_>>()
     };
     assert_eq!(probes(1), probes(1), "the naive version: without jitter all nodes agree");
@@ -180,8 +180,8 @@ fn a_shift_in_the_mix_of_routes_needs_a_limiter_per_group() {
         for ((group, lowest), median) in groups.iter_mut().zip(&mut lowest).zip([1, 20, mixed]) {
             let median = Span::from_millis(median);
             // The first window is unsaturated, so there is a baseline.
-            let sheds = u64::from(window > 0);
-            let stats = WindowStats { median, samples: 60, dropped: 0, peak: 1, sheds };
+            let refused = u64::from(window > 0);
+            let stats = WindowStats { median, samples: 60, dropped: 0, peak: 1, refused };
             let before = group.limit();
             group.window(now, &stats);
             *lowest = (*lowest).min(group.limit() * 100 / before);

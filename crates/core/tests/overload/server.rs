@@ -47,7 +47,7 @@ pub(crate) enum Plant {
     AlwaysSaturated,
     /// The first probe does not take place.
     NoFirstProbe,
-    /// A limit that has fallen is not probed before its time.
+    /// A limit that falls after the twelfth second is not probed.
     NoEarlyProbe,
     /// Failed requests count as successful ones.
     FailuresCount,
@@ -136,7 +136,7 @@ impl Server {
         self.arrived += 1;
         if self.in_flight >= self.limit {
             self.shed += 1;
-            self.stats.sheds += 1;
+            self.stats.refused += 1;
             return;
         }
         self.in_flight += 1;
@@ -184,20 +184,20 @@ impl Server {
             self.stats.peak = self.limit;
         }
         let mut step = self.estimator.window(self.at(), &self.stats);
-        if step.probe.is_some() {
-            let is_early = self.probes.last().is_some_and(|last| self.now - last < 8_000_000);
+        while step.probe.is_some() {
             let is_left_out = match self.plant {
-                Plant::NoFirstProbe => self.probes.is_empty(),
-                Plant::NoEarlyProbe => is_early,
+                Plant::NoFirstProbe => self.now < 5_000_000,
+                Plant::NoEarlyProbe => self.now > 12_000_000,
                 _ => false,
             };
             self.probes.push(self.now);
-            if is_left_out {
-                // As if the probe had found the baseline that is known already.
-                let median = self.estimator.baseline().unwrap_or_default();
-                self.stats = WindowStats { samples: 100, median, ..self.stats };
-                step = self.estimator.window(self.at(), &self.stats);
+            if !is_left_out {
+                break;
             }
+            // As if the probe had found the baseline that is known already.
+            let median = self.estimator.baseline().unwrap_or_default();
+            self.stats = WindowStats { samples: 100, median, ..self.stats };
+            step = self.estimator.window(self.at(), &self.stats);
         }
         self.limit = step.probe.map_or(step.limit, |Probe { limit, .. }| limit);
         self.window = Window::open(self.at(), step.probe);

@@ -16,6 +16,8 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 pub(super) struct Measure {
     buckets: Box<[AtomicU32]>,
     dropped: AtomicU32,
+    /// Requests that had to wait for a permit.
+    queued: AtomicU32,
     /// Most requests in progress, as seen when they end: a peak is followed by a release.
     peak: AtomicU32,
     /// When the window was opened, and microseconds after which it may be complete. Kept apart, so
@@ -40,6 +42,7 @@ impl Measure {
         let measure = Self {
             buckets: (0..Histogram::BUCKETS).map(|_| AtomicU32::new(0)).collect(),
             dropped: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
             peak: AtomicU32::new(0),
             opened: AtomicU64::new(0),
             due_after: AtomicU64::new(0),
@@ -57,6 +60,12 @@ impl Measure {
         if in_flight > self.peak.load(Ordering::Relaxed) {
             self.peak.fetch_max(in_flight, Ordering::Relaxed);
         }
+    }
+
+    /// Notes that a request has to wait: the limit holds it back as surely as if it were shed.
+    #[cfg(feature = "tokio")]
+    pub(super) fn queued(&self) {
+        self.queued.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records an outcome. True if the window may be complete.
@@ -105,15 +114,16 @@ impl Measure {
             self.due_after.store(age, Ordering::Relaxed);
             return None;
         }
+        let shed = sheds.saturating_sub(control.sheds);
         let stats = WindowStats {
             median: histogram.median(),
             samples: histogram.samples(),
             dropped,
             peak: self.peak.load(Ordering::Relaxed).max(in_flight),
-            sheds: sheds.saturating_sub(control.sheds),
+            refused: shed + u64::from(self.queued.load(Ordering::Relaxed)),
         };
-        let requests = stats.sheds + stats.samples + dropped;
-        self.retry_spread.store(retry_spread(stats.sheds, requests), Ordering::Relaxed);
+        let requests = shed + stats.samples + dropped;
+        self.retry_spread.store(retry_spread(shed, requests), Ordering::Relaxed);
         control.sheds = sheds;
         let mut step = control.estimator.window(now, &stats);
         while is_shadow && step.probe.is_some() {
@@ -135,6 +145,7 @@ impl Measure {
             }
         }
         self.dropped.store(0, Ordering::Relaxed);
+        self.queued.store(0, Ordering::Relaxed);
         self.peak.store(0, Ordering::Relaxed);
         let counts_after = window.counts_from().since(now).as_micros();
         let due_after = match window.probe() {

@@ -215,6 +215,7 @@ impl ConcurrencyLimiter {
         queue.publish(&mut waiting);
         drop(waiting);
         let mut joined = joined.map_err(|reason| shared.shed(class, reason))?;
+        shared.measure.queued();
         if let Some((class, waiter)) = joined.displaced.take() {
             drop(waiter.answer.send(Err(shared.shed(class, ShedReason::Displaced))));
         }

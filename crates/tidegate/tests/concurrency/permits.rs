@@ -14,9 +14,9 @@ const WRITE: Class = Class::new(1);
 /// OV-01, with a million acquisitions.
 #[test]
 fn ov_01_threads_never_exceed_the_limit() {
-    const THREADS: u32 = 11;
-    const ROUNDS: u32 = 100_000;
-    let limiter = ConcurrencyLimiter::fixed(10).build();
+    const THREADS: u32 = 8;
+    const ROUNDS: u32 = 125_000;
+    let limiter = ConcurrencyLimiter::fixed(2).build();
     let (running, highest, admitted) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
     let start = Barrier::new(THREADS as usize);
     thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn ov_01_threads_never_exceed_the_limit() {
                     let now = running.fetch_add(1, Ordering::SeqCst) + 1;
                     highest.fetch_max(now, Ordering::SeqCst);
                     admitted.fetch_add(1, Ordering::SeqCst);
-                    if round % 64 == 0 {
+                    if round % 4 == 0 {
                         thread::yield_now();
                     }
                     running.fetch_sub(1, Ordering::SeqCst);
@@ -37,8 +37,8 @@ fn ov_01_threads_never_exceed_the_limit() {
             });
         }
     });
-    assert!(highest.load(Ordering::SeqCst) <= 10);
-    assert!(admitted.load(Ordering::SeqCst) > ROUNDS);
+    assert!(highest.load(Ordering::SeqCst) <= 2);
+    assert!(admitted.load(Ordering::SeqCst) > ROUNDS / 2);
     let stats = limiter.stats();
     assert_eq!(stats.in_flight, 0);
     let shed = stats.sheds(Class::CRITICAL, ShedReason::Limit);
@@ -125,6 +125,7 @@ fn ov_14_a_slow_reader_does_not_count_as_a_slow_server() {
             }
             service.clock.advance(Span::from_secs(10));
             assert_eq!(service.limiter.stats().in_flight, 1, "held until the body ends");
+            permit.report(Outcome::Success);
             permit.finish(Outcome::Success);
         }
         service.limiter.stats().baseline.unwrap()
