@@ -42,12 +42,12 @@ pub(crate) fn chart(comparison: &Comparison, terminal: Terminal) -> String {
     out
 }
 
-fn peak(bins: &[u64]) -> u64 {
+pub(crate) fn peak(bins: &[u64]) -> u64 {
     bins.iter().copied().max().unwrap_or(0)
 }
 
-/// A block per bin, with `scale` as the full height. Every count above zero is visible.
-fn blocks(bins: &[u64], scale: u64) -> String {
+/// A block per bin, `scale` being the full height. What is not nothing is seen.
+pub(crate) fn blocks(bins: &[u64], scale: u64) -> String {
     let block = |count: &u64| match (count * 8).div_ceil(scale.max(1)) {
         0 => ' ',
         eighths => BLOCKS[usize::try_from(eighths - 1).unwrap_or(7).min(7)],

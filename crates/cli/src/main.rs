@@ -8,6 +8,8 @@ mod daemon;
 mod decision_args;
 mod explain;
 mod lint;
+mod overload;
+mod question;
 mod schema;
 mod secret;
 mod serve;

@@ -10,6 +10,7 @@ use std::thread;
 use tidegate_sim::world::{WorldReport, WorldSetup, simulate_as_set_up};
 
 use crate::args::{Cluster, Simulate, Simulated, no_such_world};
+use crate::overload;
 use crate::terminal::Terminal;
 
 /// Worlds that each thread runs between two progress reports.
@@ -19,7 +20,10 @@ const LOGGED_EVERY: u64 = 10_000;
 
 /// Runs worlds; the exit status tells whether every promise was kept.
 pub(crate) fn simulate(args: &Simulate, terminal: Terminal) -> Result<ExitCode, clap::Error> {
-    let Simulated::Cluster(cluster) = &args.what;
+    let cluster = match &args.what {
+        Simulated::Cluster(cluster) => cluster,
+        Simulated::Overload(args) => return overload::overload(args, terminal),
+    };
     let mut out = io::stdout().lock();
     let mut all = WorldReport::default();
     let (threads, mut done) = (threads(), 0);

@@ -20,6 +20,7 @@
 mod client;
 mod comparison;
 mod footprint;
+pub mod overload;
 mod report;
 mod run;
 mod seed;

@@ -8,9 +8,9 @@ use tidegate_core::{AlgorithmName, Rate};
 use tidegate_sim::Seed;
 use tidegate_sim::world::{Fault, InvalidWorld, Stack, WorldSetup};
 
-use super::names;
+use super::{Overload, names};
 
-/// Run nodes and their store on simulated time, with faults
+/// Run nodes and their store, or an overloaded server, on simulated time
 #[derive(Debug, Args)]
 pub(crate) struct Simulate {
     #[command(subcommand)]
@@ -20,6 +20,7 @@ pub(crate) struct Simulate {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Simulated {
     Cluster(Cluster),
+    Overload(Overload),
 }
 
 /// Check that the limit holds when many nodes share one store
