@@ -84,3 +84,36 @@ fn what_faults_add_is_explained() {
     let above = format!("{} units more than the limit alone", admitted - limit);
     assert!(told.contains(&above), "{told}");
 }
+
+fn overload(args: &str) -> Assert {
+    let args = args.split_whitespace();
+    Command::cargo_bin("tidegate").unwrap().args(["simulate", "overload"]).args(args).assert()
+}
+
+#[test]
+fn concurrency_limiters_are_compared_in_text_and_in_a_picture() {
+    let svg = std::env::temp_dir().join(format!("tidegate-overload-{}.svg", std::process::id()));
+    let args = format!("--load 200x10 --limiter none --limiter adaptive --svg {}", svg.display());
+    let told = || String::from_utf8(overload(&args).success().get_output().stdout.clone()).unwrap();
+    let text = told();
+    assert_eq!(text, told(), "the same seed gives the same figures");
+    for title in ["goodput", "p99 of admitted requests", "limit", "success by class"] {
+        assert!(text.contains(title), "{text}");
+    }
+    assert!(!text.contains("vegas"), "{text}");
+    assert!(figure(&text, "adaptive") > 90, "goodput: {text}");
+    assert!(figure(&text, "none") < 20, "goodput: {text}");
+    let picture = std::fs::read_to_string(&svg).unwrap();
+    std::fs::remove_file(&svg).unwrap();
+    assert!(picture.starts_with("<svg") && picture.ends_with("</svg>\n"));
+    assert_eq!(picture.matches("<polyline").count(), 6, "three panels of two limiters");
+}
+
+#[test]
+fn a_load_that_cannot_be_is_refused() {
+    for load in ["", "80x", "x5", "9000", "80x0", "80x99999", "80;90"] {
+        let refused = overload(&format!("--load={load}")).code(2);
+        let told = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(told.contains("80x30,1000x30") || load.is_empty(), "{load}: {told}");
+    }
+}

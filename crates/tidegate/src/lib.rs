@@ -69,7 +69,32 @@ pub use tidegate_core::{
 };
 pub use verdict::Verdict;
 
-/// The example of the readme is compiled and run with those of the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+/// The guide's examples are compiled and run with the documentation's.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/guide/embed.md")]
+struct EmbedGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/guide/protect-from-overload.md")]
+struct ProtectFromOverloadGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/guide/share-limits.md")]
+struct ShareLimitsGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "policy"))]
+#[doc = include_str!("../../../docs/guide/write-a-policy.md")]
+struct WriteAPolicyGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/guide/when-redis-is-down.md")]
+struct WhenRedisIsDownGuide;
+
+/// As above.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/guide/spend-locally.md")]
+struct SpendLocallyGuide;
