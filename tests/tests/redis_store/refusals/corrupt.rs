@@ -269,5 +269,5 @@ fn a_daemon_stays_ready_beside_corrupt_keys() {
         let line = format!("tidegate_store_corrupt_states_total {round}\n");
         assert!(metrics.contains(&line), "{with:?}: {metrics}");
     }
-    wait_until("it is logged", LIMIT, || daemon.log_tail().contains("warn store_corrupt: "));
+    wait_until("it is logged", LIMIT, || daemon.log_tail().contains("event=\"store_corrupt\""));
 }
