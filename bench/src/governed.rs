@@ -7,7 +7,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-use crate::candidate::{Candidate, Decider, Setup, LimitOptions};
+use crate::candidate::{Candidate, Decider, LimitOptions, Setup};
 use crate::traffic::Request;
 
 pub const CANDIDATES: &[Candidate] = &[

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use dashmap::DashMap;
 use throttlecrab::PeriodicStore;
 
-use crate::candidate::{Candidate, Decider, Setup, LimitOptions};
+use crate::candidate::{Candidate, Decider, LimitOptions, Setup};
 use crate::maps::Exclusive;
 use crate::traffic::Request;
 

@@ -17,7 +17,7 @@ use tidegate_tests::servers::RedisServer;
 use self::contender::{Cell, Contender, MANY, Name, Trouble};
 use self::row::{Rounds, Row, Run, Sample, StandIn};
 use self::server::Control;
-use crate::candidate::{Path, LimitOptions};
+use crate::candidate::{LimitOptions, Path};
 use crate::measure::process_cpu;
 use crate::options::{self, Options};
 use crate::traffic::{self, Access, Names};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::tidegate::{Limit, Limiter, Rate, Span, Verdict};
 
-use crate::candidate::{BATCH, Candidate, Decider, Setup, LimitOptions};
+use crate::candidate::{BATCH, Candidate, Decider, LimitOptions, Setup};
 use crate::machine;
 use crate::traffic::{Names, Request};
 

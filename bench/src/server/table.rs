@@ -25,7 +25,8 @@ pub fn print(rounds: &[Rounds], memory: &[Row], left_out: &[(&str, String)]) {
             "p99 us",
             "MiB",
         ]);
-        let here = |row: &Row| (row.transport, row.pipeline, row.conns) == (transport, pipeline, conns);
+        let here =
+            |row: &Row| (row.transport, row.pipeline, row.conns) == (transport, pipeline, conns);
         for Rounds { row, cpu: (least, most) } in rounds.iter().filter(|it| here(&it.row)) {
             table.push(vec![
                 row.name.to_owned(),

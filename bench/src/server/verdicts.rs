@@ -25,9 +25,16 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn find(&self, name: &str, transport: Transport, pipeline: Option<usize>, conns: usize) -> Option<&Row> {
+    fn find(
+        &self,
+        name: &str,
+        transport: Transport,
+        pipeline: Option<usize>,
+        conns: usize,
+    ) -> Option<&Row> {
         let rows = self.rounds.iter().map(|rounds| &rounds.row);
-        let is_it = |row: &&Row| (row.name, row.transport, row.pipeline) == (name, transport, pipeline);
+        let is_it =
+            |row: &&Row| (row.name, row.transport, row.pipeline) == (name, transport, pipeline);
         rows.filter(is_it).find(|row| row.conns == Some(conns))
     }
 
@@ -54,7 +61,8 @@ impl Run<'_> {
 
     fn http(&self) -> Vec<Target> {
         let nginx = self.find("nginx_limit_req", Transport::Http, None, 50);
-        let transports = [(Transport::HttpAuth, "GET /v1/auth"), (Transport::Http, "POST /v1/check")];
+        let transports =
+            [(Transport::HttpAuth, "GET /v1/auth"), (Transport::Http, "POST /v1/check")];
         let both = transports.map(|(transport, what)| {
             // nginx has one worker.
             [OURS_ALONE, OURS].map(|name| {
