@@ -54,13 +54,16 @@ mod sync;
 pub mod verdict;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use concurrency::ConcurrencyLimiter;
-pub use key::{Hashing, Key, Scope};
-pub use limiter::{Limiter, Report};
-pub use limits::UnknownLimit;
-pub use permit::{Admission, Permit};
+pub use key::{Hashing, KeyBytes, ToKey};
+#[doc(hidden)]
+pub use key::{Key, Scope};
+pub use limiter::Limiter;
+pub use limiter::builder::{BuildError, LimiterBuilder};
+pub use limiter::permit::{Admission, Permit};
 #[cfg(feature = "redis")]
-pub use limiter::{Shared, SharedLimiter};
+pub use limiter::shared::{Shared, SharedLimiter};
+#[cfg(feature = "tokio")]
+pub use limiter::wait::MAX_WAITING;
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
 pub use tidegate_core::{
