@@ -28,6 +28,7 @@ use tidegate_core::{Decision, Outcome, Span, Timestamp};
 use crate::store::{DecisionSource, OnStoreFailure};
 
 pub(crate) use self::details::{Details, LimitSource, Origin, Record};
+#[cfg(feature = "policy")]
 pub(crate) use self::fold::rank;
 pub use self::headers::Headers;
 pub use self::part::{Part, Standing};

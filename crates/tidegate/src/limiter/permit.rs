@@ -5,7 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tidegate_core::{LeaseId, Limit, Op, Timestamp};
+#[cfg(feature = "redis")]
+use tidegate_core::Timestamp;
+use tidegate_core::{LeaseId, Limit, Op};
 
 use super::Engine;
 use super::backend::{Backend, Fold, Keys};
@@ -135,6 +137,7 @@ impl Lease {
 #[derive(Debug)]
 pub(super) struct Leases {
     /// The request was sent no earlier than this, so no lease ends before its time to live from here.
+    #[cfg(feature = "redis")]
     pub(super) asked_at: Timestamp,
     pub(super) leases: Vec<Lease>,
 }
@@ -155,7 +158,12 @@ impl<S: Backend> Engine<S> {
             decision.lease.map(|id| Lease { scope, limit, id })
         });
         let leases = leases.collect();
-        Ok((fold.verdict(), Leases { asked_at, leases }))
+        let leases = Leases {
+            #[cfg(feature = "redis")]
+            asked_at,
+            leases,
+        };
+        Ok((fold.verdict(), leases))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{AlgorithmName, Decision, Explanation, Limit};
+#[cfg(feature = "policy")]
+use tidegate_core::AlgorithmName;
+use tidegate_core::{Decision, Explanation, Limit};
 
 use super::part::Standing;
 use crate::limiter::NamedLimit;
@@ -57,6 +59,7 @@ pub(crate) enum LimitSource {
     /// Number of a limit of the limiter.
     Limiter(usize),
     /// It came with the request.
+    #[cfg(feature = "policy")]
     Inline(AlgorithmName),
     /// A limit of a rule.
     #[cfg(feature = "policy")]

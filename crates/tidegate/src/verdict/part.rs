@@ -107,6 +107,7 @@ impl Details {
                     limit.map_or(AlgorithmName::TokenBucket, |it| algorithm_of(&it.limit));
                 (limit.map_or("", |limit| &*limit.name), algorithm)
             }
+            #[cfg(feature = "policy")]
             (_, LimitSource::Inline(algorithm)) => (GIVEN, algorithm),
             #[cfg(feature = "policy")]
             (_, LimitSource::Policy { .. }) => match self.rule(record) {
