@@ -43,8 +43,7 @@ fn refused_tls_clients_are_logged() {
     let _ = socket.read_to_end(&mut Vec::new());
     wait_until("the refusal is logged", Duration::from_secs(60), || {
         let log = daemon.log_tail();
-        log.lines().any(|line| {
-            line.contains("warn client_refused: HTTP, 127.0.0.1: TLS handshake failed: ")
-        })
+        let fields = "event=\"client_refused\" listener=\"HTTP\" client=\"127.0.0.1\"";
+        log.lines().any(|line| line.contains("TLS handshake failed: ") && line.contains(fields))
     });
 }

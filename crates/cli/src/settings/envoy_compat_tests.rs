@@ -216,7 +216,7 @@ fn redis_variables_become_store_urls() {
         tidegate::store::redis::RedisConfig::new(expected).unwrap();
         let printed = settings.in_yaml();
         assert!(printed.contains("sentinel_pass=redacted"), "{printed}");
-        assert!(!printed.contains("cret") && !printed.contains("cr%40t"), "{printed}");
+        assert!(!printed.contains("s3cret") && !printed.contains("cr%40t"), "{printed}");
     }
     let wrong = chosen(&[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m")]).unwrap_err();
     assert!(wrong.contains("REDIS_URL: expected the name of the primary"), "{wrong}");
