@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::tidegate::Limiter;
 use serde::Serialize;
 
-use crate::candidate::LimitOptions;
+use crate::candidate::LimitNumbers;
 use crate::measure::{Memory, thread_cpu};
 use crate::options::Options;
 use crate::report::{self, Table};
@@ -18,7 +18,7 @@ const VICTIMS: u64 = 1_000;
 const WATCHED: u64 = VICTIMS / 2;
 const SAMPLES: u32 = 200;
 /// One unit stays on an account far longer than the flood lasts.
-const TERMS: LimitOptions = LimitOptions { interval: Duration::from_secs(600), burst: 10 };
+const TERMS: LimitNumbers = LimitNumbers { interval: Duration::from_secs(600), burst: 10 };
 
 /// What the flood did.
 #[derive(Debug, Serialize)]

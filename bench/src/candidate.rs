@@ -73,7 +73,7 @@ impl Candidate {
     }
 
     pub fn setup(&self, keys: u32) -> Setup {
-        Setup { keys, terms: Terms::of(self.path, keys) }
+        Setup { keys, terms: LimitNumbers::of(self.path, keys) }
     }
 }
 
@@ -89,17 +89,17 @@ pub enum Path {
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub keys: u32,
-    pub terms: Terms,
+    pub terms: LimitNumbers,
 }
 
 /// The limit that all candidates enforce: one unit per `interval`, `burst` units at once.
 #[derive(Clone, Copy)]
-pub struct Terms {
+pub struct LimitNumbers {
     pub interval: Duration,
     pub burst: u32,
 }
 
-impl Terms {
+impl LimitNumbers {
     /// On the allow path every key is live all the time, so that a table that reuses idle entries
     /// gains nothing by it: one unit stays on a key's account for longer than the run, or, where
     /// keys are few, they come so often that their units pile up. The burst is more than the most

@@ -7,7 +7,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::{DashMapStateStore, HashMapStateStore};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-use crate::candidate::{Candidate, Decider, LimitOptions, Setup};
+use crate::candidate::{Candidate, Decider, LimitNumbers, Setup};
 use crate::traffic::Request;
 
 pub const CANDIDATES: &[Candidate] = &[
@@ -60,7 +60,7 @@ fn direct(setup: Setup) -> Box<dyn Decider> {
     Box::new(Direct(RateLimiter::direct(quota(setup.terms))))
 }
 
-fn quota(terms: LimitOptions) -> Quota {
+fn quota(terms: LimitNumbers) -> Quota {
     let burst = NonZeroU32::new(terms.burst).expect("terms allow at least one");
     Quota::with_period(terms.interval).expect("terms have an interval").allow_burst(burst)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use dashmap::DashMap;
 use throttlecrab::PeriodicStore;
 
-use crate::candidate::{Candidate, Decider, LimitOptions, Setup};
+use crate::candidate::{Candidate, Decider, LimitNumbers, Setup};
 use crate::maps::Exclusive;
 use crate::traffic::Request;
 
@@ -67,11 +67,11 @@ impl Decider for Gcra {
 }
 
 fn gcra(setup: Setup) -> Box<dyn Decider> {
-    let LimitOptions { interval, burst } = setup.terms;
+    let LimitNumbers { interval, burst } = setup.terms;
     Box::new(Gcra(gcra::RateLimiter::new(1024), gcra::RateLimit::new(burst, interval * burst)))
 }
 
-struct Ratelimit(DashMap<String, ratelimit::Ratelimiter>, LimitOptions);
+struct Ratelimit(DashMap<String, ratelimit::Ratelimiter>, LimitNumbers);
 
 impl Decider for Ratelimit {
     #[inline(always)]
@@ -95,7 +95,7 @@ fn ratelimit(setup: Setup) -> Box<dyn Decider> {
     Box::new(Ratelimit(DashMap::new(), setup.terms))
 }
 
-struct LeakyBucket(DashMap<String, leaky_bucket::RateLimiter>, LimitOptions);
+struct LeakyBucket(DashMap<String, leaky_bucket::RateLimiter>, LimitNumbers);
 
 impl Decider for LeakyBucket {
     #[inline(always)]

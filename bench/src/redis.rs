@@ -17,7 +17,7 @@ use tidegate_tests::servers::RedisServer;
 use self::contender::{Cell, Contender, MANY, Name, Trouble};
 use self::row::{Rounds, Row, Run, Sample, StandIn};
 use self::server::Control;
-use crate::candidate::{LimitOptions, Path};
+use crate::candidate::{LimitNumbers, Path};
 use crate::measure::process_cpu;
 use crate::options::{self, Options};
 use crate::traffic::{self, Access, Names};
@@ -83,7 +83,7 @@ pub fn child(arguments: &[String]) -> Result<(), Failure> {
 }
 
 async fn measure(url: &str, cell: &Cell, slice: Duration) -> Result<Sample, Trouble> {
-    let terms = LimitOptions::of(Path::Allow, cell.keys);
+    let terms = LimitNumbers::of(Path::Allow, cell.keys);
     match cell.name {
         Name::Incr => sample(url, cell, slice, rivals::Incr::new(url).await?).await,
         Name::GcraScript => sample(url, cell, slice, rivals::Script::new(url, terms).await?).await,

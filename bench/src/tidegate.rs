@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::tidegate::{Limit, Limiter, Rate, Span, Verdict};
 
-use crate::candidate::{BATCH, Candidate, Decider, LimitOptions, Setup};
+use crate::candidate::{BATCH, Candidate, Decider, LimitNumbers, Setup};
 use crate::machine;
 use crate::traffic::{Names, Request};
 
@@ -105,8 +105,8 @@ impl Decider for Changed {
     }
 
     fn filled(&self) {
-        let LimitOptions { interval, burst } = self.setup.terms;
-        let faster = bucket(LimitOptions { interval: interval * 2 / 3, burst });
+        let LimitNumbers { interval, burst } = self.setup.terms;
+        let faster = bucket(LimitNumbers { interval: interval * 2 / 3, burst });
         self.limiter.set_limit("default", faster).expect("the limit exists");
     }
 }
@@ -128,14 +128,14 @@ pub fn bounded(limit: Limit, max_bytes: u64) -> Limiter {
     builder.build().expect("one limit is valid")
 }
 
-pub fn bucket(terms: LimitOptions) -> Limit {
+pub fn bucket(terms: LimitNumbers) -> Limit {
     let rate = Rate::new(1, span(terms.interval));
     let builder = Limit::token_bucket(rate).burst(u64::from(terms.burst));
     builder.build().expect("terms are valid")
 }
 
 /// An interval that is no whole number of microseconds.
-pub fn thirds(terms: LimitOptions) -> Limit {
+pub fn thirds(terms: LimitNumbers) -> Limit {
     let rate = Rate::new(3, Span::from_micros(span(terms.interval).as_micros() * 3 + 1));
     let builder = Limit::token_bucket(rate).burst(u64::from(terms.burst));
     builder.build().expect("terms are valid")

@@ -7,7 +7,7 @@ use ::tidegate::store::redis::{RedisConfig, RedisStore};
 use ::tidegate::{Limit, Limiter, Rate, SharedLimiter, Span};
 
 use super::contender::{Contender, Mode, Trouble};
-use crate::candidate::LimitOptions;
+use crate::candidate::LimitNumbers;
 use crate::tidegate::{bucket, fixed_window, sliding_window, thirds};
 
 /// No request may time out because the machine is busy.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Tidegate(SharedLimiter<RedisStore>);
 
 impl Tidegate {
-    pub async fn new(url: &str, mode: Mode, terms: LimitOptions) -> Result<Self, Trouble> {
+    pub async fn new(url: &str, mode: Mode, terms: LimitNumbers) -> Result<Self, Trouble> {
         let config = RedisConfig::new(url).map_err(Trouble::of)?;
         let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
         let config = match mode.batches() {
@@ -43,13 +43,13 @@ impl Contender for Tidegate {
     }
 }
 
-fn limits(mode: Mode, terms: LimitOptions) -> Vec<(&'static str, Limit)> {
+fn limits(mode: Mode, terms: LimitNumbers) -> Vec<(&'static str, Limit)> {
     let one = |limit| vec![("default", limit)];
     match mode {
         Mode::Single | Mode::Batched | Mode::Hot => one(bucket(terms)),
         Mode::FractionalSingle | Mode::FractionalBatched => one(thirds(terms)),
         Mode::ThreeLimits | Mode::ThreeLimitsBatched => {
-            let part = |of| bucket(LimitOptions { burst: terms.burst / of, ..terms });
+            let part = |of| bucket(LimitNumbers { burst: terms.burst / of, ..terms });
             vec![("user", part(1)), ("method", part(2)), ("route", part(3))]
         }
         Mode::FixedWindow => one(fixed_window()),

@@ -9,7 +9,7 @@ use ::redis::io::tcp::TcpSettings;
 use ::redis::{Client, Cmd, IntoConnectionInfo, Value};
 
 use super::contender::{Contender, Trouble};
-use crate::candidate::LimitOptions;
+use crate::candidate::LimitNumbers;
 
 pub async fn connect(url: &str) -> Result<MultiplexedConnection, Trouble> {
     let info = url.into_connection_info().map_err(Trouble::of)?;
@@ -49,7 +49,7 @@ pub struct Script {
 }
 
 impl Script {
-    pub async fn new(url: &str, terms: LimitOptions) -> Result<Self, Trouble> {
+    pub async fn new(url: &str, terms: LimitNumbers) -> Result<Self, Trouble> {
         let mut connection = connect(url).await?;
         let mut load = Cmd::new();
         load.arg("SCRIPT").arg("LOAD").arg(include_str!("gcra.lua"));
@@ -92,7 +92,7 @@ impl Clone for Watch {
 }
 
 impl Watch {
-    pub fn new(url: &str, terms: LimitOptions) -> Self {
+    pub fn new(url: &str, terms: LimitNumbers) -> Self {
         let (interval, most) = micros(terms);
         Self { url: url.into(), connection: None, interval, most, retries: Arc::default() }
     }
@@ -146,7 +146,7 @@ pub struct Module {
 }
 
 impl Module {
-    pub async fn new(url: &str, terms: LimitOptions) -> Result<Self, Trouble> {
+    pub async fn new(url: &str, terms: LimitNumbers) -> Result<Self, Trouble> {
         let (burst, period) = (terms.burst - 1, terms.interval.as_secs());
         Ok(Self { connection: connect(url).await?, burst, period })
     }
@@ -167,7 +167,7 @@ impl Contender for Module {
 }
 
 /// Microseconds of one unit and of all.
-fn micros(terms: LimitOptions) -> (u64, u64) {
+fn micros(terms: LimitNumbers) -> (u64, u64) {
     let interval = terms.interval.as_secs() * 1_000_000;
     (interval, interval * u64::from(terms.burst))
 }

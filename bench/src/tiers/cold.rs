@@ -136,7 +136,7 @@ impl<S> Clone for Asked<S> {
 
 impl<S: Store> Asked<S> {
     fn new(store: S, clock: Clock, cell: Cell) -> Result<Self, Trouble> {
-        let limit = bucket(candidate::LimitOptions::of(Path::Allow, cell.keys));
+        let limit = bucket(candidate::LimitNumbers::of(Path::Allow, cell.keys));
         let limit = leased(&limit).ok_or_else(|| Trouble("cannot be leased".into()))?;
         let tier = if cell.way == Way::Leased { Tier::Leased } else { Tier::Exact };
         let (scope, options) = (Scope::new("bench", &limit), LimitOptions::default().tier(tier));
