@@ -24,7 +24,7 @@ fn limits_per_key(limiter: &Limiter, key: &str) -> (u16, HeaderMap) {
 
 /// Routes from a file, read again when it changes.
 fn routes_from_a_file(path: &str) -> Outcome<(PolicyLimiter<MemoryStore>, Watch)> {
-    let source = Source::new([path], Merging::Refuse);
+    let source = Source::new([path.into()], Merging::Refuse);
     let loaded = source.load()?;
     let limiter = PolicyLimiter::in_memory(loaded.policy.ok_or(loaded.findings)?)?;
     let reloaded = limiter.clone();
