@@ -34,11 +34,12 @@ Usage: cargo xtask <task> [options]
                 memory [args]    decisions per second and bytes per key, beside other crates
                 growth [args]    only the growth: bytes per key and pauses while a table fills
                 attack [args]    a flood of random keys against a bounded table
-                redis [args]     the store in Redis, beside scripts, transactions and redis-cell
-                policy [args]    finding a rule among many, and loading many
+                redis [args]     the Redis store, beside scripts, transactions and redis-cell
+                policy [args]    matching and loading of large policies
                 concurrency [args]  permits of a concurrency limiter, shed requests
-                server [args]    the daemon through each door, beside other servers
-                tiers [args]     the layers before the store in Redis: what they cost and save
+                server [args]    the daemon over each protocol, beside other servers
+                tiers [args]     cost and benefit of the layers in front of Redis
+                hostile [args]   the p99 of normal clients beside each kind of hostile client
   help        This text.
 
 Each task prints the commands it runs and stops at the first that fails.

@@ -241,11 +241,11 @@ where
 const FIRST_STEPS: &str = "\
 Start here:
   tidegate compare                     all algorithms, all traffic, 100 requests per 60 s
-  tidegate compare --help              what the figures mean
-  tidegate serve                       answer Redis clients on port 6380, HTTP on 8080
-  tidegate lint policy.yaml            what is wrong with a policy, and where
-  tidegate explain --help              which limits a request meets, and why
-  tidegate simulate cluster            nodes, a store, and everything going wrong
+  tidegate compare --help              meaning of the figures
+  tidegate serve                       serve Redis clients on port 6380, HTTP on 8080
+  tidegate lint policy.yaml            mistakes in a policy, with their place
+  tidegate explain --help              limits that apply to a request, and why
+  tidegate simulate cluster            nodes and a store with faults
   tidegate simulate overload           concurrency limiters in front of an overloaded server";
 
 const CHECKS: &str = "\

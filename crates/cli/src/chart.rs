@@ -46,7 +46,7 @@ pub(crate) fn peak(bins: &[u64]) -> u64 {
     bins.iter().copied().max().unwrap_or(0)
 }
 
-/// A block per bin, `scale` being the full height. What is not nothing is seen.
+/// A block per bin, with `scale` as the full height. Every count above zero is visible.
 pub(crate) fn blocks(bins: &[u64], scale: u64) -> String {
     let block = |count: &u64| match (count * 8).div_ceil(scale.max(1)) {
         0 => ' ',

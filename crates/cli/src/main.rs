@@ -9,7 +9,6 @@ mod decision_args;
 mod explain;
 mod lint;
 mod overload;
-mod question;
 mod schema;
 mod secret;
 mod serve;

@@ -28,32 +28,29 @@ fn measured(limit: u32, baseline_ms: u64) -> Adaptive {
     estimator
 }
 
-/// OV-20.
 #[test]
-fn latency_at_the_baseline_raises_the_limit_by_half_its_root() {
+fn ov_20_latency_at_the_baseline_raises_the_limit_by_half_its_root() {
     assert_eq!(measured(16, 10).window(at(1), &full(10)).limit, 18);
 }
 
-/// OV-21.
 #[test]
-fn three_times_the_baseline_lowers_the_limit_by_a_quarter() {
+fn ov_21_three_times_the_baseline_lowers_the_limit_by_a_quarter() {
     assert_eq!(measured(100, 10).window(at(1), &full(30)).limit, 75);
     // However slow, a window takes no more than that.
     assert_eq!(measured(100, 10).window(at(1), &full(3_000)).limit, 75);
 }
 
-/// OV-22.
 #[test]
-fn an_unsaturated_hour_leaves_the_limit_alone() {
+fn ov_22_an_unsaturated_hour_leaves_the_limit_alone() {
     let mut estimator = measured(20, 10);
     for second in 0..3_600 {
         assert_eq!(estimator.window(at(second), &idle(10)), Step { limit: 20, probe: None });
     }
 }
 
-/// OV-23: a step at a gradient of 0.75 takes an eighth of 45.714.
+/// A step at a gradient of 0.75 takes an eighth of 45.714.
 #[test]
-fn an_old_baseline_is_probed_below_the_estimated_capacity() {
+fn ov_23_an_old_baseline_is_probed_below_the_estimated_capacity() {
     let mut estimator = measured(40, 10);
     estimator.limit = 45_714;
     let step = estimator.window(at(13), &full(20));
@@ -64,9 +61,9 @@ fn an_old_baseline_is_probed_below_the_estimated_capacity() {
     assert_eq!((probe.samples, probe.within), (200, Span::from_millis(500)));
 }
 
-/// OV-24, and the pitfall of a failed probe: a naive estimator would keep the baseline of 10 ms.
+/// The pitfall of a failed probe: a naive estimator would keep the baseline of 10 ms.
 #[test]
-fn a_failed_probe_raises_the_baseline_by_half() {
+fn ov_24_a_failed_probe_raises_the_baseline_by_half() {
     let mut estimator = measured(40, 10);
     let step = estimator.window(at(13), &full(40));
     assert!(step.probe.is_some());
@@ -151,9 +148,8 @@ fn a_saturated_window_of_dropped_requests_lowers_the_limit() {
     assert_eq!(estimator.baseline(), Some(Span::from_millis(10)));
 }
 
-/// OV-16.
 #[test]
-fn aimd_takes_a_tenth_for_a_window_with_a_drop() {
+fn ov_16_aimd_takes_a_tenth_for_a_window_with_a_drop() {
     let mut estimator = Aimd::new(range(100));
     let dropped = WindowStats { dropped: 1, ..full(10) };
     assert_eq!(estimator.window(at(0), &dropped).limit, 90);

@@ -9,11 +9,11 @@
 //! |---|---|
 //! | any limit behind one type | [`Limit`], [`State`] |
 //! | one algorithm | [`algorithm`] |
-//! | what to ask and what comes back | [`Op`], [`Decision`] |
-//! | to know who comes most | [`sketch`] |
+//! | operations and their results | [`Op`], [`Decision`] |
+//! | the keys with the most traffic | [`sketch`] |
 //! | a concurrency limit that follows the server | [`adaptive`], [`window`] |
-//! | to refuse the least important requests first | [`shed`] |
-//! | to test a new algorithm or carrier | `laws` (feature `laws`) |
+//! | to shed the least important requests first | [`shed`] |
+//! | to test a new algorithm or store | `laws` (feature `laws`) |
 //!
 //! ```
 //! use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};

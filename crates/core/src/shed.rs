@@ -77,9 +77,9 @@ pub fn retry_after(ticket: u64, spread: u32) -> Span {
 mod tests {
     use super::*;
 
-    /// OV-33: a shed fraction of 0.9 spreads `Retry-After` evenly over 1 to 10 s.
+    /// A shed fraction of 0.9 spreads `Retry-After` evenly over 1 to 10 s.
     #[test]
-    fn the_wait_spreads_with_the_fraction_shed() {
+    fn ov_33_the_wait_spreads_with_the_fraction_shed() {
         let mut seen = [0_u32; 11];
         for ticket in 0..10_000 {
             let seconds = retry_after(ticket, retry_spread(900, 1_000)).as_micros() / 1_000_000;

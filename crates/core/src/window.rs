@@ -232,9 +232,8 @@ mod tests {
         assert!(due(10_000, 20, Span::from_millis(100), 30), "dropped requests count too");
     }
 
-    /// OV-25.
     #[test]
-    fn nine_samples_never_complete_a_window() {
+    fn ov_25_nine_samples_never_complete_a_window() {
         assert!(!due(10_000, 9, Span::from_secs(60), 0));
         assert!(due(10_000, 10, Span::from_secs(5), 0));
         assert!(!due(10_000, 10, Span::from_millis(4_999), 0));

@@ -201,7 +201,6 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// OV-04.
     #[test]
     fn ov_04_lowering_the_limit_evicts_no_request() {
         let limiter = ConcurrencyLimiter::fixed(10).build();

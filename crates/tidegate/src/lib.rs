@@ -24,7 +24,6 @@
 //! | many keys at once, faster | [`Limiter::check_each`] |
 //! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
 //! | to limit what runs at once | [`Limiter::acquire`] |
-//! | to protect a server from overload | [`ConcurrencyLimiter`] |
 //! | the same limits on every node | `RedisStore` and `SharedLimiter` (feature `redis`) |
 //! | every limit in one file | `policy` (features `policy`, `watch`) |
 //! | other numbers while running | [`Limiter::set_limit`] |
@@ -42,8 +41,6 @@
 
 mod clock;
 pub mod concurrency;
-mod digits;
-pub mod headers;
 mod key;
 mod limiter;
 #[cfg(feature = "policy")]
@@ -54,16 +51,13 @@ mod sync;
 pub mod verdict;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use key::{Hashing, KeyBytes, ToKey};
-#[doc(hidden)]
-pub use key::{Key, Scope};
-pub use limiter::Limiter;
-pub use limiter::builder::{BuildError, LimiterBuilder};
-pub use limiter::permit::{Admission, Permit};
-#[cfg(feature = "redis")]
-pub use limiter::shared::{Shared, SharedLimiter};
+pub use concurrency::ConcurrencyLimiter;
+pub use key::{Hashing, Key, KeyBytes, Scope, ToKey};
 #[cfg(feature = "tokio")]
-pub use limiter::wait::MAX_WAITING;
+pub use limiter::MAX_WAITING;
+pub use limiter::{Admission, BuildError, Limiter, LimiterBuilder, Permit};
+#[cfg(feature = "redis")]
+pub use limiter::{Shared, SharedLimiter};
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
 pub use tidegate_core::{
@@ -72,32 +66,7 @@ pub use tidegate_core::{
 };
 pub use verdict::Verdict;
 
-/// The guide's examples are compiled and run with the documentation's.
-#[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../../../docs/guide/embed.md")]
-struct EmbedGuide;
-
-/// As above.
-#[cfg(all(doctest, feature = "tokio"))]
-#[doc = include_str!("../../../docs/guide/protect-from-overload.md")]
-struct ProtectFromOverloadGuide;
-
-/// As above.
-#[cfg(all(doctest, feature = "redis"))]
-#[doc = include_str!("../../../docs/guide/share-limits.md")]
-struct ShareLimitsGuide;
-
-/// As above.
-#[cfg(all(doctest, feature = "policy"))]
-#[doc = include_str!("../../../docs/guide/write-a-policy.md")]
-struct WriteAPolicyGuide;
-
-/// As above.
-#[cfg(all(doctest, feature = "redis"))]
-#[doc = include_str!("../../../docs/guide/when-redis-is-down.md")]
-struct WhenRedisIsDownGuide;
-
-/// As above.
-#[cfg(all(doctest, feature = "redis"))]
-#[doc = include_str!("../../../docs/guide/spend-locally.md")]
-struct SpendLocallyGuide;
+/// The example of the readme is compiled and run with those of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,7 +3,6 @@
 mod decide;
 mod document;
 mod http;
-#[doc(hidden)]
 pub mod language;
 mod load;
 mod matching;
@@ -21,49 +20,32 @@ use self::document::Document;
 use self::document::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
-#[doc(hidden)]
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
-#[doc(hidden)]
 pub use self::decide::inline::InlineLimit;
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
-#[doc(hidden)]
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
-#[doc(hidden)]
 pub use self::decide::shadow::{Agreement, Variant};
-#[doc(hidden)]
 pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
-#[doc(hidden)]
 pub use self::document::nearest::nearest;
-#[doc(hidden)]
-pub use self::document::source::{Revision, Texts};
-pub use self::document::source::{Source, SourceError};
+pub use self::document::source::{Revision, Source, SourceError, Texts};
 #[cfg(feature = "http")]
-#[doc(hidden)]
 pub use self::http::HeaderTexts;
-pub use self::http::RequestError;
-#[doc(hidden)]
 pub use self::http::{
-    Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, normal_host,
+    Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
+    normal_host,
 };
 pub(crate) use self::matching::level::RuleId;
-#[doc(hidden)]
 pub use self::matching::resolve::Match;
-#[doc(hidden)]
 pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
-#[doc(hidden)]
 pub use self::model::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
-#[doc(hidden)]
-pub use self::model::descriptor::RequestLimit;
-pub use self::model::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request};
-#[doc(hidden)]
+pub use self::model::descriptor::{
+    Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit,
+};
 pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
-#[doc(hidden)]
 pub use self::model::limit::{Form, Mode, Override, PolicyLimit, Unit};
-#[doc(hidden)]
 pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
-#[doc(hidden)]
 pub use self::model::share::{EnforceSecret, Share};
 #[cfg(feature = "watch")]
 pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
@@ -93,7 +75,6 @@ impl Policy {
     }
 
     /// The same as of some other time, which is for what ends some day.
-    #[doc(hidden)]
     pub fn load_at(files: &[(&str, &str)], merging: Merging, now: Timestamp) -> Loaded {
         let mut findings = Findings::default();
         let mut documents: Vec<Document> = Vec::new();
@@ -114,7 +95,6 @@ impl Policy {
 
     /// Warns of limits whose `enforce` covers a share of the keys by a public hash: one line, or
     /// nothing. For a program that has no [`EnforceSecret`].
-    #[doc(hidden)]
     pub fn predictable_shares(&self) -> Option<String> {
         let mut ids: Vec<&str> = self
             .limits()
@@ -134,13 +114,11 @@ impl Policy {
     }
 
     /// All domains, in no order.
-    #[doc(hidden)]
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values().map(|domain| &**domain)
     }
 
     /// A domain by its name.
-    #[doc(hidden)]
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name).map(|domain| &**domain)
     }

@@ -1,27 +1,18 @@
 //! Where state lives, and what is asked of it.
 
-#[doc(hidden)]
 pub mod background;
-mod batch;
-#[doc(hidden)]
 pub mod breaker;
-#[doc(hidden)]
+mod denied_state;
 pub mod deny_cache;
 mod error;
-#[doc(hidden)]
 pub mod fallback;
-mod known;
-mod layers;
-#[doc(hidden)]
 pub mod lease;
-#[doc(hidden)]
 pub mod local;
 pub mod memory;
 mod nodes;
 mod options;
 #[cfg(feature = "redis")]
 pub mod redis;
-#[doc(hidden)]
 pub mod shards;
 pub mod shared;
 mod tags;
@@ -34,18 +25,13 @@ use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestam
 
 use crate::key::Key;
 
-#[doc(hidden)]
-pub use batch::Batch;
+pub use denied_state::DeniedState;
 pub use error::{Misconfigured, StoreError};
-#[doc(hidden)]
 pub use nodes::{DomainRevision, Nodes, Revisions};
-#[doc(hidden)]
-pub use options::LimitOptions;
-pub use options::{DecisionSource, OnStoreFailure, Tier};
+pub use options::{DecisionSource, LimitOptions, OnStoreFailure, Tier};
 
-/// One operation on one key of one limit. Every operation is a charge (take, return, reset, read), so every
-/// layer in front of a store sees all of them.
-#[doc(hidden)]
+/// One operation on one key of one limit. Everything a store does is a charge: taking, giving
+/// back, resetting and reading go the same way, so whatever sits in front of a store sees them all.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     /// Whose state.
@@ -106,8 +92,8 @@ impl<'a> Charge<'a> {
     }
 }
 
-/// The most charges that are decided together. A request that matches more limits has a mistake in its policy.
-#[doc(hidden)]
+/// The most charges that are decided together. A request that meets more limits than this is a
+/// mistake in its policy.
 pub const MAX_TOGETHER: usize = 16;
 
 /// A place where limits keep their state.
@@ -174,23 +160,8 @@ pub trait Store: Send + Sync {
         charge: &Charge<'_>,
     ) -> impl Future<Output = Result<Explanation, StoreError>> + Send;
 
-    /// The store's clock when the caller's clock shows `local`, as far as is known. The times in a decision of a
-    /// shared store are spans from this one.
-    fn clock(&self, local: Timestamp) -> Timestamp {
-        local
-    }
-
-    /// The servers behind the store.
-    fn servers(&self) -> &dyn Servers {
-        &OneServer
-    }
-}
-
-/// The servers behind a store, for components that have to know which of them decides a charge. The defaults are
-/// those of one server that is always available.
-#[doc(hidden)]
-pub trait Servers: Send + Sync {
-    /// Number of the server that decides a charge.
+    /// Which of the store's servers decides on a charge, by number: what goes wrong with one says
+    /// nothing of the others.
     fn endpoint(&self, charge: &Charge<'_>) -> usize {
         let _ = charge;
         0

@@ -72,7 +72,8 @@ fn the_document_has_every_path() {
         assert_eq!(get(address, path, "").status, status, "{path}");
     }
     let told: Value = serde_json::from_str(&told).expect("JSON");
-    let told = told["error"].as_str().and_then(|told| told.strip_prefix("not found; the paths are "));
+    let told =
+        told["error"].as_str().and_then(|told| told.strip_prefix("not found; the paths are "));
     let undocumented: Vec<&str> = told
         .expect("a list of paths")
         .split(", ")

@@ -10,7 +10,7 @@ use tidegate_sim::world::{Fault, InvalidWorld, Stack, WorldSetup};
 
 use super::{Overload, names};
 
-/// Run nodes and their store, or an overloaded server, on simulated time
+/// Run nodes and their store with faults, or an overloaded server, on simulated time
 #[derive(Debug, Args)]
 pub(crate) struct Simulate {
     #[command(subcommand)]

@@ -72,9 +72,9 @@ mod tests {
         Timestamp::EPOCH + Span::from_secs(1) + Span::from_millis(millis)
     }
 
-    /// OV-18, the timeout: once the queue has not been empty for 100 ms, a waiter gets 10 ms.
+    /// Once the queue has not been empty for 100 ms, a waiter gets 10 ms.
     #[test]
-    fn a_standing_queue_shortens_the_wait() {
+    fn ov_18_a_standing_queue_shortens_the_wait() {
         let mut timeout = QueueTimeout::default();
         assert_eq!(timeout.join(at(0), None), Some(at(100)));
         assert!(!timeout.is_overloaded(at(99)));
@@ -88,9 +88,9 @@ mod tests {
         assert_eq!(timeout.join(at(400), None), Some(at(500)));
     }
 
-    /// OV-19, the arithmetic: a deadline of 5 ms ends a wait of 10 ms.
+    /// A deadline of 5 ms ends a wait of 10 ms.
     #[test]
-    fn a_deadline_ends_the_wait_earlier() {
+    fn ov_19_a_deadline_ends_the_wait_earlier() {
         let mut timeout = QueueTimeout::default();
         assert!(timeout.join(at(0), None).is_some());
         assert_eq!(timeout.join(at(200), Some(at(205))), Some(at(205)));

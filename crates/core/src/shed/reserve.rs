@@ -46,17 +46,16 @@ impl core::error::Error for NothingLeft {}
 mod tests {
     use super::*;
 
-    /// OV-05: with 100 and 20 %, the other classes get 80 and the most important one 100.
+    /// With 100 and 20 %, the other classes get 80 and the most important one 100.
     #[test]
-    fn the_other_classes_share_the_rest() {
+    fn ov_05_the_other_classes_share_the_rest() {
         assert_eq!(Reserve::new(100, 20), Ok(Reserve { total: 100, other: 80 }));
         assert_eq!(Reserve::new(7, 20), Ok(Reserve { total: 7, other: 5 }));
         assert_eq!(Reserve::new(u64::MAX, 0).map(|reserve| reserve.other), Ok(u64::MAX));
     }
 
-    /// OV-06.
     #[test]
-    fn a_reserve_that_leaves_nothing_is_an_error() {
+    fn ov_06_a_reserve_that_leaves_nothing_is_an_error() {
         let error = Reserve::new(1, 20).unwrap_err();
         let text = "a reserve of 20% of 1 leaves nothing for the other classes";
         assert_eq!(error.to_string(), text);

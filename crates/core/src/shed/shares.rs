@@ -115,18 +115,17 @@ mod tests {
         [0, 1, 2, 3].map(|rank: usize| in_flight < thresholds[rank])
     }
 
-    /// OV-02: critical, write, read, test.
+    /// Critical, write, read, test.
     #[test]
-    fn a_class_is_refused_once_all_requests_together_reach_its_share() {
+    fn ov_02_a_class_is_refused_once_all_requests_together_reach_its_share() {
         assert_eq!(admitted(10, 6), [true, true, true, true]);
         assert_eq!(admitted(10, 7), [true, true, true, false]);
         assert_eq!(admitted(10, 9), [true, false, false, false]);
         assert_eq!(admitted(10, 10), [false; 4]);
     }
 
-    /// OV-03.
     #[test]
-    fn every_class_may_take_the_only_permit() {
+    fn ov_03_every_class_may_take_the_only_permit() {
         assert_eq!(admitted(1, 0), [true; 4]);
         assert_eq!(admitted(1, 1), [false; 4]);
     }

@@ -147,9 +147,8 @@ mod tests {
         UtilisationShedder::new(UtilisationLevels::default(), 4)
     }
 
-    /// OV-27.
     #[test]
-    fn a_class_is_shed_in_twenty_seconds_and_restored_in_fifty() {
+    fn ov_27_a_class_is_shed_in_twenty_seconds_and_restored_in_fifty() {
         let mut shedder = shedder();
         // The mean needs less than a second to arrive at the reading.
         let mut now = feed(&mut shedder, 0, 20_900, 950);
@@ -165,9 +164,8 @@ mod tests {
         assert_eq!(fractions(&shedder), [0; 4], "from level {held}");
     }
 
-    /// OV-28.
     #[test]
-    fn the_most_important_class_is_never_shed() {
+    fn ov_28_the_most_important_class_is_never_shed() {
         let mut shedder = shedder();
         feed(&mut shedder, 0, 300_000, 5_000);
         assert_eq!(fractions(&shedder), [0, 100, 100, 100]);
@@ -177,9 +175,8 @@ mod tests {
         assert_eq!(alone.fraction(Class::CRITICAL), 0);
     }
 
-    /// OV-29.
     #[test]
-    fn a_stopped_process_moves_the_level_by_one_second_at_most() {
+    fn ov_29_a_stopped_process_moves_the_level_by_one_second_at_most() {
         let mut shedder = shedder();
         let now = feed(&mut shedder, 0, 10_000, 1_000);
         let before = shedder.level;

@@ -40,9 +40,9 @@ fn part(server: &mut Server, from: u64, to: u64) -> Part {
     }
 }
 
-/// OV-26, censoring: short requests complete first, so a short window sees only those.
+/// Short requests complete first, so a short window sees only those.
 #[test]
-fn slow_requests_need_long_windows() {
+fn ov_26_slow_requests_need_long_windows() {
     let load = Load { workers: 16, service: SECOND, percent: 80, failing: 0 };
     let calm = part(&mut server(load, Plant::None), 120, 900);
     assert!(calm.shed <= 50, "{calm:?}");
@@ -136,9 +136,9 @@ fn a_dependency_three_times_slower_is_measured_early() {
     assert!(naive.completed < 1_500, "{naive:?}");
 }
 
-/// OV-15: a server that fails at once must not look fast.
+/// A server that fails at once must not look fast.
 #[test]
-fn fast_failures_do_not_raise_the_limit() {
+fn ov_15_fast_failures_do_not_raise_the_limit() {
     let run = |plant| {
         let mut server = server(POOL, plant);
         server.run_until(12 * SECOND);

@@ -82,11 +82,9 @@ pub enum OnStoreFailure {
 
 impl OnStoreFailure {
     /// All of them.
-    #[doc(hidden)]
     pub const ALL: [Self; 3] = [Self::Local, Self::Allow, Self::Deny];
 
-    /// As spelled in policies.
-    #[doc(hidden)]
+    /// As policies spell it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",

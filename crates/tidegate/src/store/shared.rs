@@ -65,24 +65,8 @@ impl SharedOptions {
         Self { on_store_failure: mode, ..self }
     }
 
-    /// The same, repeating denials for at most this long; zero for not at all.
-    #[must_use]
-    pub fn refund_staleness(self, longest: Span) -> Self {
-        Self { refund_staleness: longest, ..self }
-    }
-
-    /// The same, with or without the hold of bucket denials.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn holding(self, is_holding: bool) -> Self {
-        Self { is_holding, ..self }
-    }
-
-    /// The same for a simulation.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn seeded(self, seed: u64) -> Self {
-        Self { seed: Some(seed), ..self }
+    fn fallback(&self) -> FallbackConfig {
+        FallbackConfig { nodes: self.nodes.clone(), otherwise: self.on_store_failure }
     }
 }
 
@@ -155,7 +139,6 @@ impl<S: Store + 'static> SharedStore<S> {
     ///
     /// # Errors
     /// If the system refuses to reserve address space.
-    #[doc(hidden)]
     pub fn start(
         store: S,
         options: &SharedOptions,
@@ -188,7 +171,6 @@ impl<S: Store + 'static> SharedStore<S> {
     }
 
     /// The store behind all layers.
-    #[doc(hidden)]
     pub fn store(&self) -> &S {
         self.breaker().store()
     }
@@ -197,7 +179,6 @@ impl<S: Store + 'static> SharedStore<S> {
     ///
     /// # Errors
     /// If the store gives no decision.
-    #[doc(hidden)]
     pub async fn ask(&self, now: Timestamp, charge: &Charge<'_>) -> Result<Decision, StoreError> {
         let mut decisions = Vec::with_capacity(1);
         let charges = std::slice::from_ref(charge);
@@ -206,49 +187,26 @@ impl<S: Store + 'static> SharedStore<S> {
     }
 
     /// Returns leased units to the store. Call it on shutdown, when no more requests come.
-    #[doc(hidden)]
     pub async fn return_leases(&self) {
         self.leases().give_back().await;
     }
 
     /// The state of each server that was ever unavailable, and of the first.
-    #[doc(hidden)]
     pub fn circuits(&self) -> Vec<CircuitReport> {
-        let inner = self.inner();
-        inner.circuits.reports(inner.clock.now())
-    }
-
-    /// Starts an outage drill: for this long, at most [`MAX_DRILL`], the store counts as unavailable. Zero ends a
-    /// drill. Returns when the drill ends, by this node's clock.
-    #[doc(hidden)]
-    pub fn drill(&self, span: Span) -> Option<Timestamp> {
-        let inner = self.inner();
-        let until = inner.clock.now() + span.min(MAX_DRILL);
-        inner.circuits.set_drill((!span.is_zero()).then_some(until));
-        self.drill_until()
-    }
-
-    /// When the present outage drill ends, by this node's clock; `None` without one.
-    #[doc(hidden)]
-    pub fn drill_until(&self) -> Option<Timestamp> {
-        let inner = self.inner();
-        inner.circuits.drill(|| inner.clock.now())
+        self.breaker().circuits()
     }
 
     /// The last failure of the store, and when it was.
-    #[doc(hidden)]
     pub fn failure(&self) -> Option<(Timestamp, StoreError)> {
         self.fallback().failure()
     }
 
     /// Records why the store is unavailable, for a failure that no request has met yet.
-    #[doc(hidden)]
     pub fn record_failure(&self, error: &StoreError) {
         self.fallback().record_failure(error);
     }
 
     /// Number of nodes that share the limits.
-    #[doc(hidden)]
     pub fn nodes(&self) -> &Nodes {
         self.fallback().nodes()
     }

@@ -72,7 +72,7 @@ pub(crate) async fn answer(
     let read = read(body).and_then(|check| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
         if matches!(action, Action::Refund | Action::Reset)
-            || (!is_reading && question.returns_units())
+            || (!is_reading && check.returns_units())
         {
             caller.may_return_units()?;
         }

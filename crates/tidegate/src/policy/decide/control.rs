@@ -158,7 +158,6 @@ impl Controls {
     }
 }
 
-#[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
     /// What overrules the policy now.
     pub fn controls(&self) -> Arc<Controls> {
@@ -183,7 +182,7 @@ impl<S: Store> PolicyLimiter<S> {
             }
         }
         // Before any request is decided by the new numbers.
-        self.0.store.servers().limits_changed();
+        self.0.store.limits_changed();
         self.change(|controls| {
             controls.overrides.retain(|_, it| now < it.until);
             if controls.overrides.len() >= MAX_CONTROLS && !controls.overrides.contains_key(id) {

@@ -135,7 +135,7 @@ impl<S: Store> PolicyLimiter<S> {
         let has_other_numbers = policy.has_other_numbers(&old);
         if has_other_numbers {
             // Before any request is decided by the new numbers.
-            self.0.store.servers().limits_changed();
+            self.0.store.limits_changed();
         }
         self.0.policy.store(Arc::new(policy));
         if has_other_numbers {
@@ -150,7 +150,6 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// The store that keeps the state.
-    #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store
     }

@@ -65,7 +65,6 @@ impl MemoryStore {
     ///
     /// # Panics
     /// If there are more than [`MAX_TOGETHER`] charges.
-    #[doc(hidden)]
     pub fn decide_together(
         &self,
         now: Timestamp,
