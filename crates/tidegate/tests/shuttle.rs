@@ -249,10 +249,9 @@ fn a_state_that_changes_tables_is_moved_once() {
     });
 }
 
-/// OV-01 under chosen schedules: two permits for three threads, one of which changes the number of
-/// requests in progress while the others look at it.
+/// Two permits for three threads.
 #[test]
-fn a_concurrency_limit_is_never_exceeded() {
+fn ov_01_a_concurrency_limit_is_never_exceeded() {
     explore(3_000, || {
         let limiter = ConcurrencyLimiter::fixed(2).clock(ManualClock::new()).build();
         let running = Arc::new(AtomicU32::new(0));

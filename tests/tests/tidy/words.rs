@@ -21,12 +21,15 @@ const VAGUE: [&str; 10] = [
 ];
 
 /// Folders of the crates whose prose is held to the rule.
-const CODE: [&str; 5] = [
+const CODE: [&str; 8] = [
     "crates/cli/src/",
     "crates/core/src/",
     "crates/server/src/",
     "crates/sim/src/",
-    "crates/tidegate/src/",
+    "crates/tidegate/src/concurrency",
+    "crates/tidegate/src/limiter",
+    "crates/tidegate/src/policy",
+    "crates/tidegate/src/verdict",
 ];
 
 /// Documents that quote the words, or that are printed from code outside of [`CODE`].

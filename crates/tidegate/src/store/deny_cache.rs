@@ -1,40 +1,19 @@
-//! Denials that are repeated without asking the store.
+//! Repeats denials without asking the store.
 //!
-//! # Law
-//! *A key that was denied stays denied until its limit says otherwise.* Under every limit of a rate
-//! time is the only thing that frees units by itself, and what others take frees none. So the state
-//! that a denial was decided on tells, by the very function that the store decides with, until when
-//! the store would say the same, for every cost. A denial is repeated only if the function still denies
-//! at the latest instant that the clock of the store can show: [`DRIFT_PPM`] faster than ours, counted
-//! from before the request was sent.
+//! Only time frees units of a rate limit, so the state on which the store denied tells until when it denies again.
+//! A denial is repeated only if the limit still denies at the latest instant that the store's clock can show:
+//! [`DRIFT_PPM`] faster than this node's, counted from before the request was sent.
 //!
 //! # Promise
-//! Without a hold, no request is denied that the store would admit, as long as no units are returned. What gives units back
-//! through this cache is known here at once. If it is given back on another node, or the clock of the
-//! store is set forward, a denial may be repeated for at most `refund_staleness`, a second unless the
-//! limit says otherwise. Choose less where a customer who was just refunded must get in on every node at
-//! once, nought to ask the store each time; more only saves requests to the store.
+//! Without a hold, no request is denied that the store would admit, as long as no units are returned. Units returned
+//! through this cache drop the denial at once; for units returned on another node, or a store whose clock is set
+//! forward, a denial is repeated for at most `refund_staleness`.
 //!
-//! A cache that is [holding](DenyCache::holding), as that of the production stack is, repeats a bucket's denial
-//! of the exact tier for at least 16 units' time, between 10 and 100 ms and at most half the time until the
-//! bucket is full ([`HOLD`]). A fast bucket has its next unit before the denial arrives, so
-//! without a hold every request of an overload asks the store. The units that come back meanwhile stay in the
-//! store and are admitted afterwards; the bucket never overflows in that time, so none is lost. `retry_after`
-//! includes the hold. `refund_staleness: 0s` turns it off with the cache.
+//! A [holding](DenyCache::holding) cache repeats a bucket's denial of the exact tier for at least 16 units' time,
+//! between 10 and 100 ms and at most half the time until the bucket is full ([`HOLD`]). The units that refill in the
+//! meantime are admitted afterwards, so none is lost. `retry_after` includes the hold.
 //!
-//! What the store would say besides (`remaining`, `retry_after`, `reset_after`) is said too. Three things
-//! are less exact than in the store. Of several charges together, one that is denied here settles it;
-//! the others say how a key stands that was never seen, because nobody was asked. A fixed window that
-//! counts what it denied does not count what is denied here: nobody can tell until units are given back
-//! or the limit is raised.
-//! A sliding log says the `remaining` of when the store was asked last.
-//!
-//! # Never
-//! In-flight limits, whose places are given back all the time; states that deciding would repair; reads.
-//!
-//! # Bound
-//! [`MAX_ENTRIES`] denials, four to a set that the hash of a key chooses; in a full set the oldest goes.
-//! A key that is not denied costs a hash and the look at one word.
+//! In-flight limits, states that need a repair, and reads are never cached. At most [`MAX_ENTRIES`] denials.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::OnceLock;
@@ -50,8 +29,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 pub const MAX_ENTRIES: usize = SETS * WAYS;
 /// By how many millionths the clock of the store may run faster than ours.
 pub const DRIFT_PPM: u64 = 200;
-
-/// The shortest and the longest time for which a bucket's denial is repeated although units have come back.
+/// The shortest and the longest hold of a bucket's denial.
 pub const HOLD: (Span, Span) = (Span::from_millis(10), Span::from_millis(100));
 
 const SETS: usize = 1 << 14;

@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn of_allowed_limits_the_one_with_least_left_decides() {
-        let allow = |remaining, reset| decision(Outcome::Allow, remaining, reset);
-        let verdict = folded(&[allow(5, 1), allow(3, 0), allow(4, 0)]);
+        let allowed = |remaining, reset| decision(Outcome::Allow, remaining, reset);
+        let verdict = folded(&[allowed(5, 1), allowed(3, 0), allowed(4, 0)]);
         assert_eq!((verdict.binding(), verdict.remaining()), (Some(1), 3));
         assert_eq!(verdict.denied_by().count(), 0);
     }

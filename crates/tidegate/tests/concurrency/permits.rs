@@ -11,7 +11,6 @@ const TEST: Class = Class::new(3);
 const READ: Class = Class::new(2);
 const WRITE: Class = Class::new(1);
 
-/// OV-01, with a million acquisitions.
 #[test]
 fn ov_01_threads_never_exceed_the_limit() {
     const THREADS: u32 = 8;
@@ -53,7 +52,6 @@ fn admitted(limiter: &ConcurrencyLimiter) -> [bool; 4] {
     [Class::CRITICAL, WRITE, READ, TEST].map(|class| limiter.try_acquire(class).is_ok())
 }
 
-/// OV-02.
 #[test]
 fn ov_02_less_important_classes_are_refused_first() {
     let limiter = ConcurrencyLimiter::fixed(10).build();
@@ -70,7 +68,6 @@ fn ov_02_less_important_classes_are_refused_first() {
     assert_eq!(limiter.stats().sheds(TEST, ShedReason::Limit), 4);
 }
 
-/// OV-03.
 #[test]
 fn ov_03_a_limit_of_one_serves_every_class() {
     let limiter = ConcurrencyLimiter::fixed(1).build();
@@ -112,7 +109,6 @@ impl Service {
     }
 }
 
-/// OV-14, slow readers.
 #[test]
 fn ov_14_a_slow_reader_does_not_count_as_a_slow_server() {
     let baseline = |reports_at_head: bool| {
@@ -149,7 +145,7 @@ fn an_adaptive_limit_follows_the_server() {
     assert!(service.limit() < before * 8 / 10, "{before} → {}", service.limit());
 }
 
-/// OV-15, and what a dropped permit means: neither is a sample.
+/// Neither failures nor dropped permits are samples.
 #[test]
 fn ov_15_failures_and_dropped_permits_are_no_samples() {
     let service = Service::new(ConcurrencyLimiter::adaptive);
@@ -164,7 +160,6 @@ fn ov_15_failures_and_dropped_permits_are_no_samples() {
     assert_eq!((stats.limit, stats.baseline, stats.in_flight), (20, None, 0));
 }
 
-/// OV-16 through the library.
 #[test]
 fn ov_16_one_drop_in_a_window_takes_a_tenth_once() {
     let service = Service::new(|| ConcurrencyLimiter::aimd().initial_limit(100));
@@ -175,7 +170,6 @@ fn ov_16_one_drop_in_a_window_takes_a_tenth_once() {
     assert_eq!(service.limit(), 91);
 }
 
-/// OV-49.
 #[test]
 fn ov_49_shadow_mode_admits_everything_and_counts() {
     let service = Service::new(|| ConcurrencyLimiter::adaptive().shadow());

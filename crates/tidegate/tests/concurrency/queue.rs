@@ -58,7 +58,6 @@ fn reason(answer: Option<Result<Permit, Shed>>) -> Option<ShedReason> {
     answer?.err().map(|shed| shed.reason())
 }
 
-/// OV-11.
 #[test]
 fn ov_11_a_dropped_future_leaves_the_queue() {
     let gate = Gate::new(2);
@@ -79,7 +78,6 @@ fn ov_11_a_dropped_future_leaves_the_queue() {
     assert_eq!(gate.limiter.stats().in_flight, 1);
 }
 
-/// OV-17.
 #[test]
 fn ov_17_an_important_request_takes_the_place_of_the_oldest_less_important_one() {
     let gate = Gate::new(2);
@@ -116,7 +114,6 @@ fn the_most_important_waiter_is_admitted_first_and_the_oldest_of_them() {
     assert!(poll(&mut read).unwrap().is_ok());
 }
 
-/// OV-18.
 #[test]
 fn ov_18_a_standing_queue_sheds_after_ten_milliseconds_and_serves_the_newest() {
     let gate = Gate::new(4);
@@ -141,7 +138,6 @@ fn ov_18_a_standing_queue_sheds_after_ten_milliseconds_and_serves_the_newest() {
     assert_eq!(reason(poll(&mut late)), Some(ShedReason::QueueTimeout));
 }
 
-/// OV-19.
 #[test]
 fn ov_19_a_deadline_ends_the_wait() {
     let gate = Gate::new(1);
@@ -206,7 +202,7 @@ fn a_limiter_without_queue_sheds_at_once() {
     assert_eq!(reason(poll(&mut waiting)), Some(ShedReason::Limit));
 }
 
-/// OV-41: a delayed request takes its permit after the delay.
+/// A delayed request takes its permit after the delay.
 #[tokio::test]
 async fn ov_41_a_delayed_request_holds_no_permit() {
     let gate = Gate::new(1);
