@@ -8,7 +8,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use ::tidegate::store::lease::leased;
-use ::tidegate::store::{Batch, Charge, LimitOptions, Store, Tier};
+use ::tidegate::store::{Charge, LimitOptions, Store, Tier};
 use ::tidegate::{Clock, Decision, Limit, Op, Rate, Span, Timestamp};
 use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};

@@ -24,10 +24,11 @@
 //! | many keys at once, faster | [`Limiter::check_each`] |
 //! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
 //! | to limit what runs at once | [`Limiter::acquire`] |
+//! | to protect a server from overload | [`ConcurrencyLimiter`] |
 //! | the same limits on every node | `RedisStore` and `SharedLimiter` (feature `redis`) |
 //! | every limit in one file | `policy` (features `policy`, `watch`) |
 //! | other numbers while running | [`Limiter::set_limit`] |
-//! | to know why | [`Limiter::explain`], [`Limiter::check_report`] |
+//! | to know why | [`Limiter::explain`], [`Limiter::report`] |
 //! | to test without waiting | [`ManualClock`] |
 //!
 //! # Memory
