@@ -26,7 +26,7 @@
 //! the store whatever their tier. Costs above what is taken ahead at once are, too.
 //!
 //! # Bound
-//! [`MAX_PURSES`] keys; what finds no room is decided in the store. A key takes up room only while it is
+//! [`MAX_BUDGETS`] keys; what finds no room is decided in the store. A key takes up room only while it is
 //! asked for some dozens of times a second, so that keys of little demand cost little and drive out nobody.
 
 mod budget;
@@ -46,7 +46,7 @@ use super::{Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
 use crate::sync::{AtomicU64, Ordering};
 
-pub use self::budgets::MAX_PURSES;
+pub use self::budgets::MAX_BUDGETS;
 pub use self::leasable::leased;
 
 /// How long a grant of a bucket may be spent.

@@ -12,7 +12,7 @@ use crate::store::tags::{Tags, WAYS};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The most keys that a node holds units of.
-pub const MAX_PURSES: usize = SETS * WAYS;
+pub const MAX_BUDGETS: usize = SETS * WAYS;
 
 const SETS: usize = 1 << 14;
 /// Enough for a simulation.
