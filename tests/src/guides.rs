@@ -4,11 +4,20 @@
 #[doc = include_str!("../../docs/guide/embed.md")]
 struct Embed;
 
+#[doc = include_str!("../../docs/guide/from-governor.md")]
+struct FromGovernor;
+
+#[doc = include_str!("../../docs/guide/from-tower-governor.md")]
+struct FromTowerGovernor;
+
 #[doc = include_str!("../../docs/guide/share-limits.md")]
 struct ShareLimits;
 
 #[doc = include_str!("../../docs/guide/spend-locally.md")]
 struct SpendLocally;
+
+#[doc = include_str!("../../docs/guide/tower.md")]
+struct Tower;
 
 #[doc = include_str!("../../docs/guide/when-redis-is-down.md")]
 struct WhenRedisIsDown;

@@ -25,15 +25,18 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     Step::cargo("clippy --package tidegate-examples --all-targets -- -D warnings").run()?;
     tally.passed("examples by themselves");
 
-    let features = features("crates/tidegate/Cargo.toml")?;
-    Step::cargo("clippy --package tidegate --no-default-features -- -D warnings").run()?;
-    for feature in &features {
-        let arguments = format!(
-            "clippy --package tidegate --no-default-features --features {feature} -- -D warnings"
-        );
-        Step::cargo(&arguments).run()?;
+    for (package, manifest) in
+        [("tidegate", "crates/tidegate/Cargo.toml"), ("tidegate-tower", "crates/tower/Cargo.toml")]
+    {
+        let features = features(manifest)?;
+        let alone = format!("clippy --package {package} --no-default-features");
+        Step::cargo(&format!("{alone} -- -D warnings")).run()?;
+        for feature in &features {
+            Step::cargo(&format!("{alone} --features {feature} -- -D warnings")).run()?;
+        }
+        let count = features.len();
+        tally.passed(format!("{package} with no feature and with each of {count} alone"));
     }
-    tally.passed(format!("tidegate with no feature and with each of {} alone", features.len()));
     Ok(())
 }
 

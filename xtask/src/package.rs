@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::step::{Failure, Step, Tally, root};
 
-const PUBLISHED: &str = "--package tidegate-core --package tidegate --package tidegate-sim \
-                         --package tidegate-server --package tidegate-cli";
+const PUBLISHED: &str = "--package tidegate-core --package tidegate --package tidegate-tower \
+                         --package tidegate-sim --package tidegate-server --package tidegate-cli";
 
 /// Where the daemon runs. TLS needs a C compiler for each.
 const DAEMON: [&str; 4] = [

@@ -13,6 +13,7 @@
 //! | the keys with the most traffic | [`sketch`] |
 //! | a concurrency limit that follows the server | [`adaptive`], [`window`] |
 //! | to shed the least important requests first | [`shed`] |
+//! | to retry without causing overload | [`client`] |
 //! | to test a new algorithm or store | `laws` (feature `laws`) |
 //!
 //! ```
@@ -38,6 +39,7 @@ extern crate alloc;
 
 pub mod adaptive;
 pub mod algorithm;
+pub mod client;
 mod decision;
 mod explain;
 mod invalid;

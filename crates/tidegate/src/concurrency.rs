@@ -97,8 +97,9 @@ impl ConcurrencyLimiter {
         self.shared.stats()
     }
 
+    /// Takes a permit if one is free. Counts no shed request, so that the caller may wait instead.
     #[inline]
-    fn take(&self, class: Class) -> Option<Permit> {
+    pub fn take(&self, class: Class) -> Option<Permit> {
         let shared = &*self.shared;
         let class = shared.shares.known(class);
         let is_taken = if shared.is_shadow {

@@ -56,11 +56,12 @@ pub use concurrency::ConcurrencyLimiter;
 pub use key::{Hashing, Key, KeyBytes, Scope, ToKey};
 #[cfg(feature = "tokio")]
 pub use limiter::MAX_WAITING;
-pub use limiter::{Admission, BuildError, Limiter, LimiterBuilder, Permit};
+pub use limiter::{Admission, BuildError, Limiter, LimiterBuilder, Listing, Permit};
 #[cfg(feature = "redis")]
 pub use limiter::{Shared, SharedLimiter};
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
+pub use tidegate_core::client;
 pub use tidegate_core::{
     Algorithm, AlgorithmName, Decision, Detail, Explanation, InvalidLimit, LeaseId, Limit, Op,
     Outcome, Rate, Span, State, Timestamp,

@@ -8,6 +8,7 @@
 //! One [`Engine`] has every verb. [`Limiter`] over memory runs it without waiting, over a shared store it
 //! awaits the store.
 
+mod admit;
 mod backend;
 mod builder;
 mod explain;
@@ -35,6 +36,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::verdict::{Details, Verdict};
 
+pub use self::admit::Listing;
 pub use self::builder::{BuildError, LimiterBuilder};
 pub(crate) use self::limits::NamedLimit;
 pub use self::permit::{Admission, Permit};

@@ -2,6 +2,7 @@
 
 mod decide;
 mod document;
+mod files;
 mod http;
 pub mod language;
 mod load;
@@ -23,6 +24,8 @@ use crate::clock::Clock;
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
+#[cfg(feature = "http")]
+pub use self::decide::http::HttpOptions;
 pub use self::decide::inline::InlineLimit;
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
@@ -30,12 +33,13 @@ pub use self::decide::shadow::{Agreement, Variant};
 pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
 pub use self::document::nearest::nearest;
 pub use self::document::source::{Revision, Source, SourceError, Texts};
-#[cfg(feature = "http")]
-pub use self::http::HeaderTexts;
+pub use self::files::LoadError;
 pub use self::http::{
     Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
     normal_host,
 };
+#[cfg(feature = "http")]
+pub use self::http::{HeaderTexts, api_key, client_ip, header_value, peer};
 pub(crate) use self::matching::level::RuleId;
 pub use self::matching::resolve::Match;
 pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};

@@ -16,6 +16,7 @@ pub mod redis;
 pub mod shards;
 pub mod shared;
 mod tags;
+pub(crate) mod undo;
 
 use std::future::Future;
 use std::slice;

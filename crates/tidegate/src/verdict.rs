@@ -31,6 +31,7 @@ pub(crate) use self::details::{Details, LimitSource, Origin, Record};
 #[cfg(feature = "policy")]
 pub(crate) use self::fold::rank;
 pub use self::headers::Headers;
+pub use self::json::Problem;
 pub use self::part::{Part, Standing};
 pub use self::rounding::{whole_millis, whole_seconds};
 
@@ -146,6 +147,17 @@ impl Verdict {
         self.folded.delay().into()
     }
 
+    /// The verdict on a request that cannot wait for its [delay](Verdict::delay): denied, until the delay
+    /// has passed. Its units are still taken.
+    #[must_use]
+    pub fn without_waiting(mut self) -> Self {
+        self.folded = refused_to_wait(self.folded);
+        for record in self.details.iter_mut().flat_map(|details| &mut details.records) {
+            record.decision = record.decision.map(refused_to_wait);
+        }
+        self
+    }
+
     /// Units of [`Limiter::force`](crate::Limiter::force) that did not fit.
     pub const fn unbooked(&self) -> u64 {
         self.folded.unbooked
@@ -184,6 +196,16 @@ impl PartialEq for Verdict {
 }
 
 impl Eq for Verdict {}
+
+/// A delay as a denial.
+const fn refused_to_wait(decision: Decision) -> Decision {
+    match decision.outcome {
+        Outcome::Delay(delay) => {
+            Decision { outcome: Outcome::Deny { retry_after: Some(delay) }, ..decision }
+        }
+        Outcome::Allow | Outcome::Deny { .. } => decision,
+    }
+}
 
 const fn decision(outcome: Outcome, units: u64) -> Decision {
     let reset_after = Span::ZERO;

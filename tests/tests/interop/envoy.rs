@@ -62,7 +62,7 @@ fn asked(envoy: &Envoy, key: &str) -> HttpAnswer {
 #[test]
 fn envoy_enforces_the_example_policy() {
     let limiter = RateLimitService::new().expect("memory");
-    let daemon = daemon(&limiter, Answers { body: Body::Problem, ..Answers::default() });
+    let daemon = daemon(&limiter, Answers { body: Some(Body::Problem), ..Answers::default() });
     let Some(envoy) = start(&patient(CONFIG), &daemon) else { return };
     for remaining in (0..5).rev() {
         let answer = asked(&envoy, "k1");

@@ -7,12 +7,13 @@ use serde_json::Value;
 use crate::tree::{Violation, root};
 
 /// Published crates; each may depend on those of a lower rank only.
-const RANKS: [(&str, u8); 5] = [
+const RANKS: [(&str, u8); 6] = [
     ("tidegate-core", 0),
     ("tidegate", 1),
     ("tidegate-sim", 2),
-    ("tidegate-server", 2),
-    ("tidegate-cli", 3),
+    ("tidegate-tower", 2),
+    ("tidegate-server", 3),
+    ("tidegate-cli", 4),
 ];
 
 /// What a user of `tidegate` without features builds, and what each buys.
@@ -117,7 +118,7 @@ pub(crate) fn dependencies_point_one_way(crates: &[Crate]) -> Vec<Violation> {
                 && [&*package.name, "tidegate-tests"].contains(&&*dependency.name);
             if ours && !is_lower && !is_own_test {
                 let advice = format!(
-                    "may not depend on {}: core ← tidegate ← sim, server ← cli",
+                    "may not depend on {}: core ← tidegate ← sim, tower ← server ← cli",
                     dependency.name
                 );
                 found.push(package.at_dependencies(advice));

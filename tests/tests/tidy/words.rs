@@ -21,7 +21,7 @@ const VAGUE: [&str; 10] = [
 ];
 
 /// Folders of the crates whose prose is held to the rule.
-const CODE: [&str; 8] = [
+const CODE: [&str; 9] = [
     "crates/cli/src/",
     "crates/core/src/",
     "crates/server/src/",
@@ -30,6 +30,7 @@ const CODE: [&str; 8] = [
     "crates/tidegate/src/limiter",
     "crates/tidegate/src/policy",
     "crates/tidegate/src/verdict",
+    "crates/tower/src/",
 ];
 
 /// Documents that quote the words, or that are printed from code outside of [`CODE`].

@@ -174,11 +174,11 @@ fn answers(chosen: &Chosen) -> Answers {
     };
     Answers {
         x_rate_limit: chosen.flag("response.x_ratelimit_headers"),
-        body: match &*text("response.body") {
-            "problem+json" => Body::Problem,
+        body: chosen.origin("response.body").map(|_| match &*text("response.body") {
+            "json" => Body::Json,
             "empty" => Body::Empty,
-            _ => Body::Json,
-        },
+            _ => Body::Problem,
+        }),
         proxy_headers,
         dynamic_metadata: chosen.flag("response.dynamic_metadata"),
     }

@@ -244,10 +244,10 @@ pub(crate) static SETTINGS: &[Setting] = &[
     .default("10s"),
     setting(
         "response.body",
-        Kind::Choice(&["json", "problem+json", "empty"]),
-        "Body of a denial over HTTP",
+        Kind::Choice(&["problem+json", "json", "empty"]),
+        "Body of a denial over HTTP; over gRPC and at `/json`, none unless set to problem+json",
     )
-    .default("json"),
+    .default("problem+json"),
     setting(
         "response.x_ratelimit_headers",
         Kind::Flag,

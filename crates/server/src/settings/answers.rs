@@ -5,8 +5,8 @@
 pub struct Answers {
     /// Whether to add `X-RateLimit-*` to the fields of the IETF draft.
     pub x_rate_limit: bool,
-    /// The body of a denial.
-    pub body: Body,
+    /// The body of a denial. `None`: problem details over HTTP; over gRPC and at `/json`, the proxy's own.
+    pub body: Option<Body>,
     /// Headers that the proxy adds to its clients' answers, for gRPC.
     pub proxy_headers: ProxyHeaders,
     /// Whether to send dynamic metadata as envoyproxy/ratelimit does, in gRPC.
@@ -17,9 +17,9 @@ pub struct Answers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Body {
     /// The same document as for an allowed request.
-    #[default]
     Json,
-    /// `application/problem+json`.
+    /// `application/problem+json`: that document with the members of RFC 9457.
+    #[default]
     Problem,
     /// No body.
     Empty,

@@ -1,6 +1,6 @@
 //! The right to be in progress.
 
-use tidegate_core::Timestamp;
+use tidegate_core::{Span, Timestamp};
 
 use super::ConcurrencyLimiter;
 
@@ -23,12 +23,21 @@ pub struct Permit {
     limiter: ConcurrencyLimiter,
     /// The time spent waiting for the permit is not part of the request's latency.
     started: Timestamp,
+    /// The latency, once it is known.
+    latency: Option<Span>,
     is_sampled: bool,
 }
 
 impl Permit {
     pub(super) fn new(limiter: ConcurrencyLimiter, started: Timestamp) -> Self {
-        Self { limiter, started, is_sampled: false }
+        Self { limiter, started, latency: None, is_sampled: false }
+    }
+
+    /// Ends the latency of the request, whose outcome is reported later: for a gRPC response, whose status
+    /// follows its body.
+    pub fn stop_clock(&mut self) {
+        let now = self.limiter.shared.clock.now();
+        self.latency.get_or_insert(now.since(self.started));
     }
 
     /// Reports the outcome and keeps the permit: for a response whose head is ready, so that a slow
@@ -41,7 +50,8 @@ impl Permit {
         self.is_sampled = true;
         let shared = &self.limiter.shared;
         let now = shared.clock.now();
-        shared.record(now.since(self.started), outcome, now);
+        let latency = self.latency.unwrap_or_else(|| now.since(self.started));
+        shared.record(latency, outcome, now);
     }
 
     /// Reports the outcome and ends the request.

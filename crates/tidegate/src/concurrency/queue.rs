@@ -9,8 +9,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use tidegate_core::Timestamp;
 use tidegate_core::shed::{Class, QueueTimeout};
+use tidegate_core::{Span, Timestamp};
 use tokio::sync::oneshot;
 
 use super::builder::QueueSize;
@@ -205,6 +205,14 @@ impl ConcurrencyLimiter {
         };
         // The sender answers before it is dropped.
         answered.unwrap_or_else(|_| Err(shared.shed(class, ShedReason::QueueTimeout)))
+    }
+
+    /// As [`ConcurrencyLimiter::acquire`], for a request that is of no use after this time.
+    ///
+    /// # Errors
+    /// As [`ConcurrencyLimiter::acquire_before`].
+    pub async fn acquire_within(&self, class: Class, time: Span) -> Result<Permit, Shed> {
+        self.acquire_before(class, self.shared.clock.now() + time).await
     }
 
     /// Joins the queue.

@@ -40,6 +40,13 @@ impl Deref for KeyBytes<'_> {
     }
 }
 
+impl<'a> From<KeyBytes<'a>> for Cow<'a, [u8]> {
+    #[inline(always)]
+    fn from(key: KeyBytes<'a>) -> Self {
+        key.0
+    }
+}
+
 impl AsRef<[u8]> for KeyBytes<'_> {
     fn as_ref(&self) -> &[u8] {
         &self.0

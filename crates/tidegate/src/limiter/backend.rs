@@ -120,6 +120,12 @@ impl Fold {
         }
     }
 
+    /// Whether the request is denied or delayed, or met several limits.
+    pub(super) fn is_notable(&self) -> bool {
+        let is_delayed = !self.verdict.decision().delay().is_zero();
+        self.number > 1 || self.verdict.is_denied() || is_delayed
+    }
+
     #[inline(always)]
     pub(super) fn verdict(self) -> Verdict {
         self.verdict.decided_by(self.source)

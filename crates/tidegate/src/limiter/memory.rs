@@ -16,7 +16,7 @@ use crate::verdict::Verdict;
 
 /// The value of a future of a memory store, which is ready when it is first polled.
 #[inline(always)]
-fn ready<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
+pub(super) fn ready<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(value)) => value,

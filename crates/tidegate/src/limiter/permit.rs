@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tidegate_core::Timestamp;
 use tidegate_core::{LeaseId, Limit, Op};
 
-use super::Engine;
 use super::backend::{Backend, Fold, Keys};
+use super::{Engine, NamedLimit};
 use crate::key::{Key, Scope};
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, StoreError};
@@ -142,6 +142,27 @@ pub(super) struct Leases {
     pub(super) leases: Vec<Lease>,
 }
 
+impl Leases {
+    /// The places that these decisions gave.
+    pub(super) fn of(limits: &[NamedLimit], fold: &Fold) -> Self {
+        let decisions = fold.decisions.iter().flatten();
+        let leases = limits.iter().zip(decisions).filter_map(|(limit, decision)| {
+            let (scope, limit) = (limit.scope, limit.limit);
+            decision.lease.map(|id| Lease { scope, limit, id })
+        });
+        Self {
+            #[cfg(feature = "redis")]
+            asked_at: fold.now,
+            leases: leases.collect(),
+        }
+    }
+
+    /// True if no limit gave a place.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+}
+
 impl<S: Backend> Engine<S> {
     /// Takes `cost` units of every limit, and returns the leases of those that limit concurrency.
     pub(super) async fn take_places(
@@ -149,20 +170,10 @@ impl<S: Backend> Engine<S> {
         key: &[u8],
         cost: u64,
     ) -> Result<(Verdict, Leases), S::Error> {
-        let (limits, asked_at) = (self.limits.load(), self.clock.now());
-        let fold = Fold::listing(asked_at, limits.len());
+        let limits = self.limits.load();
+        let fold = Fold::listing(self.clock.now(), limits.len());
         let fold = self.decide(Keys::Same(key), Op::Take(cost), fold).await?;
-        let decisions = fold.decisions.iter().flatten();
-        let leases = limits.iter().zip(decisions).filter_map(|(limit, decision)| {
-            let (scope, limit) = (limit.scope, limit.limit);
-            decision.lease.map(|id| Lease { scope, limit, id })
-        });
-        let leases = leases.collect();
-        let leases = Leases {
-            #[cfg(feature = "redis")]
-            asked_at,
-            leases,
-        };
+        let leases = Leases::of(&limits, &fold);
         Ok((fold.verdict(), leases))
     }
 }

@@ -18,6 +18,8 @@ mod client;
 #[cfg(feature = "http")]
 mod headers;
 mod host;
+#[cfg(feature = "http")]
+mod identity;
 mod source;
 mod target;
 mod template;
@@ -31,6 +33,8 @@ use std::net::IpAddr;
 pub use self::headers::HeaderTexts;
 pub(crate) use self::host::HostPattern;
 pub use self::host::normal_host;
+#[cfg(feature = "http")]
+pub use self::identity::{api_key, client_ip, header_value, peer};
 pub(crate) use self::source::Source;
 pub use self::target::{RequestTarget, TargetError};
 pub(crate) use self::template::Template;

@@ -33,6 +33,9 @@ const MAX_NAME: usize = 64;
 /// The most that a wait is prolonged.
 const MAX_JITTER: Span = Span::from_secs(5);
 
+/// The wait that is suggested if too many requests are in flight.
+const IN_FLIGHT_RETRY: Span = Span::from_secs(1);
+
 /// The largest integer of a structured field.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
@@ -233,6 +236,9 @@ impl Item<'_> {
     fn until_more(&self, now: Timestamp) -> Option<Span> {
         let decision = self.decision;
         let wait = match self.limit {
+            // Places become free when requests end, long before their leases expire.
+            Some(Limit::InFlight(_)) if decision.is_allowed() => return None,
+            Some(Limit::InFlight(_)) if !decision.is_never() => IN_FLIGHT_RETRY,
             _ if !decision.is_allowed() => decision.retry_after()?,
             _ if decision.remaining >= decision.limit => return None,
             Some(Limit::Bucket(bucket)) => {

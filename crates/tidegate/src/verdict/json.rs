@@ -41,18 +41,12 @@ impl Verdict {
     /// [`Verdict::json`].
     pub fn problem_json(&self) -> String {
         let mut text = String::with_capacity(400 + 240 * self.parts().len());
-        text.push_str(match self.is_unavailable() {
-            false => {
-                "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
-                 \"title\":\"Request cannot be satisfied as assigned quota has been exceeded\",\
-                 \"status\":429,\"violated-policies\":["
-            }
-            true => {
-                "{\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
-                 \"title\":\"Request cannot be satisfied due to temporary server capacity constraints\",\
-                 \"status\":503,\"violated-policies\":["
-            }
-        });
+        let problem = match self.is_unavailable() {
+            false => Problem::QuotaExceeded,
+            true => Problem::ReducedCapacity,
+        };
+        problem.open(&mut text);
+        text.push_str(",\"violated-policies\":[");
         let denying = self.parts().filter(|part| part.counts() && part.denies());
         for (number, part) in denying.enumerate() {
             if number > 0 {
@@ -66,6 +60,83 @@ impl Verdict {
         // The brace that opens the members of `json`.
         text.remove(members);
         text
+    }
+}
+
+/// Why a request was not served, as the problem types of the IETF draft and RFC 9457 have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A limit is exhausted (429).
+    QuotaExceeded,
+    /// The server sheds load, or its store is unavailable (503).
+    ReducedCapacity,
+    /// The request can be read in several ways (400).
+    BadRequest,
+    /// The limits of this server are misconfigured (500).
+    Misconfigured,
+}
+
+impl Problem {
+    /// The status of the response.
+    pub const fn status(self) -> u16 {
+        match self {
+            Self::QuotaExceeded => 429,
+            Self::ReducedCapacity => 503,
+            Self::BadRequest => 400,
+            Self::Misconfigured => 500,
+        }
+    }
+
+    /// The problem in words.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::QuotaExceeded => {
+                "Request cannot be satisfied as assigned quota has been exceeded"
+            }
+            Self::ReducedCapacity => {
+                "Request cannot be satisfied due to temporary server capacity constraints"
+            }
+            Self::BadRequest => "Bad Request",
+            Self::Misconfigured => "Internal Server Error",
+        }
+    }
+
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            Self::ReducedCapacity => {
+                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+            }
+            Self::BadRequest | Self::Misconfigured => "about:blank",
+        }
+    }
+
+    /// Problem details (RFC 9457) without a verdict.
+    ///
+    /// ```
+    /// use tidegate::verdict::Problem;
+    ///
+    /// let text = Problem::BadRequest.json("two values of x-user");
+    /// assert!(text.ends_with(r#""status":400,"detail":"two values of x-user"}"#));
+    /// ```
+    pub fn json(self, detail: &str) -> String {
+        let mut text = String::with_capacity(240 + detail.len());
+        self.open(&mut text);
+        text.push_str(",\"detail\":");
+        string(&mut text, detail);
+        text.push('}');
+        text
+    }
+
+    /// Writes the members that every problem has, and leaves the object open.
+    fn open(self, text: &mut String) {
+        text.push_str("{\"type\":\"");
+        text.push_str(self.kind());
+        text.push_str("\",\"title\":\"");
+        text.push_str(self.title());
+        text.push_str("\",\"status\":");
+        digits::push(text, self.status().into());
     }
 }
 

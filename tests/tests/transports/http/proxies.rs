@@ -222,7 +222,7 @@ fn every_method_may_be_asked_about() {
 
 #[test]
 fn a_denial_may_have_no_body() {
-    let answers = Answers { body: Body::Empty, ..Answers::default() };
+    let answers = Answers { body: Some(Body::Empty), ..Answers::default() };
     let transport = Transport::with(&Settings { answers, ..settings() }, POLICY);
     let ask = || transport.get("/v1/auth/api/items/7", "x-api-key: k\r\n");
     let denied = [ask(), ask(), ask()].into_iter().next_back().expect("three");

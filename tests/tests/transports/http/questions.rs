@@ -178,7 +178,7 @@ fn a_batch_is_answered_in_its_order() {
 fn denials_are_told_as_the_settings_say() {
     let question = json!({"key": "a \"k\"", "rate": "1/hour"});
     let with = |body| {
-        let answers = Answers { body, x_rate_limit: true, ..Answers::default() };
+        let answers = Answers { body: Some(body), x_rate_limit: true, ..Answers::default() };
         let transport = Transport::with(&Settings { answers, ..settings() }, POLICY);
         let allowed = transport.check(&question);
         assert_eq!(allowed.header("content-type"), Some("application/json"));

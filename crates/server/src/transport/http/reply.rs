@@ -21,7 +21,7 @@ const STORE_RETRY: u64 = 1;
 pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
     let reply = match verdict.is_allowed() {
         true => json(StatusCode::OK, verdict.json().into()),
-        false => denial(verdict, answers.body),
+        false => denial(verdict, answers.body.unwrap_or_default()),
     };
     with_headers(reply, verdict, answers)
 }
@@ -30,7 +30,7 @@ pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
 pub(crate) fn for_proxy(verdict: &Verdict, answers: &Answers) -> Reply {
     let reply = match verdict.is_allowed() {
         true => empty(StatusCode::OK),
-        false => denial(verdict, answers.body),
+        false => denial(verdict, answers.body.unwrap_or_default()),
     };
     with_headers(reply, verdict, answers)
 }

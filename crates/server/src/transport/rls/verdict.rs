@@ -97,7 +97,7 @@ impl<'a> RlsVerdict<'a> {
 
     /// Only if configured: Envoy has its own body, which operators may have customised.
     fn has_body(&self) -> bool {
-        self.is_over() && self.answers.body == Body::Problem
+        self.is_over() && self.answers.body == Some(Body::Problem)
     }
 
     /// The status that is closest to its limit, by the rule of envoyproxy/ratelimit: the last one

@@ -1,14 +1,24 @@
 //! HTTP requests, decided in one call.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use http::request::Parts;
 
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::http::{Described, HeaderTexts, HttpRequest};
+use crate::policy::http::{Described, HeaderTexts, HttpRequest, RequestRules, peer};
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
 use crate::store::Store;
-use crate::verdict::Verdict;
+use crate::verdict::{Origin, Verdict};
+
+/// What a request itself does not tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HttpOptions {
+    /// The address of the peer that opened the connection; if `None`, the `IpAddr` or `SocketAddr` in the
+    /// extensions of the request.
+    pub peer: Option<IpAddr>,
+    /// The cost of the request; `None` means the cost that each limit sets.
+    pub hits: Option<u64>,
+}
 
 impl<S: Store> PolicyLimiter<S> {
     /// Turns an HTTP request into descriptors by the `requests` rules of a domain, decides and charges
@@ -49,32 +59,79 @@ impl<S: Store> PolicyLimiter<S> {
     /// unknown, if servers would read the request in different ways ([`CheckError::Request`], a 400), or if
     /// the store gives no decision.
     pub async fn check_http(&self, domain: &str, parts: &Parts) -> Result<Verdict, CheckError> {
+        self.check_http_with(domain, parts, HttpOptions::default()).await
+    }
+
+    /// As [`PolicyLimiter::check_http`], with a peer or a cost that the request does not tell.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn check_http_with(
+        &self,
+        domain: &str,
+        parts: &Parts,
+        options: HttpOptions,
+    ) -> Result<Verdict, CheckError> {
         let policy = self.policy();
         let rules = policy.domain(domain).ok_or(CheckError::UnknownDomain)?.requests();
-        if rules.is_empty() {
-            return Err(CheckError::NoRequestRules);
-        }
-        let (address, socket) = (parts.extensions.get::<IpAddr>(), parts.extensions.get());
-        let peer = address.copied().or(socket.map(SocketAddr::ip));
-        if peer.is_none() && rules.needs_peer() {
-            return Err(CheckError::NoPeer);
-        }
         let texts = HeaderTexts::new(&parts.headers);
         let headers = texts.pairs();
-        let described = rules.describe(&HttpRequest {
-            method: parts.method.as_str(),
-            path: parts.uri.path_and_query().map_or("/", |target| target.as_str()),
-            host: parts.uri.authority().map(|authority| authority.as_str()),
-            headers: &headers,
-            peer,
-        });
-        let described = described.map_err(CheckError::Request)?;
+        let described = rules.describe_parts(parts, &headers, options.peer)?;
         if described.descriptors().len() == 0 {
             return Ok(Verdict::unlimited(self.now()));
         }
         let entries = described.entries();
         let descriptors = described.split(&entries);
-        self.check(&Request { domain, descriptors: &descriptors, hits: None }).await
+        self.check(&Request { domain, descriptors: &descriptors, hits: options.hits }).await
+    }
+
+    /// Returns the units of a request that was allowed with `verdict` and then not served, as
+    /// [`PolicyLimiter::cancel`] does.
+    ///
+    /// # Errors
+    /// As [`PolicyLimiter::check_http`]; the units stay taken.
+    pub async fn cancel_http(
+        &self,
+        parts: &Parts,
+        options: HttpOptions,
+        verdict: &Verdict,
+    ) -> Result<(), CheckError> {
+        let Some(Origin::Domain(domain)) = verdict.details().map(|details| &details.origin) else {
+            return Ok(());
+        };
+        let texts = HeaderTexts::new(&parts.headers);
+        let headers = texts.pairs();
+        let described = domain.requests().describe_parts(parts, &headers, options.peer)?;
+        let entries = described.entries();
+        let descriptors = described.split(&entries);
+        let (domain, descriptors) = (domain.name(), &descriptors[..]);
+        self.cancel(&Request { domain, descriptors, hits: options.hits }, verdict).await
+    }
+}
+
+impl RequestRules {
+    /// The descriptors of a request whose headers are read already.
+    fn describe_parts<'a>(
+        &'a self,
+        parts: &'a Parts,
+        headers: &'a [(&'a str, &'a str)],
+        known_peer: Option<IpAddr>,
+    ) -> Result<Described<'a>, CheckError> {
+        if self.is_empty() {
+            return Err(CheckError::NoRequestRules);
+        }
+        let peer = known_peer.or_else(|| peer(parts));
+        if peer.is_none() && self.needs_peer() {
+            return Err(CheckError::NoPeer);
+        }
+        let described = self.describe(&HttpRequest {
+            method: parts.method.as_str(),
+            path: parts.uri.path_and_query().map_or("/", |target| target.as_str()),
+            host: parts.uri.authority().map(|authority| authority.as_str()),
+            headers,
+            peer,
+        });
+        described.map_err(CheckError::Request)
     }
 }
 

@@ -26,6 +26,7 @@ use crate::policy::http::RequestError;
 use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
+use crate::store::undo::{Answered, undo};
 use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
 use crate::verdict::{Details, Origin, Standing, Verdict};
 
@@ -167,6 +168,41 @@ impl<S: Store> PolicyLimiter<S> {
     /// Gives back what a request was charged.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Return).await
+    }
+
+    /// Returns the units of a request that was allowed with `verdict` and then not served. The limits
+    /// are those of the policy that allowed it. Units that are back by now, and a slot of a leaky bucket
+    /// behind which other requests have theirs, stay taken.
+    ///
+    /// # Errors
+    /// If the store is unavailable: the units stay taken.
+    pub async fn cancel(&self, request: &Request<'_>, verdict: &Verdict) -> Result<(), CheckError> {
+        let Shared { controls, store, clock, .. } = &*self.0;
+        let Some(Origin::Domain(domain)) = verdict.details().map(|details| &details.origin) else {
+            return Ok(());
+        };
+        let local = clock.now();
+        let (mut matched, mut records) =
+            (MatchedLimits::with_room(request.descriptors.len()), Vec::new());
+        matched.resolve(MatchInput {
+            domain,
+            controls: &controls.load(),
+            request,
+            intent: Intent::Take,
+            now: store.clock(local),
+            records: &mut records,
+        });
+        let (at, mut undone) = (verdict.at(), Ok(()));
+        for one in matched.iter() {
+            let taken = verdict
+                .parts()
+                .nth(one.record)
+                .filter(|part| one.in_front || part.numbers == Some(&one.numbers));
+            let Some(decision) = taken.and_then(|part| part.decision) else { continue };
+            let answered = Answered { decision, at };
+            undone = undo(store, local, &matched.charge(one), answered).await.and(undone);
+        }
+        undone.map_err(CheckError::Store)
     }
 
     /// Resets the keys of the request under every limit that applies.

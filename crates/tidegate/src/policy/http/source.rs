@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::client::client;
+use super::client::{FORWARDED_FOR, client};
 use super::host::{MAX_HOST, normal_host};
 use super::target::{RequestTarget, hex};
 use super::template::Parameter;
 use super::{HttpRequest, RequestError};
 
 /// The header that carries API keys.
-const API_KEY: &str = "x-api-key";
+pub(super) const API_KEY: &str = "x-api-key";
 
 /// The source of an entry's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,22 +72,9 @@ impl<'a> Facts<'a> {
         Ok(Self { method, path, host, query, headers, peer, trusted_proxies })
     }
 
-    /// All API keys of the request, from `X-API-Key` and `Authorization`, without duplicates. At
-    /// most two.
+    /// All API keys of the request.
     pub(super) fn api_keys(&self) -> Result<Vec<Cow<'a, str>>, RequestError> {
-        let mut keys = Vec::new();
-        let lines = values(self.headers, API_KEY);
-        let key = unique(lines.flat_map(|line| line.split(',')).map(str::trim), || {
-            format!("header {API_KEY}")
-        })?;
-        keys.extend(key.map(Cow::Borrowed));
-        let lines = values(self.headers, "authorization");
-        let key = match unique(lines, || "header authorization".into())? {
-            Some(line) => credentials(line)?,
-            None => None,
-        };
-        keys.extend(key.filter(|key| !key.is_empty() && keys.first() != Some(key)));
-        Ok(keys)
+        api_keys(self.headers)
     }
 
     /// A part of the path, borrowed where possible.
@@ -97,6 +84,22 @@ impl<'a> Facts<'a> {
             Cow::Owned(ref path) => part(path).map(|part| Cow::Owned(part.to_owned())),
         }
     }
+}
+
+/// All API keys in these headers, from `X-API-Key` and `Authorization`, without duplicates. At most two.
+pub(super) fn api_keys<'a>(
+    headers: &[(&'a str, &'a str)],
+) -> Result<Vec<Cow<'a, str>>, RequestError> {
+    let mut keys = Vec::new();
+    let key = header(headers, API_KEY)?;
+    keys.extend(key.map(Cow::Borrowed));
+    let lines = values(headers, "authorization");
+    let key = match unique(lines, || "header authorization".into())? {
+        Some(line) => credentials(line)?,
+        None => None,
+    };
+    keys.extend(key.filter(|key| !key.is_empty() && keys.first() != Some(key)));
+    Ok(keys)
 }
 
 impl Source {
@@ -109,7 +112,8 @@ impl Source {
         let value = match self {
             Self::ApiKey => key.cloned(),
             Self::ClientIp => {
-                let client = client(facts.headers, facts.peer, facts.trusted_proxies);
+                let lines = values(facts.headers, FORWARDED_FOR).map(str::as_bytes);
+                let client = client(lines, facts.peer, facts.trusted_proxies);
                 client.map(|client| Cow::Owned(client.to_string()))
             }
             Self::Cookie(name) => cookie(facts.headers, name)?,
@@ -185,7 +189,10 @@ fn unique<T: PartialEq + AsRef<str>>(
 /// The value of a header. Only `X-API-Key` is split at commas: keys have none, and proxies that
 /// join header lines insert them. Other headers, such as `User-Agent`, may contain commas; lint
 /// warns of rules that identify clients by such a header only.
-fn header<'a>(headers: &[(&'a str, &'a str)], name: &str) -> Result<Option<&'a str>, RequestError> {
+pub(super) fn header<'a>(
+    headers: &[(&'a str, &'a str)],
+    name: &str,
+) -> Result<Option<&'a str>, RequestError> {
     let what = || format!("header {}", name.to_ascii_lowercase());
     let lines = values(headers, name);
     match name.eq_ignore_ascii_case(API_KEY) {

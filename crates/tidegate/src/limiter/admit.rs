@@ -1,0 +1,168 @@
+//! Admits a request that holds its place until it ends, and undoes that for one that is not served.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use tidegate_core::{Op, Timestamp};
+
+use super::backend::{Backend, Fold, Keys};
+use super::permit::{Admission, Leases, Permit};
+#[cfg(feature = "redis")]
+use super::shared::Shared;
+use super::{Engine, Limiter};
+use crate::key::ToKey;
+use crate::store::undo::{Answered, undo};
+use crate::store::{Store, StoreError};
+use crate::verdict::Verdict;
+
+/// Whether a verdict lists the [parts](Verdict::parts) of an admission; that of a denial does in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Always: for header fields on every response.
+    Always,
+    /// Only if the request is denied or delayed, or meets several limits: an admission in memory then
+    /// allocates nothing.
+    Denials,
+}
+
+impl Limiter {
+    /// Takes `cost` units of every limit, and a place in those that limit concurrency, which the permit
+    /// holds. There is no permit if no limit does. For code in the path of a request, which undoes it with
+    /// [`Limiter::cancel`] if the request is not served.
+    ///
+    /// ```
+    /// use tidegate::{Limit, Limiter, Listing, Rate};
+    ///
+    /// let limiter = Limiter::new(Limit::token_bucket(Rate::per_minute(2)).build()?);
+    /// let (verdict, permit) = limiter.admit("user:17", 2, Listing::Denials);
+    /// assert!(verdict.is_allowed() && permit.is_none());
+    /// limiter.cancel("user:17", 2, &verdict);
+    /// assert_eq!(limiter.peek("user:17", 1).remaining(), 2);
+    /// # Ok::<(), tidegate::InvalidLimit>(())
+    /// ```
+    #[inline]
+    pub fn admit(&self, key: impl ToKey, cost: u64, listing: Listing) -> (Verdict, Option<Permit>) {
+        let key = key.to_key();
+        let Engine { limits, store, .. } = &*self.0;
+        if cost == 1
+            && listing == Listing::Denials
+            && let Some(set) = limits.unchanged()
+            && let Some(quick) = set.quick.as_ref()
+            && let Some(verdict) = quick.check(store, &key)
+        {
+            let is_listed = verdict.is_denied() || !verdict.decision().delay().is_zero();
+            let verdict = if is_listed { verdict.listed(&set.entries, &key) } else { verdict };
+            return (verdict, None);
+        }
+        let (verdict, leases) = super::memory::ready(self.0.admit(&key, cost, listing));
+        self.held(&key, verdict, leases)
+    }
+
+    fn held(&self, key: &[u8], verdict: Verdict, leases: Leases) -> (Verdict, Option<Permit>) {
+        if leases.is_empty() {
+            return (verdict, None);
+        }
+        let permit = self.admission(key, verdict.clone(), leases).permit();
+        (verdict, permit)
+    }
+
+    /// Returns the units that [`Limiter::admit`] took for a request that was then not served. Units that
+    /// are back by now, and a slot of a leaky bucket behind which other requests have theirs, stay taken.
+    pub fn cancel(&self, key: impl ToKey, cost: u64, verdict: &Verdict) {
+        let now = self.0.clock.now();
+        let key = key.to_key();
+        let undone = self.0.cancel(&self.0.store, now, (&key, cost), verdict);
+        // Memory does not fail.
+        super::memory::ready(async { Ok::<_, Infallible>(undone.await) }).unwrap_or_default();
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<S: Store + 'static> Limiter<Shared<S>> {
+    /// As [`Limiter::admit`](Limiter::<crate::store::memory::MemoryStore>::admit); lists the parts in any
+    /// case.
+    ///
+    /// # Errors
+    /// If the store gives no decision.
+    pub async fn admit(
+        &self,
+        key: impl ToKey,
+        cost: u64,
+    ) -> Result<(Verdict, Option<Permit>), StoreError> {
+        let key = key.to_key();
+        let (verdict, leases) = self.0.admit(&key, cost, Listing::Always).await?;
+        if leases.is_empty() {
+            return Ok((verdict, None));
+        }
+        let admission: Admission = self.admission(&key, verdict.clone(), leases);
+        Ok((verdict, admission.permit()))
+    }
+
+    /// As [`Limiter::cancel`](Limiter::<crate::store::memory::MemoryStore>::cancel).
+    ///
+    /// # Errors
+    /// If the store is unavailable: the units stay taken.
+    pub async fn cancel(
+        &self,
+        key: impl ToKey,
+        cost: u64,
+        verdict: &Verdict,
+    ) -> Result<(), StoreError> {
+        let now = self.0.clock.now();
+        self.0.cancel(&self.0.store.0, now, (&key.to_key(), cost), verdict).await
+    }
+}
+
+impl<B: Backend> Engine<B> {
+    async fn admit(
+        &self,
+        key: &[u8],
+        cost: u64,
+        listing: Listing,
+    ) -> Result<(Verdict, Leases), B::Error> {
+        let (limits, asked_at) = (self.limits.load(), self.clock.now());
+        let fold = Fold::listing(asked_at, limits.len());
+        let fold = self.decide(Keys::Same(key), Op::Take(cost), fold).await?;
+        let leases = Leases::of(&limits, &fold);
+        let is_listed = listing == Listing::Always || fold.is_notable();
+        let verdict = match is_listed {
+            true => fold.details(&limits.entries, key).fold(self.store.clock(asked_at)),
+            false => fold.verdict(),
+        };
+        Ok((verdict, leases))
+    }
+
+    /// Undoes the charges of a request that got `verdict`. Limits that were changed since keep theirs.
+    async fn cancel<S: Store>(
+        &self,
+        store: &S,
+        local: Timestamp,
+        (key, cost): (&[u8], u64),
+        verdict: &Verdict,
+    ) -> Result<(), StoreError> {
+        let (limits, at) = (self.limits.load(), verdict.at());
+        let mut undone = Ok(());
+        for (number, limit) in limits.iter().enumerate() {
+            let decision = match verdict.parts().nth(number) {
+                Some(part) if part.numbers == Some(&limit.limit) => part.decision,
+                None if limits.len() == 1 => Some(verdict.decision()),
+                _ => None,
+            };
+            let Some(decision) = decision else { continue };
+            let charge = limit.charge(key, Op::Take(cost));
+            undone = undo(store, local, &charge, Answered { decision, at }).await.and(undone);
+        }
+        self.freed(key);
+        undone
+    }
+}
+
+impl Verdict {
+    /// The same, with the part of its only limit.
+    fn listed(self, limits: &Arc<[super::NamedLimit]>, key: &[u8]) -> Self {
+        let decisions = [*self.decision()];
+        let mut details = crate::verdict::Details::of_limiter(limits, key, &decisions);
+        details.source = self.source();
+        details.fold(self.at())
+    }
+}

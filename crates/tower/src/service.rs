@@ -1,0 +1,92 @@
+//! The service: decides a request, and calls the inner service at once if it does not have to wait.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use crate::body::ResponseBody;
+use crate::charge::{Awaited, Charged};
+use crate::future::{Pending, ResponseFuture};
+use crate::layer::Settings;
+use crate::source::Deciding;
+use crate::waiting::{Start, serve};
+
+/// A service with limits; made by [`RateLimitLayer`](crate::RateLimitLayer).
+#[derive(Clone, Debug)]
+pub struct RateLimit<S> {
+    inner: S,
+    settings: Arc<Settings>,
+}
+
+impl<S> RateLimit<S> {
+    pub(crate) const fn new(inner: S, settings: Arc<Settings>) -> Self {
+        Self { inner, settings }
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+    R: Body<Data = Bytes> + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, R, S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let settings = &self.settings;
+        let (head, body) = request.into_parts();
+        let cost = settings.cost_of(&head);
+        let (head, decided) = match settings.decide(head, cost) {
+            Deciding::Ready(head, decided) => (head, decided),
+            Deciding::Waiting(deciding) => {
+                let settings = Arc::clone(settings);
+                let awaited = Awaited::new(settings, cost, deciding);
+                return self.wait(Start::Decision(awaited), body);
+            }
+        };
+        let admitted = match settings.judge(decided) {
+            Ok(admitted) => admitted,
+            Err(rejection) => return ResponseFuture::rejected(settings.reject(&head, &rejection)),
+        };
+        if settings.delay_of(&admitted).is_zero()
+            && let Ok(permit) = settings.take_permit(&head)
+        {
+            let (pending, request) = Pending::new(settings, head, admitted, permit, body);
+            return ResponseFuture::inner(self.inner.call(request), pending);
+        }
+        let charged = Charged::new(Arc::clone(settings), cost, head, admitted);
+        self.wait(Start::Charged(charged), body)
+    }
+}
+
+impl<S> RateLimit<S> {
+    /// Serves a request that has to wait first. The service that is ready serves it; a clone takes its
+    /// place.
+    fn wait<B, R>(&mut self, start: Start, body: B) -> ResponseFuture<S::Future, R, S::Error>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Send + 'static,
+        R: Body<Data = Bytes> + 'static,
+    {
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        ResponseFuture::waiting(Box::pin(serve(ready, Arc::clone(&self.settings), start, body)))
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl<S: tonic::server::NamedService> tonic::server::NamedService for RateLimit<S> {
+    const NAME: &'static str = S::NAME;
+}
