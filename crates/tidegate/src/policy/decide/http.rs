@@ -3,12 +3,16 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::request::Parts;
+use tidegate_core::Timestamp;
 
+use crate::limiter::Admission;
+use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::http::{Described, HeaderTexts, HttpRequest};
+use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
 use crate::store::Store;
-use crate::verdict::Verdict;
+use crate::verdict::{Details, Verdict};
 
 impl<S: Store> PolicyLimiter<S> {
     /// Turns an HTTP request into descriptors by the `requests` rules of a domain, decides and charges
@@ -49,6 +53,19 @@ impl<S: Store> PolicyLimiter<S> {
     /// unknown, if servers would read the request in different ways ([`CheckError::Request`], a 400), or if
     /// the store gives no decision.
     pub async fn check_http(&self, domain: &str, parts: &Parts) -> Result<Verdict, CheckError> {
+        Ok(match self.decide_http(domain, parts, Intent::Take).await? {
+            Some((details, _, now)) => details.fold(now),
+            None => Verdict::unlimited(self.now()),
+        })
+    }
+
+    /// Decides an HTTP request; `None` if no rule describes it.
+    async fn decide_http(
+        &self,
+        domain: &str,
+        parts: &Parts,
+        intent: Intent,
+    ) -> Result<Option<(Box<Details>, MatchedLimits, Timestamp)>, CheckError> {
         let policy = self.policy();
         let rules = policy.domain(domain).ok_or(CheckError::UnknownDomain)?.requests();
         if rules.is_empty() {
@@ -70,11 +87,26 @@ impl<S: Store> PolicyLimiter<S> {
         });
         let described = described.map_err(CheckError::Request)?;
         if described.descriptors().len() == 0 {
-            return Ok(Verdict::unlimited(self.now()));
+            return Ok(None);
         }
         let entries = described.entries();
         let descriptors = described.split(&entries);
-        self.check(&Request { domain, descriptors: &descriptors, hits: None }).await
+        let request = Request { domain, descriptors: &descriptors, hits: None };
+        self.decide(&request, intent).await.map(Some)
+    }
+}
+
+impl<S: Store + 'static> PolicyLimiter<S> {
+    /// As [`PolicyLimiter::check_http`], in-flight limits included: the permit holds the request's
+    /// places until it is dropped, see [`PolicyLimiter::acquire`]. A request that no rule describes
+    /// gets a permit that holds nothing.
+    pub async fn acquire_http(&self, domain: &str, parts: &Parts) -> Result<Admission, CheckError> {
+        let asked_at = self.now();
+        let (verdict, leases) = match self.decide_http(domain, parts, Intent::Acquire).await? {
+            Some((details, matched, now)) => self.keep(details, &matched, now).await,
+            None => (Verdict::unlimited(asked_at), Leases::default()),
+        };
+        Ok(self.admission(verdict, leases, asked_at))
     }
 }
 
