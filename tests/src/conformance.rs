@@ -33,6 +33,19 @@ pub enum Action {
     Refund,
     /// The keys of the request are reset.
     Reset,
+    /// It is decided and charged, in-flight limits included; its places are held.
+    Acquire,
+    /// The places of an earlier request are free again.
+    Release,
+    /// The places of an earlier request are held for another time to live.
+    Renew,
+}
+
+impl Action {
+    /// Whether the action is about places that an earlier request holds, and not about descriptors.
+    pub const fn is_about_leases(self) -> bool {
+        matches!(self, Self::Release | Self::Renew)
+    }
 }
 
 /// A request to a transport.
@@ -48,6 +61,8 @@ pub struct Question {
     pub descriptors: Vec<Side>,
     /// What it costs, unless a descriptor says; 0 and nothing are the same, as in Envoy's protocol.
     pub hits: u64,
+    /// The name of the request that holds places.
+    pub holder: Option<String>,
 }
 
 /// One descriptor of a question.
@@ -127,6 +142,13 @@ pub enum Wait {
     Seconds(u64),
     /// No wait helps.
     Never,
+}
+
+impl Reply {
+    /// The answer to a release or a renewal.
+    pub const fn of_lease(allowed: bool) -> Self {
+        Self::Decided { allowed, statuses: Some(Vec::new()), retry_after: None }
+    }
 }
 
 impl fmt::Display for Wait {

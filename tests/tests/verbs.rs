@@ -11,11 +11,12 @@ use std::path::Path;
 use daemon::{Grpc, Http, Resp};
 use library::{Memory, Policies, SharedStore};
 
-/// Two limits: five units an hour for a user, one for a tenant.
+/// Five units an hour for a user, one for a tenant, and two places for jobs.
 const POLICY: &str = "domain: api
 descriptors:
   - {key: user, rate: 5/h}
   - {key: tenant, rate: 1/h}
+  - {key: job, in_flight: 2, ttl: 60s}
 ";
 
 /// The same, each limit charged alone.

@@ -141,6 +141,7 @@ const fn role(standing: Standing) -> &'static str {
         Standing::Beside => "shadow of the limit above, with its own state",
         Standing::Unlimited => "allows everything",
         Standing::Replaced => "replaced by another limit of this request",
+        Standing::Skipped => "skipped: this call cannot release what it takes",
         Standing::Off => "switched off",
         _ => "",
     }

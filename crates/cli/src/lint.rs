@@ -50,6 +50,9 @@ fn run(args: &Lint) -> Result<ExitCode, String> {
         let _ = writeln!(out, "warning: {message}");
     }
     if let Some(policy) = loaded.policy {
+        for note in policy.notes() {
+            let _ = writeln!(out, "{note}");
+        }
         let rules: usize = policy.domains().map(|domain| domain.rules().len()).sum();
         let (domains, files) = (policy.domains().count(), texts.file_count());
         let (rules, domains, files) =

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::policy::{
-    CheckError, ControlError, EnforceSecret, InlineLimit, Policy, PolicyLimiter, Request, Switch,
+    CheckError, ControlError, EnforceSecret, InlineLimit, Leases, Policy, PolicyLimiter, Request,
+    Switch,
 };
 use tidegate::store::breaker::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
@@ -298,8 +299,46 @@ impl RateLimitService {
         // That a mistake of ours costs one connection and no more is shown by making one.
         #[cfg(feature = "fuzzing")]
         assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
-        let before = (self.times_each || !self.is_local()).then(|| self.clock.now());
+        let before = self.started();
         let answer = self.limiter.check(request).await;
+        self.count_check(before, request, answer.as_ref());
+        answer
+    }
+
+    /// Decides by the policy, in-flight limits included, and charges. The caller of the listener has to
+    /// release the leases.
+    pub(crate) async fn acquire(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(Verdict, Leases), CheckError> {
+        let before = self.started();
+        let answer = self.limiter.acquire_leases(request).await;
+        self.count_check(before, request, answer.as_ref().map(|(verdict, _)| verdict));
+        answer
+    }
+
+    /// Frees the places of a request.
+    pub(crate) async fn release(&self, leases: &Leases) -> Result<(), StoreError> {
+        self.limiter.release(leases).await
+    }
+
+    /// Keeps the places of a request for another time to live; false if one of them is lost.
+    pub(crate) async fn renew(&self, leases: &Leases) -> Result<bool, StoreError> {
+        self.limiter.renew(leases).await
+    }
+
+    /// When a decision starts, if it is timed.
+    fn started(&self) -> Option<Timestamp> {
+        (self.times_each || !self.is_local()).then(|| self.clock.now())
+    }
+
+    /// Counts a decision by the policy.
+    fn count_check(
+        &self,
+        before: Option<Timestamp>,
+        request: &Request<'_>,
+        answer: Result<&Verdict, &CheckError>,
+    ) {
         if let Some(before) = before {
             let time = self.clock.now().since(before);
             if self.times_each {
@@ -309,7 +348,7 @@ impl RateLimitService {
                 self.counters.store_times.add(time);
             }
         }
-        match &answer {
+        match answer {
             Ok(answer) => {
                 let is_allowed = answer.is_allowed();
                 self.count_source(answer.source());
@@ -326,7 +365,6 @@ impl RateLimitService {
                 }
             }
         }
-        answer
     }
 
     /// Whether the store answers, unless it is known to be away. Changes nothing.

@@ -41,6 +41,18 @@ impl Scope {
         Self(fnv(self.0, b"shard".iter().copied().chain(fields)))
     }
 
+    /// The scope as a number, for texts that leave the process.
+    #[cfg(feature = "policy")]
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The scope of [`Scope::number`].
+    #[cfg(feature = "policy")]
+    pub(crate) const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The scope as eleven letters and digits.
     #[inline]
     pub(crate) fn letters(self) -> [u8; 11] {

@@ -39,6 +39,8 @@ use crate::verdict::{Details, Verdict};
 pub use self::admit::Listing;
 pub use self::builder::{BuildError, LimiterBuilder};
 pub(crate) use self::limits::NamedLimit;
+#[cfg(feature = "policy")]
+pub(crate) use self::permit::Place;
 pub use self::permit::{Admission, Permit};
 #[cfg(feature = "redis")]
 pub use self::shared::{Shared, SharedLimiter};

@@ -27,6 +27,7 @@ pub use self::decide::control::{
 #[cfg(feature = "http")]
 pub use self::decide::http::HttpOptions;
 pub use self::decide::inline::InlineLimit;
+pub use self::decide::leases::{InvalidLeases, Leases};
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
 pub use self::decide::shadow::{Agreement, Variant};
@@ -115,6 +116,23 @@ impl Policy {
             "warning: `enforce` of {first:?}{others} covers keys by a predictable hash: clients can choose \
              keys that are not enforced; set `policy.enforce_secret_file`"
         ))
+    }
+
+    /// Limits that some listeners of the daemon do not apply, and why, one line each.
+    pub fn notes(&self) -> Vec<String> {
+        let note = |limit: &PolicyLimit| {
+            limit.is_in_flight().then(|| {
+                format!(
+                    "note: {:?} is in_flight: Envoy's rate limit service, /v1/auth, /v1/check and \
+                     TG.CHECK cannot release it, and skip it; use /v1/acquire, TG.ACQUIRE or the \
+                     library",
+                    limit.id()
+                )
+            })
+        };
+        let mut notes: Vec<String> = self.limits().filter_map(note).collect();
+        notes.sort_unstable();
+        notes
     }
 
     /// All domains, in no order.

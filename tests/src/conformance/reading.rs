@@ -55,9 +55,12 @@ pub struct Step {
     pub(super) action: Action,
     domain: Option<String>,
     /// The descriptors.
+    #[serde(default)]
     ask: Vec<Descriptor>,
     #[serde(default)]
     hits: u64,
+    /// The name of the request that acquires, releases or renews.
+    holder: Option<String>,
     pub(super) times: Option<u32>,
     pub(super) expect: Option<Overall>,
     pub(super) retry_after: Option<Seconds>,
@@ -265,6 +268,7 @@ impl Step {
             domain: domain.cloned().unwrap_or_else(|| "api".into()),
             descriptors: self.ask.iter().map(Descriptor::side).collect(),
             hits: self.hits,
+            holder: self.holder.clone(),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Every conformance case, in the library over memory and over a real Redis.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, Form, Hits, Metadata, MetricDetail, Policy, PolicyLimiter,
-    Request, RequestLimit, Rule,
+    CheckError, Descriptor, Entry, Form, Hits, Leases, Metadata, MetricDetail, Policy,
+    PolicyLimiter, Request, RequestLimit, Rule,
 };
 use tidegate::store::Store;
 use tidegate::store::memory::MemoryStore;
@@ -124,37 +125,63 @@ fn status(answer: &Verdict, descriptor: usize) -> Status {
     }
 }
 
+/// The leases of requests, by the names that a case gives them.
+type Holders = HashMap<String, Leases>;
+
 async fn ask<S: Store>(
     limiter: &PolicyLimiter<S>,
-    action: Action,
+    question: &Question,
     request: &Request<'_>,
-) -> Result<Verdict, CheckError> {
-    match action {
+    holders: &mut Holders,
+) -> Reply {
+    let holder = question.holder.clone().unwrap_or_default();
+    let answer = match question.action {
         Action::Check => limiter.check(request).await,
         Action::Peek => limiter.peek(request).await,
         Action::Refund => limiter.refund(request).await,
         Action::Reset => limiter.reset(request).await,
-    }
+        Action::Acquire => limiter.acquire_leases(request).await.map(|(verdict, leases)| {
+            if !leases.is_empty() {
+                // As over a network.
+                holders.insert(holder, leases.to_string().parse().expect("its own text"));
+            }
+            verdict
+        }),
+        Action::Release | Action::Renew => {
+            let leases = &holders[&holder];
+            let done = match question.action {
+                Action::Release => limiter.release(leases).await.map(|()| true),
+                _ => limiter.renew(leases).await,
+            };
+            return done.map_or_else(|error| Reply::Failed(error.to_string()), Reply::of_lease);
+        }
+    };
+    reply(question, answer)
 }
 
-/// Runs a case by this limiter. Whatever is checked is peeked at before: both must say the same.
+/// Runs a case by this limiter. Whatever is charged is peeked at before: both must say the same.
 fn decide<S: Store>(
     case: &Case,
     limiter: &PolicyLimiter<S>,
     clock: &ManualClock,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<(), String> {
+    let mut holders = Holders::new();
     run_case(case, &mut |question: &Question| {
         clock.set(question.now);
         with_request(question, |request| {
             runtime.block_on(async {
                 let peeked = limiter.peek(request).await.map(|answer| answer.is_allowed());
-                let answer = ask(limiter, question.action, request).await;
-                let allowed = answer.as_ref().map(Verdict::is_allowed).map_err(Clone::clone);
-                if question.action == Action::Check && peeked != allowed {
-                    return Reply::Failed(format!("peeked {peeked:?}, then {allowed:?}"));
+                let answer = ask(limiter, question, request, &mut holders).await;
+                let is_charge = matches!(question.action, Action::Check | Action::Acquire);
+                match (&answer, peeked) {
+                    (Reply::Decided { allowed, .. }, Ok(peeked))
+                        if is_charge && peeked != *allowed =>
+                    {
+                        Reply::Failed(format!("peeked {peeked:?}, then {allowed:?}"))
+                    }
+                    _ => answer,
                 }
-                reply(question, answer)
             })
         })
     })
@@ -276,11 +303,11 @@ fn cases_in_which_time_stands_still_hold_by_the_servers_clock() {
         let Some(policy) = load(case)? else { return Ok(()) };
         server.command(&["FLUSHDB"]);
         let limiter = PolicyLimiter::new(policy, store(&runtime), Clock::default());
+        let mut holders = Holders::new();
         run_case(case, &mut |question: &Question| {
-            let answer = with_request(question, |request| {
-                runtime.block_on(ask(&limiter, question.action, request))
-            });
-            without_times(reply(question, answer))
+            without_times(with_request(question, |request| {
+                runtime.block_on(ask(&limiter, question, request, &mut holders))
+            }))
         })
     };
     let failing = |case: &&Case| {

@@ -80,6 +80,17 @@ impl Interface for Http {
         let document = self.decide("/v1/explain", user, 1);
         format!("{} of {}", document["remaining"], document["limit"])
     }
+
+    fn permits(&mut self) -> (usize, usize) {
+        let question = json!({"domain": "api", "descriptors": [{"job": "j"}]});
+        let acquire = || self.ask("/v1/acquire", &question)["lease"].as_str().map(str::to_owned);
+        let held = [acquire(), acquire(), acquire()];
+        let lease = json!({ "lease": held[0] });
+        assert_eq!(self.ask("/v1/renew", &lease)["renewed"], true);
+        assert_eq!(self.ask("/v1/release", &lease)["released"], true);
+        let again = [acquire(), acquire()];
+        (held.iter().flatten().count(), again.iter().flatten().count())
+    }
 }
 
 /// `envoy.service.ratelimit.v3.RateLimitService`.
@@ -162,6 +173,14 @@ impl Resp {
     fn ask(&mut self, words: &[&str]) -> Reply {
         command(words).query(&mut self.connection).expect("a reply")
     }
+
+    /// The lease of a place, if there was one.
+    fn acquire(&mut self) -> Option<String> {
+        let command = command(&["TG.ACQUIRE", "api", "job", "j"]);
+        let reply: (i64, i64, i64, i64, i64, String, String) =
+            command.query(&mut self.connection).expect("a reply");
+        Some(reply.6).filter(|lease| !lease.is_empty())
+    }
 }
 
 fn command(words: &[&str]) -> Cmd {
@@ -200,5 +219,16 @@ impl Interface for Resp {
     fn report(&mut self, user: &str) -> (Vec<String>, u64) {
         let reply = self.ask(&["TG.CHECK", "api", "user", user]);
         (vec![reply.5], reply.2.unsigned_abs())
+    }
+
+    fn permits(&mut self) -> (usize, usize) {
+        let held = [(); 3].map(|()| self.acquire());
+        for name in ["TG.RENEW", "TG.RELEASE"] {
+            let lease = held[0].as_deref().expect("a lease");
+            let done: i64 = command(&[name, lease]).query(&mut self.connection).expect("a reply");
+            assert_eq!(done, 1);
+        }
+        let again = [(); 2].map(|()| self.acquire());
+        (held.iter().flatten().count(), again.iter().flatten().count())
     }
 }

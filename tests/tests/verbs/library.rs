@@ -275,4 +275,12 @@ impl Interface for Policies {
     fn explain(&mut self, user: &str) -> String {
         state(&ask(&[("user", user)], None, |request| self.limiter.explain_now(request)))
     }
+
+    fn permits(&mut self) -> (usize, usize) {
+        let acquire = || ask(&[("job", "j")], None, |request| self.limiter.acquire_now(request));
+        let mut held = vec![acquire(), acquire(), acquire()];
+        let first = granted(&held);
+        held.truncate(1);
+        (first, granted(&[acquire(), acquire()]))
+    }
 }

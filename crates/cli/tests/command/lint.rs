@@ -36,6 +36,15 @@ fn a_good_policy_can_be_used() {
     assert_eq!((status, text.as_str()), (0, "2 rules in 1 domain of 1 file can be used\n"));
 }
 
+/// Not a warning: the limit may be meant for listeners that release.
+#[test]
+fn limits_that_some_listeners_skip_are_named() {
+    let policy = "domain: api\ndescriptors: [{key: user, in_flight: 20}]\n";
+    let (status, text) = lint("skipped", &[("a.yaml", policy)], &["--strict"]);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.starts_with("note: \"api/user#\" is in_flight: Envoy's"), "{text}");
+}
+
 #[test]
 fn a_mistake_is_reported_with_its_place() {
     let bad = GOOD.replace("unit: minute", "unit: fortnight").replace("100/s", "often");

@@ -137,6 +137,11 @@ fn limits(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
         ([("domain", *domain), ("limit", *limit)], stats.total_negative_hits)
     });
     page.family("tidegate_limit_returned_units_total", returned)?;
+    let in_flight = limits.iter().filter(|(_, limit)| limit.is_in_flight());
+    let skipped = in_flight.map(|(domain, limit)| {
+        ([("domain", *domain), ("limit", limit.id())], limit.stats().skipped)
+    });
+    page.family("tidegate_limit_skipped_requests_total", skipped)?;
     let shadows = limits.iter().filter_map(|(domain, limit)| {
         let agreement = limit.shadow()?.agreement();
         let counts = [

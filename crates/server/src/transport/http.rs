@@ -13,6 +13,7 @@ mod batch;
 mod check_request;
 mod descriptor_input;
 mod forward;
+mod lease_request;
 mod object;
 pub(crate) mod reply;
 mod route;
@@ -180,6 +181,13 @@ impl HttpConnection {
                 }
                 Err(refused) => refused,
             },
+            Route::Lease(action) => match read_body(body).await {
+                Ok(body) => {
+                    at_length(body.len(), lease_request::answer(service, &caller, action, &body))
+                        .await
+                }
+                Err(refused) => refused,
+            },
             Route::Batch => match read_body(body).await {
                 Ok(body) => at_length(body.len(), batch::answer(service, &caller, &body)).await,
                 Err(refused) => refused,
@@ -264,10 +272,14 @@ pub(crate) fn local() -> (Parts, Settings) {
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn try_body(service: &RateLimitService, body: &[u8]) {
     use self::check_request::Action;
+    use self::lease_request::LeaseAction;
     let (head, settings) = local();
     let caller = Caller { head: &head, settings: &settings };
-    for action in [Action::Check, Action::Peek, Action::Refund, Action::Explain] {
+    for action in [Action::Check, Action::Peek, Action::Refund, Action::Explain, Action::Acquire] {
         check_request::answer(service, &caller, action, body).await;
+    }
+    for action in [LeaseAction::Renew, LeaseAction::Release] {
+        lease_request::answer(service, &caller, action, body).await;
     }
 }
 

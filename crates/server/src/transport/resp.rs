@@ -22,6 +22,7 @@ mod decision;
 mod frame;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+mod lease;
 mod policy;
 mod reply;
 mod throttle;

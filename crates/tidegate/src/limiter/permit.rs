@@ -27,7 +27,7 @@ pub enum Admission {
 }
 
 impl Admission {
-    pub(super) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn Place>) -> Self {
+    pub(crate) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn Place>) -> Self {
         match verdict.is_allowed() {
             true => Self::Granted(Permit { verdict, place: Some(place()) }),
             false => Self::Denied(verdict),
@@ -69,7 +69,7 @@ pub struct Permit {
 }
 
 /// Where the places of a permit are.
-pub(super) trait Place: Send + Sync {
+pub(crate) trait Place: Send + Sync {
     /// Whether a lease has ended.
     fn is_lost(&self) -> bool;
 
@@ -88,7 +88,7 @@ impl Permit {
 
     /// True once a lease has ended, because the shared store was unreachable or this process did not run
     /// for too long: another request may hold the place. Known from this process's clock. Always false
-    /// over memory.
+    /// for permits of a [`Limiter`](crate::Limiter) over memory.
     pub fn is_lost(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.is_lost())
     }

@@ -6,6 +6,7 @@ mod domain;
 mod envoy_form;
 mod fields;
 mod hot;
+mod in_flight;
 mod limits;
 mod numbers;
 mod requests;

@@ -146,7 +146,7 @@ impl Part<'_> {
         text.push_str("{\"name\":");
         string(text, self.name);
         text.push_str(",\"algorithm\":\"");
-        text.push_str(self.algorithm.as_str());
+        text.push_str(self.algorithm);
         text.push_str("\",\"descriptor\":");
         digits::push(text, self.descriptor as u64);
         text.push_str(",\"standing\":\"");

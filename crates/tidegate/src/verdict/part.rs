@@ -1,6 +1,6 @@
 //! What one limit said.
 
-use tidegate_core::{AlgorithmName, Decision, Explanation, Limit};
+use tidegate_core::{Decision, Explanation, Limit};
 
 use super::Verdict;
 use super::details::{Details, LimitSource, Origin, Record};
@@ -17,8 +17,8 @@ pub struct Part<'a> {
     pub name: &'a str,
     /// Number of the descriptor that led to it; of the key, for limits that came with the request.
     pub descriptor: usize,
-    /// Its algorithm.
-    pub algorithm: AlgorithmName,
+    /// The name of its algorithm; `in_flight` for an in-flight limit.
+    pub algorithm: &'static str,
     /// Whether it is enforced.
     pub standing: Standing,
     /// The numbers that it decided by; `None` if it allows everything.
@@ -51,6 +51,8 @@ pub enum Standing {
     Unlimited,
     /// Another limit of the request replaces it.
     Replaced,
+    /// An in-flight limit, skipped because the call cannot release what it takes.
+    Skipped,
     /// Switched off.
     Off,
 }
@@ -98,36 +100,34 @@ impl Details {
         }
     }
 
-    fn name(&self, record: &Record) -> (&str, AlgorithmName) {
+    fn name(&self, record: &Record) -> (&str, &'static str) {
         const GIVEN: &str = "given";
         match (&self.origin, record.source) {
             (Origin::Limiter(limits), LimitSource::Limiter(number)) => {
                 let limit = limits.get(number);
-                let algorithm =
-                    limit.map_or(AlgorithmName::TokenBucket, |it| algorithm_of(&it.limit));
+                let algorithm = limit.map_or("token_bucket", |it| algorithm_of(&it.limit));
                 (limit.map_or("", |limit| &*limit.name), algorithm)
             }
             #[cfg(feature = "policy")]
-            (_, LimitSource::Inline(algorithm)) => (GIVEN, algorithm),
+            (_, LimitSource::Inline(algorithm)) => (GIVEN, algorithm.as_str()),
             #[cfg(feature = "policy")]
             (_, LimitSource::Policy { .. }) => match self.rule(record) {
-                Some((rule, limit)) => {
-                    (limit.name().unwrap_or_else(|| rule.path()), limit.algorithm())
-                }
-                None => (GIVEN, AlgorithmName::FixedWindow),
+                Some((rule, limit)) => (limit.name().unwrap_or_else(|| rule.path()), limit.kind()),
+                None => (GIVEN, "fixed_window"),
             },
-            _ => (GIVEN, AlgorithmName::FixedWindow),
+            _ => (GIVEN, "fixed_window"),
         }
     }
 }
 
 /// The algorithm of a limit that no policy spells.
-const fn algorithm_of(limit: &Limit) -> AlgorithmName {
+const fn algorithm_of(limit: &Limit) -> &'static str {
     match limit {
-        Limit::FixedWindow(_) => AlgorithmName::FixedWindow,
-        Limit::SlidingWindow(_) => AlgorithmName::SlidingWindow,
-        Limit::SlidingLog(_) => AlgorithmName::SlidingLog,
-        _ => AlgorithmName::TokenBucket,
+        Limit::FixedWindow(_) => "fixed_window",
+        Limit::SlidingWindow(_) => "sliding_window",
+        Limit::SlidingLog(_) => "sliding_log",
+        Limit::InFlight(_) => "in_flight",
+        _ => "token_bucket",
     }
 }
 
@@ -167,13 +167,14 @@ impl Part<'_> {
 }
 
 impl Standing {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Live,
         Self::Quota,
         Self::Shadow,
         Self::Beside,
         Self::Unlimited,
         Self::Replaced,
+        Self::Skipped,
         Self::Off,
     ];
 
@@ -191,6 +192,7 @@ impl Standing {
             Self::Beside => "beside",
             Self::Unlimited => "unlimited",
             Self::Replaced => "replaced",
+            Self::Skipped => "skipped",
             Self::Off => "off",
         }
     }

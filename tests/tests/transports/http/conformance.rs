@@ -1,6 +1,7 @@
-//! The conformance cases through `/v1/check`, `/v1/peek` and `/v1/refund`.
+//! The conformance cases through `/v1/check`, `/v1/acquire` and the other calls of this transport.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -121,6 +122,7 @@ fn outcome(case: &Case) -> Option<Result<(), String>> {
     let policy = load(case)?;
     let transport = Transport::at(ManualClock::at(case.start()), &settings(), policy);
     let resets = Cell::new(false);
+    let mut holders: HashMap<String, String> = HashMap::new();
     let outcome = run_case(case, &mut |question: &Question| {
         transport.clock.set(question.now);
         let path = match question.action {
@@ -131,12 +133,24 @@ fn outcome(case: &Case) -> Option<Result<(), String>> {
                 resets.set(true);
                 return Reply::Failed("this transport does not reset".into());
             }
+            Action::Acquire => "/v1/acquire",
+            Action::Release => "/v1/release",
+            Action::Renew => "/v1/renew",
         };
+        let holder = question.holder.clone().unwrap_or_default();
+        if question.action.is_about_leases() {
+            let body = json!({ "lease": holders[&holder] }).to_string();
+            let document = transport.post(path, &body).json();
+            return Reply::of_lease(document["released"] == true || document["renewed"] == true);
+        }
         let body = body(question).to_string();
         let peeked = transport.post("/v1/peek", &body);
         let answer = transport.post(path, &body);
-        if question.action == Action::Check {
+        if matches!(question.action, Action::Check | Action::Acquire) {
             assert_eq!(peeked.status, answer.status, "{}: {body}", case.name);
+        }
+        if let Some(lease) = answer.json()["lease"].as_str() {
+            holders.insert(holder, lease.to_owned());
         }
         reply(question, &answer)
     });

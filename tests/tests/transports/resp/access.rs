@@ -10,6 +10,9 @@ const EVERYWHERE: ([u8; 4], u16) = ([0, 0, 0, 0], 0);
 const RETURNING: [&str; 5] = [
     "TG.RESET api user bob",
     "TG.REFUND api user bob",
+    "TG.ACQUIRE api user bob",
+    "TG.RELEASE 01",
+    "TG.RENEW 01",
     "DEL bob",
     "UNLINK bob",
     "CL.THROTTLE bob 9 1 3600 -1",

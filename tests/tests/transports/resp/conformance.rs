@@ -1,5 +1,6 @@
 //! Every conformance case that the protocol can say, asked by a client of Redis.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use tidegate_tests::conformance::{
@@ -13,6 +14,9 @@ const LEAST_CASES: usize = 181;
 
 /// Whether a command can say it: there are descriptors, with neither costs nor limits of their own.
 fn can_be_said(question: &Question) -> bool {
+    if question.action.is_about_leases() {
+        return true;
+    }
     let is_plain =
         |side: &Side| side.hits.is_none() && side.limit.is_none() && !side.entries.is_empty();
     !question.descriptors.is_empty() && question.descriptors.iter().all(is_plain)
@@ -24,6 +28,8 @@ fn command(question: &Question) -> redis::Cmd {
         Action::Peek => "TG.PEEK",
         Action::Refund => "TG.REFUND",
         Action::Reset => "TG.RESET",
+        Action::Acquire => "TG.ACQUIRE",
+        Action::Release | Action::Renew => unreachable!("they have no descriptors"),
     });
     command.arg(&question.domain);
     for (number, side) in question.descriptors.iter().enumerate() {
@@ -40,13 +46,34 @@ fn command(question: &Question) -> redis::Cmd {
     command
 }
 
-fn ask(client: &mut redis::Connection, question: &Question) -> Reply {
-    let answer: redis::RedisResult<(i64, i64, i64, i64, i64, String)> =
-        command(question).query(client);
-    let (limited, limit, remaining, retry, reset, name) = match answer {
+/// The leases of requests, by the names that a case gives them.
+type Holders = HashMap<String, String>;
+
+fn ask(client: &mut redis::Connection, question: &Question, holders: &mut Holders) -> Reply {
+    let holder = question.holder.clone().unwrap_or_default();
+    if question.action.is_about_leases() {
+        let release = question.action == Action::Release;
+        let mut command = redis::cmd(if release { "TG.RELEASE" } else { "TG.RENEW" });
+        let done: i64 = command.arg(&holders[&holder]).query(client).expect("a reply");
+        return Reply::of_lease(done == 1);
+    }
+    let answer: redis::RedisResult<Vec<redis::Value>> = command(question).query(client);
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Reply::Failed(error.to_string()),
     };
+    type Numbers = (i64, i64, i64, i64, i64, String);
+    let (numbers, lease) = answer.split_at(6);
+    let numbers = redis::Value::Array(numbers.to_vec());
+    let (limited, limit, remaining, retry, reset, name): Numbers =
+        redis::from_redis_value(numbers).expect("five numbers and a name");
+    assert_eq!(lease.len(), usize::from(question.action == Action::Acquire));
+    if let [lease] = lease {
+        let lease: String = redis::from_redis_value(lease.clone()).expect("a text");
+        if !lease.is_empty() {
+            holders.insert(holder, lease);
+        }
+    }
     let over = limited == 1;
     let wait = match u64::try_from(retry) {
         Ok(milliseconds) => Wait::Seconds(milliseconds.div_ceil(1_000)),
@@ -77,6 +104,7 @@ fn run(case: &Case) -> Result<bool, String> {
     let mut client = transport.client();
     let mut is_asked = false;
     let mut unsayable = false;
+    let mut holders = Holders::new();
     let done = run_case(case, &mut |question| {
         unsayable |= !can_be_said(question);
         if unsayable {
@@ -84,7 +112,7 @@ fn run(case: &Case) -> Result<bool, String> {
         }
         is_asked = true;
         transport.clock.set(question.now);
-        ask(&mut client, question)
+        ask(&mut client, question, &mut holders)
     });
     if unsayable { Ok(false) } else { done.map(|()| is_asked) }
 }

@@ -67,7 +67,7 @@ pub(crate) fn rules(service: &RateLimitService) -> String {
                         let unit = unit.as_str().to_ascii_uppercase();
                         format!("unit={unit} requests_per_unit={requests_per_unit}")
                     }
-                    (Form::Native, allowance) => format!("{} {allowance}", limit.algorithm()),
+                    (Form::Native, allowance) => format!("{} {allowance}", limit.kind()),
                 };
                 let _ = writeln!(
                     text,

@@ -77,6 +77,11 @@ pub(crate) static METRICS: &[Metric] = &[
         "Units returned by refunds and negative costs.",
     ),
     counter(
+        "tidegate_limit_skipped_requests_total",
+        "domain, limit",
+        "Requests that skipped an in-flight limit, because their call cannot release: Envoy's rate limit service, `/v1/auth`, `/v1/check`, `TG.CHECK`.",
+    ),
+    counter(
         "tidegate_shadow_requests_total",
         "domain, limit, outcome",
         "Requests by the decision of a shadow limit compared with the enforced one: agree, would_deny, would_allow.",

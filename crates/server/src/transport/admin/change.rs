@@ -309,7 +309,10 @@ fn numbers(
     let limit = limits(&policy).find(|limit| limit.id() == request.limit);
     let limit =
         limit.ok_or_else(|| refused(service, &ControlError::NoSuchLimit, &request.limit))?;
-    let builder = Builder::new(limit.algorithm(), rate);
+    let Some(algorithm) = limit.algorithm() else {
+        return Err("an in-flight limit has no rate: set a percent".into());
+    };
+    let builder = Builder::new(algorithm, rate);
     let builder = request.burst.map_or(builder, |burst| builder.burst(burst));
     builder.build().map_err(|wrong| wrong.to_string())
 }

@@ -63,7 +63,7 @@ pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body
 
 /// The answer document of one request, or its error.
 async fn document(service: &RateLimitService, check: &CheckRequest<'_>) -> String {
-    let told = check.decide(service, Action::Check).await.map(|verdict| verdict.json());
+    let told = check.decide(service, Action::Check).await.map(|(verdict, _)| verdict.json());
     told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, Hits, InlineLimit, MAX_DESCRIPTORS, Request,
+    CheckError, Descriptor, Entry, Hits, InlineLimit, Leases, MAX_DESCRIPTORS, Request,
 };
 use tidegate::store::MAX_TOGETHER;
 use tidegate::{AlgorithmName, InvalidLimit, Limit, Op, Rate, Verdict};
@@ -26,10 +26,12 @@ pub(crate) enum Action {
     Peek,
     /// Return the units that were charged.
     Refund,
-    /// List the limits that apply, and their state.
+    /// Reset the keys of the request.
     Reset,
-    /// Tell which limits there are, and how they stand.
+    /// List the limits that apply, and their state.
     Explain,
+    /// Decide and charge, in-flight limits included.
+    Acquire,
 }
 
 /// A key with a limit, several limits, or a domain of the policy and descriptors.
@@ -71,20 +73,20 @@ pub(crate) async fn answer(
     let answers = &caller.settings.answers;
     let read = read(body).and_then(|check| {
         let is_reading = matches!(action, Action::Peek | Action::Explain);
-        if matches!(action, Action::Refund | Action::Reset)
+        if matches!(action, Action::Refund | Action::Reset | Action::Acquire)
             || (!is_reading && check.returns_units())
         {
             caller.may_return_units()?;
         }
         Ok(check)
     });
-    let verdict = match read {
+    let answer = match read {
         Ok(check) => check.decide(service, action).await,
         Err(refused) => Err(refused),
     };
-    match verdict {
-        Ok(verdict) if action == Action::Explain => reply::explanation(&verdict, answers),
-        Ok(verdict) => reply::verdict(&verdict, answers),
+    match answer {
+        Ok((verdict, _)) if action == Action::Explain => reply::explanation(&verdict, answers),
+        Ok((verdict, leases)) => reply::granted(&verdict, &leases, answers),
         Err(refused) => refused.reply(),
     }
 }
@@ -104,13 +106,16 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl CheckRequest<'_> {
-    /// Decides the request and passes the report to `tell`.
+    /// Decides the request. The leases are empty unless the action is to acquire.
     pub(crate) async fn decide(
         &self,
         service: &RateLimitService,
         action: Action,
-    ) -> Result<Verdict, Refused> {
+    ) -> Result<(Verdict, Leases), Refused> {
         let given_limit = match self.form()? {
+            Form::One | Form::Several(_) if action == Action::Acquire => {
+                return malformed("acquire needs domain and descriptors");
+            }
             Form::One => vec![self.given_limit(action)?],
             Form::Several(limits) => {
                 let given_limit = limits.iter().map(|Object(limit)| limit.given_limit(action));
@@ -122,10 +127,11 @@ impl CheckRequest<'_> {
         };
         let (inline, now): (Vec<_>, _) =
             (given_limit.iter().map(GivenLimit::inline).collect(), service.now());
-        Ok(match action {
+        let verdict = match action {
             Action::Explain => service.explain_inline(now, &inline).await?,
             _ => service.report_inline(now, &inline).await?,
-        })
+        };
+        Ok((verdict, Leases::default()))
     }
 
     /// Whether a check of the request returns units.
@@ -212,7 +218,7 @@ impl CheckRequest<'_> {
         let limit = builder.build().map_err(|wrong| Refused::Impossible(wrong.to_string()))?;
         let cost = self.cost.map_or(1, |WholeNumber(cost)| cost);
         let op = match action {
-            Action::Check => Op::Take(cost),
+            Action::Check | Action::Acquire => Op::Take(cost),
             Action::Peek | Action::Explain => Op::Read(cost),
             Action::Refund => Op::Return(cost),
             Action::Reset => Op::Reset,
@@ -225,7 +231,7 @@ impl CheckRequest<'_> {
         service: &RateLimitService,
         action: Action,
         (domain, sides): (&str, &[DescriptorInput<'_>]),
-    ) -> Result<Verdict, Refused> {
+    ) -> Result<(Verdict, Leases), Refused> {
         let entries: Vec<Entry<'_>> = sides.iter().flat_map(DescriptorInput::entries).collect();
         let mut rest = &entries[..];
         let descriptors: Vec<Descriptor<'_>> = sides
@@ -241,13 +247,15 @@ impl CheckRequest<'_> {
             descriptors: &descriptors,
             hits: self.cost.map(|WholeNumber(cost)| cost),
         };
-        Ok(match action {
+        let verdict = match action {
             Action::Check => service.check(&request).await?,
             Action::Peek => service.peek(&request).await?,
             Action::Refund => service.refund(&request).await?,
             Action::Reset => service.reset(&request).await?,
             Action::Explain => service.explain(&request).await?,
-        })
+            Action::Acquire => return Ok(service.acquire(&request).await?),
+        };
+        Ok((verdict, Leases::default()))
     }
 }
 

@@ -1,14 +1,16 @@
 //! Converts reports to status, header fields and a body.
 
+use std::fmt::Write as _;
+
 use http_body_util::Full;
 use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::http::Response;
 use tidegate::Verdict;
-use tidegate::policy::CheckError;
+use tidegate::policy::{CheckError, Leases};
 use tidegate::store::StoreError;
-use tidegate::verdict::Headers;
+use tidegate::verdict::{Headers, whole_millis};
 
 use super::Reply;
 use crate::settings::{Answers, Body};
@@ -24,6 +26,16 @@ pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
         false => denial(verdict, answers.body.unwrap_or_default()),
     };
     with_headers(reply, verdict, answers)
+}
+
+/// The answer with the verdict and the places that the request holds.
+pub(crate) fn granted(verdict: &Verdict, leases: &Leases, answers: &Answers) -> Reply {
+    let Some(ttl) = leases.ttl() else { return self::verdict(verdict, answers) };
+    let mut text = verdict.json();
+    // Inside the brace that closes the document.
+    text.pop();
+    let _ = write!(text, ",\"lease\":\"{leases}\",\"lease_ttl_ms\":{}}}", whole_millis(ttl));
+    with_headers(json(StatusCode::OK, text.into()), verdict, answers)
 }
 
 /// The answer to a proxy: an allowed request needs no body.
@@ -144,7 +156,9 @@ impl From<CheckError> for Refused {
                 Self::Missing("the domain has no `requests`, so nothing is limited")
             }
             // Which limits a request meets is up to the policy.
-            CheckError::TooManyTogether => Self::Impossible(error.to_string()),
+            CheckError::TooManyTogether | CheckError::TooManyLeases => {
+                Self::Impossible(error.to_string())
+            }
             _ => Self::Malformed(error.to_string()),
         }
     }

@@ -3,12 +3,15 @@
 use hyper::Method;
 
 use super::check_request::Action;
+use super::lease_request::LeaseAction;
 
 /// A route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// One request.
     Ask(Action),
+    /// Places of a request in in-flight limits.
+    Lease(LeaseAction),
     /// Several requests.
     Batch,
     /// A request that a proxy forwards.
@@ -24,12 +27,15 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const PATHS: [&str; 11] = [
+    pub(crate) const PATHS: [&str; 14] = [
         "/v1/check",
         "/v1/peek",
         "/v1/refund",
         "/v1/reset",
         "/v1/explain",
+        "/v1/acquire",
+        "/v1/release",
+        "/v1/renew",
         "/v1/batch",
         "/v1/auth",
         "/healthz",
@@ -45,6 +51,9 @@ impl Route {
             "/v1/refund" => Self::Ask(Action::Refund),
             "/v1/reset" => Self::Ask(Action::Reset),
             "/v1/explain" => Self::Ask(Action::Explain),
+            "/v1/acquire" => Self::Ask(Action::Acquire),
+            "/v1/release" => Self::Lease(LeaseAction::Release),
+            "/v1/renew" => Self::Lease(LeaseAction::Renew),
             "/v1/batch" => Self::Batch,
             "/v1/auth" => Self::Auth,
             "/healthz" => Self::Health,
@@ -69,7 +78,7 @@ impl Route {
     /// The methods that the route accepts; `None` if all.
     pub(crate) const fn allow(self) -> Option<&'static str> {
         match self {
-            Self::Ask(_) | Self::Batch => Some("POST"),
+            Self::Ask(_) | Self::Lease(_) | Self::Batch => Some("POST"),
             // Some proxies use the method of the request that they forward.
             Self::Auth | Self::Json | Self::HealthCheck => None,
             Self::Health | Self::OpenApi => Some("GET, HEAD"),

@@ -3,6 +3,7 @@
 use tidegate::Timestamp;
 
 use super::frame::{self, WordRanges, Words};
+use super::lease::{self, LeaseAction};
 use super::policy::{self, PolicyAction};
 use super::reply::{Protocol, Replies};
 use super::throttle;
@@ -17,8 +18,10 @@ pub(crate) enum StoreCommand {
     Crab,
     /// `TG.THROTTLE`
     Several,
-    /// `TG.CHECK`, `TG.PEEK`, `TG.REFUND`, `TG.RESET`
+    /// `TG.CHECK`, `TG.PEEK`, `TG.REFUND`, `TG.RESET`, `TG.ACQUIRE`
     Policy(PolicyAction),
+    /// `TG.RELEASE`, `TG.RENEW`
+    Lease(LeaseAction),
     /// `DEL`, `UNLINK`
     Forget,
 }
@@ -34,15 +37,20 @@ impl StoreCommand {
             b"TG.PEEK" => Some(Self::Policy(PolicyAction::Peek)),
             b"TG.REFUND" => Some(Self::Policy(PolicyAction::Refund)),
             b"TG.RESET" => Some(Self::Policy(PolicyAction::Reset)),
+            b"TG.ACQUIRE" => Some(Self::Policy(PolicyAction::Acquire)),
+            b"TG.RELEASE" => Some(Self::Lease(LeaseAction::Release)),
+            b"TG.RENEW" => Some(Self::Lease(LeaseAction::Renew)),
             b"DEL" | b"UNLINK" => Some(Self::Forget),
             _ => None,
         }
     }
 
-    /// Whether the command may return units or reset a key.
+    /// Whether the command may return units, hold places or reset a key.
     pub(crate) fn returns_units(self, words: &Words<'_>) -> bool {
         match self {
-            Self::Policy(PolicyAction::Refund | PolicyAction::Reset) | Self::Forget => true,
+            Self::Policy(PolicyAction::Refund | PolicyAction::Reset | PolicyAction::Acquire)
+            | Self::Lease(_)
+            | Self::Forget => true,
             // `CL.THROTTLE key max_burst count period quantity`.
             Self::Cell => words.at(5).starts_with(b"-"),
             Self::Crab | Self::Several | Self::Policy(PolicyAction::Check | PolicyAction::Peek) => {
@@ -63,6 +71,7 @@ impl StoreCommand {
             Self::Crab => throttle::crab(context, words, replies).await,
             Self::Several => throttle::several(context, words, replies).await,
             Self::Policy(action) => policy::ask(context.service, action, words, replies).await,
+            Self::Lease(action) => lease::ask(context.service, action, words, replies).await,
             Self::Forget => throttle::forget(context, words, replies).await,
         }
     }

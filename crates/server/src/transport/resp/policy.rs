@@ -1,9 +1,9 @@
-//! `TG.CHECK`, `TG.PEEK`, `TG.REFUND` and `TG.RESET`: requests that the policy decides.
+//! `TG.CHECK`, `TG.ACQUIRE`, `TG.PEEK`, `TG.REFUND` and `TG.RESET`: requests that the policy decides.
 
 use std::str;
 
 use tidegate::Verdict;
-use tidegate::policy::{Descriptor, Entry, MAX_DESCRIPTORS, Request};
+use tidegate::policy::{Descriptor, Entry, Leases, MAX_DESCRIPTORS, Request};
 use tidegate::verdict::whole_millis;
 
 use super::command::wrong_count;
@@ -26,6 +26,8 @@ pub(crate) enum PolicyAction {
     Refund,
     /// Reset the keys of the request.
     Reset,
+    /// Decide and charge, in-flight limits included.
+    Acquire,
 }
 
 impl PolicyAction {
@@ -35,6 +37,7 @@ impl PolicyAction {
             Self::Peek => "tg.peek",
             Self::Refund => "tg.refund",
             Self::Reset => "tg.reset",
+            Self::Acquire => "tg.acquire",
         }
     }
 }
@@ -42,7 +45,8 @@ impl PolicyAction {
 /// `TG.CHECK domain key value [key value …] [AND key value …] [COST n]`: returns whether limited,
 /// the limit, the remaining units, milliseconds until a retry can succeed (-1 if allowed, or if it
 /// never will) and until the full reset, and the name of the binding limit. Without limits, limit
-/// and remaining are -1. `AND` begins another descriptor of the same request.
+/// and remaining are -1. `AND` begins another descriptor of the same request. `TG.ACQUIRE` returns
+/// the lease as well, for `TG.RELEASE` and `TG.RENEW`; it is empty if the request holds no place.
 pub(crate) async fn ask(
     service: &RateLimitService,
     action: PolicyAction,
@@ -53,7 +57,9 @@ pub(crate) async fn ask(
         return wrong_count(action.command(), replies);
     };
     match question.ask(service, action).await {
-        Ok(verdict) => write_reply(&verdict, replies),
+        Ok((verdict, leases)) => {
+            write_reply(&verdict, (action == PolicyAction::Acquire).then_some(&leases), replies);
+        }
         Err(text) => replies.error(text),
     }
 }
@@ -102,7 +108,7 @@ impl<'a> PolicyCommand<'a> {
         &self,
         service: &RateLimitService,
         action: PolicyAction,
-    ) -> Result<Verdict, String> {
+    ) -> Result<(Verdict, Leases), String> {
         let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
         let hits = self.cost.map(cost).transpose()?;
         let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
@@ -123,15 +129,18 @@ impl<'a> PolicyCommand<'a> {
             PolicyAction::Peek => service.peek(&request).await,
             PolicyAction::Refund => service.refund(&request).await,
             PolicyAction::Reset => service.reset(&request).await,
+            PolicyAction::Acquire => {
+                return service.acquire(&request).await.map_err(|error| format!("ERR {error}"));
+            }
         };
-        answer.map_err(|error| format!("ERR {error}"))
+        answer.map(|verdict| (verdict, Leases::default())).map_err(|error| format!("ERR {error}"))
     }
 }
 
-fn write_reply(verdict: &Verdict, replies: &mut Replies<'_>) {
+fn write_reply(verdict: &Verdict, leases: Option<&Leases>, replies: &mut Replies<'_>) {
     let strictest = verdict.strictest();
     let units = |units| if strictest.is_some() { count(units) } else { -1 };
-    replies.array(6);
+    replies.array(if leases.is_some() { 7 } else { 6 });
     replies.integer(i64::from(verdict.is_denied()));
     replies.integer(units(verdict.limit()));
     replies.integer(units(verdict.remaining()));
@@ -140,4 +149,8 @@ fn write_reply(verdict: &Verdict, replies: &mut Replies<'_>) {
     // A limit that came with a descriptor has no name.
     let name = strictest.filter(|part| part.rule.is_some()).map(|part| part.name);
     replies.bulk(name.unwrap_or_default().as_bytes());
+    if let Some(leases) = leases {
+        let text = if leases.is_empty() { String::new() } else { leases.to_string() };
+        replies.bulk(text.as_bytes());
+    }
 }

@@ -175,7 +175,7 @@ impl<S: Store> PolicyLimiter<S> {
         let limit = policy.limits().find(|it| it.id() == id).ok_or(ControlError::NoSuchLimit)?;
         if let OtherNumbers::Percent(percent) = overruling.numbers {
             // A shaping bucket does not tell its queue.
-            let shapes = limit.algorithm() == AlgorithmName::LeakyBucket;
+            let shapes = limit.algorithm() == Some(AlgorithmName::LeakyBucket);
             let numbers = limit.allowance().at(now).ok_or(ControlError::Unscalable)?.0;
             if shapes || percent == 0 || scaled(&numbers, percent, 100).is_none() {
                 return Err(ControlError::Unscalable);

@@ -3,12 +3,16 @@
 use std::net::IpAddr;
 
 use http::request::Parts;
+use tidegate_core::Timestamp;
 
+use crate::limiter::Admission;
+use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, RequestRules, peer};
+use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
 use crate::store::Store;
-use crate::verdict::{Origin, Verdict};
+use crate::verdict::{Details, Origin, Verdict};
 
 /// What a request itself does not tell.
 #[derive(Clone, Copy, Debug, Default)]
@@ -72,17 +76,32 @@ impl<S: Store> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<Verdict, CheckError> {
+        Ok(match self.decide_http(domain, parts, options, Intent::Take).await? {
+            Some((details, _, now)) => details.fold(now),
+            None => Verdict::unlimited(self.now()),
+        })
+    }
+
+    /// Decides an HTTP request; `None` if no rule describes it.
+    async fn decide_http(
+        &self,
+        domain: &str,
+        parts: &Parts,
+        options: HttpOptions,
+        intent: Intent,
+    ) -> Result<Option<(Box<Details>, MatchedLimits, Timestamp)>, CheckError> {
         let policy = self.policy();
         let rules = policy.domain(domain).ok_or(CheckError::UnknownDomain)?.requests();
         let texts = HeaderTexts::new(&parts.headers);
         let headers = texts.pairs();
         let described = rules.describe_parts(parts, &headers, options.peer)?;
         if described.descriptors().len() == 0 {
-            return Ok(Verdict::unlimited(self.now()));
+            return Ok(None);
         }
         let entries = described.entries();
         let descriptors = described.split(&entries);
-        self.check(&Request { domain, descriptors: &descriptors, hits: options.hits }).await
+        let request = Request { domain, descriptors: &descriptors, hits: options.hits };
+        self.decide(&request, intent).await.map(Some)
     }
 
     /// Returns the units of a request that was allowed with `verdict` and then not served, as
@@ -106,6 +125,26 @@ impl<S: Store> PolicyLimiter<S> {
         let descriptors = described.split(&entries);
         let (domain, descriptors) = (domain.name(), &descriptors[..]);
         self.cancel(&Request { domain, descriptors, hits: options.hits }, verdict).await
+    }
+}
+
+impl<S: Store + 'static> PolicyLimiter<S> {
+    /// As [`PolicyLimiter::check_http`], in-flight limits included: the permit holds the request's
+    /// places until it is dropped, see [`PolicyLimiter::acquire`]. A request that no rule describes
+    /// gets a permit that holds nothing.
+    pub async fn acquire_http(
+        &self,
+        domain: &str,
+        parts: &Parts,
+        options: HttpOptions,
+    ) -> Result<Admission, CheckError> {
+        let asked_at = self.now();
+        let decided = self.decide_http(domain, parts, options, Intent::Acquire).await?;
+        let (verdict, leases) = match decided {
+            Some((details, matched, now)) => self.keep(details, &matched, now).await,
+            None => (Verdict::unlimited(asked_at), Leases::default()),
+        };
+        Ok(self.admission(verdict, leases, asked_at))
     }
 }
 

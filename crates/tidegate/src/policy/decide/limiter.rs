@@ -17,9 +17,11 @@ use tidegate_core::{Decision, Timestamp};
 
 use crate::clock::Clock;
 use crate::key::Hashing;
+use crate::limiter::Admission;
 use crate::policy::Policy;
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::dry_run::dry_run;
+use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::decide::reason::reasons;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::http::RequestError;
@@ -82,6 +84,11 @@ impl PolicyLimiter<MemoryStore> {
     /// As [`PolicyLimiter::check`], at once: the memory store never waits.
     pub fn check_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.check(request))
+    }
+
+    /// As [`PolicyLimiter::acquire`], at once.
+    pub fn acquire_now(&self, request: &Request<'_>) -> Result<Admission, CheckError> {
+        ready(self.acquire(request))
     }
 
     /// As [`PolicyLimiter::check_http`], at once.
@@ -155,12 +162,14 @@ impl<S: Store> PolicyLimiter<S> {
         &self.0.store
     }
 
-    /// Decides a request and charges it.
+    /// Decides a request and charges it. In-flight limits are skipped, because there is no release;
+    /// [`PolicyLimiter::acquire`] decides them too.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Take).await
     }
 
-    /// Says what [`PolicyLimiter::check`] would, and charges nothing.
+    /// Says what [`PolicyLimiter::acquire`] would, and charges nothing. Without in-flight limits that is
+    /// what [`PolicyLimiter::check`] would say.
     pub async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Read).await
     }
@@ -210,7 +219,7 @@ impl<S: Store> PolicyLimiter<S> {
         self.decided(request, Intent::Reset).await
     }
 
-    /// What [`PolicyLimiter::check`] would say, with the reason and the state of every limit
+    /// What [`PolicyLimiter::acquire`] would say, with the reason and the state of every limit
     /// ([`Part::reason`](crate::verdict::Part::reason)). Changes nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         let (mut details, matched, now) = self.decide(request, Intent::Read).await?;
@@ -231,7 +240,7 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// Resolves the request to limits and decides them.
-    async fn decide(
+    pub(in crate::policy) async fn decide(
         &self,
         request: &Request<'_>,
         intent: Intent,
@@ -242,7 +251,7 @@ impl<S: Store> PolicyLimiter<S> {
         let (mut matched, mut details) =
             (MatchedLimits::with_room(request.descriptors.len()), Box::<Details>::default());
         let Some(domain) = policy.load().shared_domain(request.domain) else {
-            if intent == Intent::Take {
+            if intent.charges() {
                 stats_registry.count_unknown(request.domain);
             }
             return Ok((details, matched, local));
@@ -262,12 +271,15 @@ impl<S: Store> PolicyLimiter<S> {
         if matched.split().0.len() > MAX_TOGETHER {
             return Err(CheckError::TooManyTogether);
         }
+        if intent == Intent::Acquire && !matched.fits_leases() {
+            return Err(CheckError::TooManyLeases);
+        }
         if intent == Intent::Read {
             dry_run(store, local, &matched, &mut details).await?;
             return Ok((details, matched, now));
         }
         charge(store, local, &matched, &mut details).await?;
-        if intent == Intent::Take {
+        if intent.charges() {
             count_shadows(&details);
             stats_registry.count(&domain, &details, &matched, request);
         }
@@ -340,6 +352,8 @@ pub enum CheckError {
     TooManyDescriptors,
     /// The request meets more than [`MAX_TOGETHER`] limits that are charged together.
     TooManyTogether,
+    /// The request meets more than [`MAX_TOGETHER`] in-flight limits, or their keys are too long.
+    TooManyLeases,
     /// The policy has no such domain.
     UnknownDomain,
     /// The domain has no `requests` rules, so it describes no HTTP request.
@@ -369,6 +383,11 @@ impl std::fmt::Display for CheckError {
             Self::TooManyTogether => {
                 write!(f, "the request meets more than {MAX_TOGETHER} limits charged together")
             }
+            Self::TooManyLeases => write!(
+                f,
+                "the request meets more than {MAX_TOGETHER} in-flight limits, or ones whose keys have \
+                 more than {MAX_KEY_BYTES} bytes together"
+            ),
             Self::UnknownDomain => f.write_str("the policy has no such domain"),
             Self::NoRequestRules => {
                 f.write_str("the domain has no `requests`, so nothing is limited")

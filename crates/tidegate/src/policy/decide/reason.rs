@@ -30,7 +30,7 @@ pub(in crate::policy) fn reasons(
         let mut told = match part.standing {
             Standing::Beside => format!("rule {}, its shadow: {numbers}", rule.path()),
             _ => {
-                let (path, wants, algorithm) = (rule.path(), rule.wants(), limit.algorithm());
+                let (path, wants, algorithm) = (rule.path(), rule.wants(), limit.kind());
                 format!("rule {path}, for {wants}: {algorithm}, {numbers}")
             }
         };

@@ -50,6 +50,8 @@ pub struct LimitStats {
     pub shadow_mode: u64,
     /// What was given back.
     pub total_negative_hits: u64,
+    /// Requests that skipped an in-flight limit, because their call cannot release.
+    pub skipped: u64,
 }
 
 impl std::ops::AddAssign for LimitStats {
@@ -60,6 +62,7 @@ impl std::ops::AddAssign for LimitStats {
         self.within_limit += more.within_limit;
         self.shadow_mode += more.shadow_mode;
         self.total_negative_hits += more.total_negative_hits;
+        self.skipped += more.skipped;
     }
 }
 
@@ -70,7 +73,7 @@ pub(in crate::policy) struct Counter(OnceLock<Box<[Line; LINES]>>);
 /// What one thread counts, on a line of the cache that no other thread writes to.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Line([AtomicU64; 5]);
+struct Line([AtomicU64; 6]);
 
 impl Counter {
     /// Adds each unit to one counter only, so that sums and differences read while others count never
@@ -83,6 +86,7 @@ impl Counter {
             stats.over_limit - stats.shadow_mode,
             stats.shadow_mode,
             stats.total_negative_hits,
+            stats.skipped,
         ];
         for (counter, units) in line.0.iter().zip(counts) {
             if units > 0 {
@@ -108,6 +112,7 @@ impl Counter {
             within_limit,
             shadow_mode,
             total_negative_hits: sum(4),
+            skipped: sum(5),
         }
     }
 }
@@ -198,6 +203,11 @@ impl StatsRegistry {
         request: &Request<'_>,
     ) {
         let near_percent = self.near_percent.load(Ordering::Relaxed);
+        for record in details.records.iter().filter(|it| it.standing == Standing::Skipped) {
+            if let Some((_, limit)) = details.rule(record) {
+                limit.counter.add(LimitStats { skipped: 1, ..LimitStats::default() });
+            }
+        }
         for matched in matched_limits.iter() {
             let part = &details.records[matched.record];
             // It is counted with the limit that it is tried beside, or stands before.

@@ -45,6 +45,7 @@ fn near_begins_after_four_fifths_of_the_limit() {
         within_limit: 10,
         shadow_mode: 0,
         total_negative_hits: 2,
+        skipped: 0,
     };
     assert_eq!(stats(&limiter, "d.k"), expected);
 }

@@ -1,5 +1,7 @@
 //! The fields of limits.
 
+use tidegate_core::algorithm::inflight::InFlight;
+
 use super::{Field, Kind, MODES, Table, field};
 use crate::store::shards::MAX_SHARDS;
 
@@ -35,6 +37,15 @@ const QUEUE: Field = field(
     Kind::Number(0, 1 << 52),
     "queue: 20",
     "`leaky_bucket`: units that may be delayed. The rate's count by default.",
+);
+const IN_FLIGHT: Field = field(
+    "in_flight",
+    Kind::Number(1, InFlight::MAX),
+    "in_flight: 20",
+    "Requests that may run at once, instead of a `rate`. A request takes its place with an acquire \
+     call and frees it with a release call (library, HTTP, RESP). Callers that cannot release \
+     (Envoy's rate limit service, `/v1/auth`, `/v1/check`, `TG.CHECK`) skip the limit, and a metric \
+     counts that. Always exact. A request takes the limit's own `cost`, whatever it costs elsewhere.",
 );
 const ALGORITHM: Field = field(
     "algorithm",
@@ -112,7 +123,8 @@ pub(in crate::policy) static DEFAULTS: Table = Table {
 /// A limit in Tidegate's form.
 pub(in crate::policy) static LIMIT: Table = Table {
     name: "limit",
-    about: "A limit. It needs a `rate`, or `requests` and `per`; other fields are optional.",
+    about: "A limit. It needs a `rate`, or `requests` and `per`, or `in_flight`; other fields are \
+            optional.",
     also: None,
     fields: &[
         field(
@@ -126,6 +138,15 @@ pub(in crate::policy) static LIMIT: Table = Table {
         PER,
         BURST,
         QUEUE,
+        IN_FLIGHT,
+        field(
+            "ttl",
+            Kind::Period,
+            "ttl: 60s",
+            "With `in_flight`: a place is free again after this time unless its holder releases or \
+             renews it, so that a crashed holder does not keep it. From 1s to 1d; 60s by default. \
+             Permits of the library renew by themselves.",
+        ),
         ALGORITHM,
         COST,
         field(
@@ -194,7 +215,7 @@ pub(in crate::policy) static NUMBERS: Table = Table {
             state; an override keeps the state of the limit. With another `rate`, the default \
             `burst` is the new rate's count.",
     also: None,
-    fields: &[RATE, REQUESTS, PER, BURST, QUEUE, UNLIMITED],
+    fields: &[RATE, REQUESTS, PER, BURST, QUEUE, IN_FLIGHT, UNLIMITED],
 };
 
 /// Other numbers for one value.

@@ -96,6 +96,7 @@ pub(super) fn capacity(limit: &Limit) -> u64 {
         Limit::FixedWindow(window) => window.limit(),
         Limit::SlidingWindow(window) => window.limit(),
         Limit::SlidingLog(log) => log.limit(),
+        Limit::InFlight(in_flight) => in_flight.limit(),
         _ => u64::MAX,
     }
 }

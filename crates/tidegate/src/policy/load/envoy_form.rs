@@ -27,7 +27,7 @@ pub(super) fn read(
     let (name, replaces) = (fields.text("name", findings), replaces(&fields, findings));
     let unlimited = fields.flag("unlimited", findings);
     let meaningless: &[&str] = match unlimited {
-        false => &["calendar", "count_denied", "name"],
+        false => &["calendar", "count_denied", "name", "ttl"],
         true => &[
             "burst",
             "calendar",
@@ -40,6 +40,7 @@ pub(super) fn read(
             "queue",
             "shadow",
             "shards",
+            "ttl",
         ],
     };
     if let Some((field, node)) = descriptor.first(meaningless) {

@@ -1,5 +1,5 @@
-//! The limits of a descriptor: `rate_limit` (envoyproxy/ratelimit), `rate` (Tidegate), or several
-//! (`limits`).
+//! The limits of a descriptor: `rate_limit` (envoyproxy/ratelimit), `rate` or `in_flight` (Tidegate),
+//! or several (`limits`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use super::advice::advise;
 use super::envoy_form;
 use super::fields::Fields;
 use super::hot;
+use super::in_flight;
 use super::numbers::{self, Numbers};
-use super::variants::{overrides, plans, shadow};
+use super::variants::{VariedLimit, overrides, plans, shadow};
 use super::{Trail, escaped};
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
@@ -23,7 +24,7 @@ use crate::policy::model::share::Share;
 use crate::store::{MAX_TOGETHER, OnStoreFailure, Tier};
 
 /// Fields that make a descriptor itself a limit.
-const QUANTITIES: &[&str] = &["rate", "requests", "per"];
+const QUANTITIES: &[&str] = &["rate", "requests", "per", "in_flight"];
 
 /// Defaults for limits that do not set the field themselves.
 #[derive(Clone, Copy, Debug, Default)]
@@ -108,6 +109,7 @@ pub(super) fn read(
             Some(_) => {
                 format!("`{field}` beside `limits` has no meaning: write it in each of them")
             }
+            None if field == "ttl" => "`ttl` needs `in_flight`".into(),
             None => format!("`{field}` without a `rate` has no meaning"),
         };
         findings.push(node.error(why).at(fields.at(field)));
@@ -136,7 +138,7 @@ fn named_limits(
         let path = format!("{}[{number}]", fields.at("limits"));
         let Some(fields) = Fields::of(node, &path, &language::LIMIT, findings) else { continue };
         if fields.first(QUANTITIES).is_none() {
-            findings.push(node.error("expected a `rate`").at(&*path));
+            findings.push(node.error("expected a `rate` or `in_flight`").at(&*path));
         }
         let limit = native(&fields, trail, defaults, findings);
         let name = fields.text("name", findings);
@@ -160,6 +162,14 @@ fn native(
     findings: &mut Findings,
 ) -> Option<PolicyLimit> {
     let choices = defaults.overlaid(fields, findings);
+    if fields.node("in_flight").is_some() {
+        let name = fields.text("name", findings);
+        let written = Written { fields, trail, name, form: Form::Native };
+        return in_flight::read(&written, choices, findings);
+    }
+    if let Some(node) = fields.node("ttl") {
+        findings.push(node.error("`ttl` needs `in_flight`").at(fields.at("ttl")));
+    }
     // A calendar implies the algorithm, so only an explicit one can contradict it.
     let chosen = match fields.node("calendar") {
         Some(_) => algorithm(fields, findings),
@@ -179,7 +189,7 @@ pub(super) struct Written<'a> {
 }
 
 impl Written<'_> {
-    fn id(&self) -> Arc<str> {
+    pub(super) fn id(&self) -> Arc<str> {
         let (domain, name) = (&self.trail.domain, self.name.unwrap_or_default());
         // Escaping keeps ids unique, whatever separators the names contain.
         let (domain, name) = (escaped(domain, "/"), escaped(name, "~"));
@@ -192,7 +202,7 @@ impl Written<'_> {
         PolicyLimit {
             id: self.id(),
             name: self.name.map(Into::into),
-            algorithm: choices.algorithm.unwrap_or(AlgorithmName::TokenBucket),
+            algorithm: Some(choices.algorithm.unwrap_or(AlgorithmName::TokenBucket)),
             allowance: Allowance::Unlimited,
             plans: HashMap::with_hasher(RandomState::default()),
             overrides: HashMap::with_hasher(RandomState::default()),
@@ -226,10 +236,10 @@ impl Written<'_> {
         let limit = PolicyLimit {
             shards: hot::shards(numbers, &choices, fields, findings),
             local: hot::local(&id, &choices, fields, findings),
-            plans: plans(numbers, &id, fields, self.trail, findings),
-            overrides: overrides(numbers, &id, fields, self.trail, findings),
+            plans: plans(&VariedLimit::Rate(numbers), &id, fields, self.trail, findings),
+            overrides: overrides(&VariedLimit::Rate(numbers), &id, fields, self.trail, findings),
             shadow: shadow(numbers, &id, fields, findings),
-            algorithm: numbers.algorithm,
+            algorithm: Some(numbers.algorithm),
             allowance,
             enforce,
             ..self.unlimited(choices)
@@ -238,7 +248,7 @@ impl Written<'_> {
         Some(limit)
     }
 
-    fn share(&self, findings: &mut Findings) -> Share {
+    pub(super) fn share(&self, findings: &mut Findings) -> Share {
         let Some(node) = self.fields.node("enforce") else { return Share::ALL };
         let text = self.fields.text("enforce", findings).unwrap_or_default();
         Share::parse(text).unwrap_or_else(|| {

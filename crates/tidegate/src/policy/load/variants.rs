@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
-use tidegate_core::Timestamp;
 use tidegate_core::algorithm::fixed_window::Denied;
+use tidegate_core::{Limit, Span, Timestamp};
 
 use super::fields::Fields;
 use super::limits::algorithm;
 use super::numbers::Numbers;
 use super::{Trail, escaped};
+use crate::key::Scope;
 use crate::policy::decide::shadow::Variant;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
@@ -18,9 +19,18 @@ use crate::policy::language;
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::limit::Override;
 
+/// The limit whose numbers are varied.
+#[derive(Debug)]
+pub(super) enum VariedLimit<'a> {
+    /// A rate.
+    Rate(&'a Numbers),
+    /// An in-flight limit of this time to live.
+    InFlight(Span),
+}
+
 /// `plans: {pro: {rate: 1000/s}}`.
 pub(super) fn plans(
-    numbers: &Numbers,
+    base: &VariedLimit<'_>,
     id: &Arc<str>,
     limit: &Fields<'_>,
     trail: &Trail,
@@ -37,7 +47,7 @@ pub(super) fn plans(
         // Each plan has its own state. With a shared one, a request on a small plan would find the
         // debt of a large plan impossible and repair it.
         let id = format!("{id}~{}", escaped(plan, "~")).into();
-        let allowance = other_numbers(numbers, &id, &fields, (node, &path), findings)?;
+        let allowance = other_numbers(base, &id, &fields, (node, &path), findings)?;
         Some((plan.into(), allowance))
     });
     read.collect()
@@ -45,7 +55,7 @@ pub(super) fn plans(
 
 /// `overrides: [{value: acme, rate: 5000/s, until: 2031-01-01}]`.
 pub(super) fn overrides(
-    numbers: &Numbers,
+    base: &VariedLimit<'_>,
     id: &Arc<str>,
     limit: &Fields<'_>,
     trail: &Trail,
@@ -61,7 +71,7 @@ pub(super) fn overrides(
     for (number, node) in limit.list("overrides", findings).iter().enumerate() {
         let path = format!("{}[{number}]", limit.at("overrides"));
         let Some(fields) = Fields::of(node, &path, &language::OVERRIDE, findings) else { continue };
-        let allowance = other_numbers(numbers, id, &fields, (node, &path), findings);
+        let allowance = other_numbers(base, id, &fields, (node, &path), findings);
         let until = until(&fields, trail, findings);
         let Some(value) = fields.text("value", findings) else {
             findings.push(node.error("expected a `value`").at(&*path));
@@ -108,20 +118,50 @@ pub(super) fn shadow(
 
 /// Other numbers for the same limit, or unlimited.
 fn other_numbers(
-    numbers: &Numbers,
+    base: &VariedLimit<'_>,
     id: &Arc<str>,
     fields: &Fields<'_>,
     (node, path): (&Node, &str),
     findings: &mut Findings,
 ) -> Option<Allowance> {
     if fields.flag("unlimited", findings) {
-        if let Some((field, node)) = fields.first(&["rate", "requests", "per", "burst", "queue"]) {
+        let numbers = ["rate", "requests", "per", "burst", "queue", "in_flight"];
+        if let Some((field, node)) = fields.first(&numbers) {
             let why = format!("`unlimited` has no `{field}`");
             findings.push(node.error(why).at(fields.at(field)));
         }
         return Some(Allowance::Unlimited);
     }
+    let numbers = match base {
+        VariedLimit::InFlight(ttl) => return in_flight(*ttl, id, fields, (node, path), findings),
+        VariedLimit::Rate(numbers) => numbers,
+    };
+    if let Some(node) = fields.node("in_flight") {
+        let why = "the limit is a rate and has no `in_flight`";
+        findings.push(node.error(why).at(fields.at("in_flight")));
+        return None;
+    }
     numbers.varied(fields, node, path, findings)?.build(id, fields, findings)
+}
+
+/// Another number of places; the time to live stays.
+fn in_flight(
+    ttl: Span,
+    id: &Arc<str>,
+    fields: &Fields<'_>,
+    (node, path): (&Node, &str),
+    findings: &mut Findings,
+) -> Option<Allowance> {
+    if let Some((field, node)) = fields.first(&["rate", "requests", "per", "burst", "queue"]) {
+        let why = format!("the limit is `in_flight` and has no `{field}`");
+        findings.push(node.error(why).at(fields.at(field)));
+        return None;
+    }
+    if fields.node("in_flight").is_none() {
+        findings.push(node.error("expected `in_flight`").at(path));
+    }
+    let limit = Limit::in_flight(fields.number("in_flight", findings)?, ttl).ok()?;
+    Some(Allowance::Limited { limit, scope: Scope::new(id, &limit) })
 }
 
 /// When an override ends; warns if it has ended.

@@ -7,25 +7,40 @@ use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
+use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::rule::{Charging, Domain};
 use crate::scaling::share_of_node;
-use crate::store::{Charge, LimitOptions, Tier};
+use crate::store::{Charge, LimitOptions, MAX_TOGETHER, Tier};
 use crate::verdict::{LimitSource, Record, Standing, rank};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Intent {
-    /// Charge it.
+    /// Charge it. In-flight limits are skipped, because the caller cannot release.
     Take,
+    /// Charge it, in-flight limits included.
+    Acquire,
     /// Return the decision that charging it would give.
     Read,
     /// Return the units that it was charged.
     Return,
     /// Delete the state of its keys.
     Reset,
+}
+
+impl Intent {
+    /// Whether the request is charged.
+    pub(in crate::policy) const fn charges(self) -> bool {
+        matches!(self, Self::Take | Self::Acquire)
+    }
+
+    /// Whether in-flight limits take part. Units are returned to them by a release only.
+    const fn decides_in_flight(self) -> bool {
+        !matches!(self, Self::Take | Self::Return)
+    }
 }
 
 /// All limits to decide for one request.
@@ -89,6 +104,13 @@ impl DescriptorInput<'_> {
         let share = share_of_node(&numbers.0, nodes);
         let scope = Scope::new(&format!("{name}#demoted"), &share);
         ((share, scope), LimitOptions::default().tier(Tier::Local).calendar(options.is_calendar))
+    }
+
+    /// The operation on a limit. A request holds one place of an in-flight limit, however many units
+    /// it costs under other limits.
+    fn op(&self, limit: &PolicyLimit) -> Op {
+        let hits = self.hits.filter(|hits| !limit.is_in_flight() || hits.takes_nothing());
+        op(hits, limit.cost(), self.intent)
     }
 
     fn matched(
@@ -209,6 +231,15 @@ impl MatchedLimits {
         Key::new(matched.scope, text).tagged(tag)
     }
 
+    /// Whether the leases of a request can be written as a text that every transport takes.
+    pub(in crate::policy) fn fits_leases(&self) -> bool {
+        let is_in_flight = |it: &&MatchedLimit| matches!(it.numbers, Limit::InFlight(_));
+        let in_flight = self.matched_limits.iter().filter(is_in_flight);
+        let bytes = |it: &MatchedLimit| it.text.len() + (it.tag.1 - it.tag.0);
+        let (count, bytes) = in_flight.fold((0, 0), |sum, it| (sum.0 + 1, sum.1 + bytes(it)));
+        count <= MAX_TOGETHER && bytes <= MAX_KEY_BYTES
+    }
+
     /// Whether two limits use the same state.
     pub(in crate::policy) fn share_a_state(
         &self,
@@ -294,6 +325,9 @@ impl MatchedLimits {
             let standing = match (mode, numbers) {
                 (Mode::Off, _) => Standing::Off,
                 (_, None) => Standing::Unlimited,
+                (_, Some((Limit::InFlight(_), _))) if !side.intent.decides_in_flight() => {
+                    Standing::Skipped
+                }
                 (Mode::Shadow, _) => Standing::Shadow,
                 (Mode::Enforce, _) if is_spared || !self.is_enforced(limit, side) => {
                     Standing::Shadow
@@ -304,8 +338,9 @@ impl MatchedLimits {
             let decided_by = numbers.map(|(numbers, _)| numbers);
             let record = Record { standing, ..Record::live(side.descriptor, source, decided_by) };
             records.push(record);
-            let Some(numbers) = numbers.filter(|_| standing != Standing::Off) else { continue };
-            let op = op(side.hits, limit.cost(), side.intent);
+            let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
+            let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
+            let op = side.op(limit);
             let together = match domain.charging() {
                 Charging::Together => true,
                 Charging::Each => false,
@@ -389,9 +424,11 @@ impl MatchedLimits {
 fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
     match (intent, hits) {
         // A read uses the cost of the charge that it stands for.
-        (Intent::Take | Intent::Read, Some(Hits::Return(units))) => Op::Return(units),
-        (Intent::Take | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
-        (Intent::Take | Intent::Read, None) => Op::Take(cost),
+        (Intent::Take | Intent::Acquire | Intent::Read, Some(Hits::Return(units))) => {
+            Op::Return(units)
+        }
+        (Intent::Take | Intent::Acquire | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
+        (Intent::Take | Intent::Acquire | Intent::Read, None) => Op::Take(cost),
         (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
         (Intent::Return, None) => Op::Return(cost),
         (Intent::Reset, _) => Op::Reset,

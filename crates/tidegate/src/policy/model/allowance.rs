@@ -108,6 +108,10 @@ impl fmt::Display for Numbers<'_> {
             Limit::SlidingLog(log) => {
                 write!(f, "{} in any {}", log.limit(), length_in_words(log.length()))
             }
+            Limit::InFlight(in_flight) => {
+                let (places, ttl) = (in_flight.limit(), length_in_words(in_flight.ttl()));
+                write!(f, "{places} at once, each for {ttl} unless renewed")
+            }
             other => f.write_str(other.family()),
         }
     }

@@ -50,6 +50,13 @@ pub enum Hits {
     Return(u64),
 }
 
+impl Hits {
+    /// Whether they only read or return.
+    pub(in crate::policy) const fn takes_nothing(&self) -> bool {
+        matches!(self, Self::Take(0) | Self::Return(_))
+    }
+}
+
 /// A limit that comes with a request, in the form of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimit {

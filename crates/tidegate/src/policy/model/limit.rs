@@ -21,7 +21,8 @@ pub struct PolicyLimit {
     /// Identifies the limit by domain, path and name, whatever its numbers.
     pub(in crate::policy) id: Arc<str>,
     pub(in crate::policy) name: Option<Box<str>>,
-    pub(in crate::policy) algorithm: AlgorithmName,
+    /// `None` for an in-flight limit.
+    pub(in crate::policy) algorithm: Option<AlgorithmName>,
     pub(in crate::policy) allowance: Allowance,
     /// Allowances by plan.
     pub(in crate::policy) plans: HashMap<Box<str>, Allowance, RandomState>,
@@ -84,9 +85,22 @@ impl PolicyLimit {
         self.name.as_deref()
     }
 
-    /// The algorithm.
-    pub const fn algorithm(&self) -> AlgorithmName {
+    /// The algorithm of a rate; `None` for an in-flight limit.
+    pub const fn algorithm(&self) -> Option<AlgorithmName> {
         self.algorithm
+    }
+
+    /// The name of the algorithm; `in_flight` for an in-flight limit.
+    pub const fn kind(&self) -> &'static str {
+        match self.algorithm {
+            Some(algorithm) => algorithm.as_str(),
+            None => "in_flight",
+        }
+    }
+
+    /// Whether the limit counts requests that run at once, and so needs a release.
+    pub const fn is_in_flight(&self) -> bool {
+        self.algorithm.is_none()
     }
 
     /// The allowance without a plan and without an override.

@@ -1,0 +1,226 @@
+//! In-flight limits of a policy: places that a request holds until it ends.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Waker};
+
+use tidegate_core::{Decision, Op, Timestamp};
+#[cfg(feature = "tokio")]
+use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
+
+use crate::limiter::{Admission, Place};
+use crate::policy::decide::leases::Leases;
+use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
+use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
+use crate::policy::model::descriptor::Request;
+use crate::store::{Store, StoreError};
+use crate::verdict::{Details, Verdict};
+
+/// Leases are renewed this many times before they would end.
+#[cfg(feature = "tokio")]
+const RENEWALS: u32 = 3;
+
+impl<S: Store> PolicyLimiter<S> {
+    /// Decides a request and charges it, in-flight limits included. The places are those of the
+    /// caller, who has to [release](PolicyLimiter::release) them and to
+    /// [renew](PolicyLimiter::renew) them in time; [`PolicyLimiter::acquire`] does both by itself.
+    /// A denied request holds no place.
+    pub async fn acquire_leases(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(Verdict, Leases), CheckError> {
+        let (details, matched, now) = self.decide(request, Intent::Acquire).await?;
+        Ok(self.keep(details, &matched, now).await)
+    }
+
+    /// The verdict and the leases of a request that was decided. A request that was denied does not
+    /// run: the places that limits charged alone have granted are free again.
+    pub(in crate::policy) async fn keep(
+        &self,
+        details: Box<Details>,
+        matched: &MatchedLimits,
+        now: Timestamp,
+    ) -> (Verdict, Leases) {
+        let leases = Leases::granted(matched, &details);
+        let verdict = details.fold(now);
+        if verdict.is_allowed() || leases.is_empty() {
+            return (verdict, leases);
+        }
+        // If this fails, the leases end by themselves.
+        let _ = self.release(&leases).await;
+        (verdict, Leases::default())
+    }
+
+    /// Frees the places of a request. Releasing twice, or after a lease has ended, changes nothing.
+    pub async fn release(&self, leases: &Leases) -> Result<(), StoreError> {
+        self.each(leases, Op::Release).await.map(drop)
+    }
+
+    /// Keeps the places of a request for another time to live. False if a lease has ended: another
+    /// request may hold the place by now.
+    pub async fn renew(&self, leases: &Leases) -> Result<bool, StoreError> {
+        self.each(leases, Op::Renew).await
+    }
+
+    /// Does the same to every lease; true if none was denied.
+    async fn each(
+        &self,
+        leases: &Leases,
+        op: fn(tidegate_core::LeaseId) -> Op,
+    ) -> Result<bool, StoreError> {
+        let charges = leases.charges(op);
+        let mut decisions = Vec::with_capacity(charges.len());
+        self.0.store.decide_each(self.0.clock.now(), &charges, &mut decisions).await?;
+        Ok(decisions.iter().all(Decision::is_allowed))
+    }
+}
+
+impl<S: Store + 'static> PolicyLimiter<S> {
+    /// Decides a request and charges it, in-flight limits included. The permit holds the request's
+    /// place in every in-flight limit until it is dropped; units of rates stay spent.
+    ///
+    /// With the feature `tokio` and inside a runtime, the permit renews its leases. Otherwise they
+    /// end after their `ttl`, also while the permit is held.
+    ///
+    /// ```
+    /// use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+    ///
+    /// let file = "{domain: api, descriptors: [{key: user, in_flight: 1, ttl: 60s}]}";
+    /// let policy = Policy::load(&[("policy.yaml", file)], Merging::Refuse).policy.expect("no errors");
+    /// let limiter = PolicyLimiter::in_memory(policy)?;
+    /// let entries = [Entry { key: "user", value: "bob" }];
+    /// let descriptors = [Descriptor::new(&entries)];
+    /// let request = Request { domain: "api", descriptors: &descriptors, hits: None };
+    ///
+    /// let permit = limiter.acquire_now(&request)?.permit().expect("the place is free");
+    /// assert!(!limiter.acquire_now(&request)?.is_granted());
+    /// drop(permit);
+    /// assert!(limiter.acquire_now(&request)?.is_granted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn acquire(&self, request: &Request<'_>) -> Result<Admission, CheckError> {
+        let asked_at = self.0.clock.now();
+        let (verdict, leases) = self.acquire_leases(request).await?;
+        Ok(self.admission(verdict, leases, asked_at))
+    }
+
+    /// What `acquire` returns for these leases, which end no earlier than their time to live after
+    /// `asked_at`.
+    pub(in crate::policy) fn admission(
+        &self,
+        verdict: Verdict,
+        leases: Leases,
+        asked_at: Timestamp,
+    ) -> Admission {
+        Admission::new(verdict, || Box::new(PolicyPlace::new(self.clone(), leases, asked_at)))
+    }
+}
+
+/// The places of a permit.
+struct PolicyPlace<S> {
+    held: Arc<Held<S>>,
+    #[cfg(feature = "tokio")]
+    renewing: Option<JoinHandle<()>>,
+    #[cfg(feature = "tokio")]
+    runtime: Option<Handle>,
+}
+
+struct Held<S> {
+    limiter: PolicyLimiter<S>,
+    leases: Leases,
+    /// When the first lease ends at the earliest, by the limiter's own clock.
+    ends: AtomicU64,
+    lost: AtomicBool,
+}
+
+impl<S: Store + 'static> PolicyPlace<S> {
+    fn new(limiter: PolicyLimiter<S>, leases: Leases, asked_at: Timestamp) -> Self {
+        let held =
+            Held { limiter, leases, ends: AtomicU64::new(u64::MAX), lost: AtomicBool::new(false) };
+        held.last_from(asked_at);
+        let held = Arc::new(held);
+        #[cfg(feature = "tokio")]
+        {
+            let runtime = Handle::try_current().ok();
+            let renewing = runtime.as_ref().filter(|_| !held.leases.is_empty()).map(|runtime| {
+                let held = Arc::clone(&held);
+                runtime.spawn(async move { held.keep().await })
+            });
+            Self { held, renewing, runtime }
+        }
+        #[cfg(not(feature = "tokio"))]
+        Self { held }
+    }
+
+    fn stop_renewing(&self) {
+        #[cfg(feature = "tokio")]
+        self.renewing.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl<S: Store + 'static> Place for PolicyPlace<S> {
+    fn is_lost(&self) -> bool {
+        let held = &self.held;
+        let ended = held.limiter.0.clock.now().as_micros() >= held.ends.load(Ordering::Relaxed);
+        ended || held.lost.load(Ordering::Relaxed)
+    }
+
+    fn free(&mut self) {
+        self.stop_renewing();
+        if self.held.leases.is_empty() {
+            return;
+        }
+        let held = Arc::clone(&self.held);
+        // If this fails, the leases end by themselves.
+        let mut release = Box::pin(async move {
+            let _ = held.limiter.release(&held.leases).await;
+        });
+        #[cfg(feature = "tokio")]
+        let _context = self.runtime.as_ref().map(Handle::enter);
+        // The memory store never waits. A store that does is waited for in the background.
+        let first = release.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        #[cfg(feature = "tokio")]
+        if let Some(runtime) = self.runtime.as_ref().filter(|_| first.is_pending()) {
+            runtime.spawn(release);
+        }
+        #[cfg(not(feature = "tokio"))]
+        let _ = first;
+    }
+
+    fn release(&mut self) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + '_>> {
+        self.stop_renewing();
+        Box::pin(self.held.limiter.release(&self.held.leases))
+    }
+}
+
+impl<S: Store + 'static> Held<S> {
+    /// The leases were taken or renewed after `asked_at`, and so end later than this.
+    fn last_from(&self, asked_at: Timestamp) {
+        if let Some(ttl) = self.leases.ttl() {
+            self.ends.store((asked_at + ttl).as_micros(), Ordering::Relaxed);
+        }
+    }
+
+    #[cfg(feature = "tokio")]
+    async fn keep(&self) {
+        let Some(ttl) = self.leases.ttl() else { return };
+        let interval = std::time::Duration::from(ttl) / RENEWALS;
+        let mut failures = 0;
+        while failures < RENEWALS {
+            sleep(interval).await;
+            let asked_at = self.limiter.0.clock.now();
+            match self.limiter.renew(&self.leases).await {
+                Ok(true) => {
+                    self.last_from(asked_at);
+                    failures = 0;
+                }
+                Ok(false) => failures = RENEWALS,
+                // A store that is unavailable now may be back for the next try.
+                Err(_) => failures += 1,
+            }
+        }
+        self.lost.store(true, Ordering::Relaxed);
+    }
+}
