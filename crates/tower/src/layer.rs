@@ -48,11 +48,14 @@ pub(crate) struct Settings {
     pub(crate) concurrency: Option<ConcurrencyLimiter>,
     pub(crate) cost: Option<Reader<u64>>,
     pub(crate) class: Option<Reader<Class>>,
-    pub(crate) observe: Option<Arc<dyn Fn(&Event<'_>) + Send + Sync>>,
+    pub(crate) observe: Option<Observer>,
 }
 
 /// Reads a value from the head of a request.
 pub(crate) type Reader<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
+/// Is told what was decided.
+pub(crate) type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
 /// A limiter whose key is still to be chosen; see [`RateLimitLayer::limit`].
 #[derive(Clone, Debug)]

@@ -66,7 +66,7 @@ where
             return ResponseFuture::inner(self.inner.call(request), pending);
         }
         let charged = Charged::new(Arc::clone(settings), cost, head, admitted);
-        self.wait(Start::Charged(charged), body)
+        self.wait(Start::Charged(Box::new(charged)), body)
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type Decided = Result<(Verdict, Option<Permit>), CheckError>;
 
 /// A decision, at once or later.
+#[expect(clippy::large_enum_variant, reason = "a decision in memory must not allocate")]
 pub(crate) enum Deciding {
     Ready(Parts, Decided),
     Waiting(Boxed<(Parts, Decided)>),

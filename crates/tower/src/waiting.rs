@@ -23,7 +23,7 @@ pub(crate) enum Start {
     /// The decision.
     Decision(Awaited),
     /// Its delay, or a permit.
-    Charged(Charged),
+    Charged(Box<Charged>),
 }
 
 /// Serves a request after its waits.
@@ -38,7 +38,7 @@ where
     R: Body<Data = Bytes>,
 {
     let charged = match start {
-        Start::Charged(charged) => charged,
+        Start::Charged(charged) => *charged,
         Start::Decision(awaited) => match awaited.judged().await {
             Ok(charged) => charged,
             Err((head, rejection)) => return Ok(settings.reject(&head, &rejection)),
