@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use tidegate::policy::{
     CheckError, ControlError, EnforceSecret, InlineLimit, Policy, PolicyLimiter, Request, Switch,
 };
-use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
 use tidegate::store::memory::MemoryStore;
