@@ -1,8 +1,9 @@
 //! A store behind a deny cache and the model, side by side on the same requests.
 
-use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::{Charge, LimitOptions, Store};
-use tidegate::{Key, Limit, Op, Scope, Span, Timestamp};
+use tidegate::store::background::{Background, Runtime, Work};
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::store::{Batch, Charge, LimitOptions, Store};
+use tidegate::{Key, Limit, ManualClock, Op, Scope, Span, Timestamp};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Algorithm, State};
 
@@ -15,13 +16,42 @@ const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
 /// Longer than any limit denies, so that every denial is repeated for as long as it holds.
 const FOR_EVER: Span = Span::MAX;
 
+/// A runtime that does no background work.
+struct Idle;
+
+impl Runtime for Idle {
+    fn spawn(&self, _work: Work) {}
+
+    fn sleep(&self, _span: Span) -> Work {
+        Box::pin(std::future::pending())
+    }
+
+    fn chance(&self) -> u64 {
+        0
+    }
+}
+
+/// The production stack in front of a store, without background work.
+///
+/// # Panics
+/// If the system refuses to reserve address space.
+pub fn cached<S: Store + 'static>(store: S, options: &SharedOptions) -> SharedStore<S> {
+    let (clock, background) = (ManualClock::at(Timestamp::from_secs(1)), Background::new(Idle));
+    SharedStore::repeatable(store, options, clock.into(), (&background, 1)).expect("address space")
+}
+
+/// Number of denials that were repeated.
+pub fn hits<S: Store + 'static>(cache: &SharedStore<S>) -> u64 {
+    cache.stats().deny_cache_hits
+}
+
 /// Compares at least `decisions` decisions on one node, trace by trace: the verdict and every field.
 /// Says how many it were.
 ///
 /// # Panics
 /// At the first difference, with the history that led to it.
-pub async fn compare<S: Store>(
-    cache: &DenyCache<S>,
+pub async fn compare<S: Store + 'static>(
+    cache: &SharedStore<S>,
     subject: Subject,
     seed: u64,
     decisions: u64,
@@ -34,7 +64,7 @@ pub async fn compare<S: Store>(
     decided
 }
 
-async fn run_trace<S: Store>(cache: &DenyCache<S>, subject: Subject, seed: u64) -> u64 {
+async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject, seed: u64) -> u64 {
     let mut trace = Trace::new(subject, seed);
     let (mut numbers, mut state, mut history) = (None, State::default(), Vec::new());
     let text = format!("{subject}:{seed}");
@@ -43,13 +73,15 @@ async fn run_trace<S: Store>(cache: &DenyCache<S>, subject: Subject, seed: u64) 
         _ => LimitOptions::default().refund_staleness(FOR_EVER),
     };
     let (mut decided, mut uncounted, mut renumbered) = (0, false, false);
+    // Greater than that of any trace before.
+    let (mut revision, mut before) = ((seed & 0xffff_ffff) * TRACE_LENGTH, hits(cache));
     while decided < TRACE_LENGTH {
         let step = trace.step();
         history.push(step.to_string());
         let (now, mut op) = match step {
             Step::Renumber(next) => {
                 numbers = next.limit().ok();
-                cache.limits_changed();
+                revision += 1;
                 renumbered = true;
                 continue;
             }
@@ -66,10 +98,11 @@ async fn run_trace<S: Store>(cache: &DenyCache<S>, subject: Subject, seed: u64) 
         renumbered = false;
         let key = Key::new(Scope::new("deny", limit), text.as_bytes());
         let mut expected = limit.decide(&mut state, now, op);
-        let (mut found, hits) = (Vec::new(), cache.hits());
+        let mut found = Vec::new();
         let charge = Charge::new(key, limit, op).on(options);
-        let answered = cache.decide(now, &[charge], &mut found).await;
-        let is_repeated = cache.hits() > hits;
+        let answered = cache.decide(now, Batch::one(&charge).revision(revision), &mut found).await;
+        let is_repeated = hits(cache) > before;
+        before = hits(cache);
         if is_repeated && matches!(limit, Limit::SlidingLog(_)) {
             expected.remaining = found[0].remaining.min(expected.remaining);
         }

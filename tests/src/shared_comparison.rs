@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Detail, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_core::{Algorithm, State};
 
@@ -77,7 +77,7 @@ async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
         let expected = limit.decide(&mut state, now, op);
         let mut found = Vec::new();
         let charge = Charge::new(key, limit, op);
-        let decided_there = store.decide(now, &[charge], &mut found).await;
+        let decided_there = store.decide(now, Batch::one(&charge), &mut found).await;
         let recent = || {
             let steps = history.iter().rev().take(12).rev().map(ToString::to_string);
             steps.collect::<Vec<_>>().join("\n")
@@ -141,7 +141,7 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
             .collect();
         let asked = charges.iter().map(|charges| async {
             let mut decisions = Vec::new();
-            store.decide(now, charges, &mut decisions).await.map(|_| decisions)
+            store.decide(now, Batch::together(charges), &mut decisions).await.map(|_| decisions)
         });
         let found = join_all(asked).await;
         for (charges, found) in charges.iter().zip(found) {
@@ -154,7 +154,7 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
                 continue;
             }
             let mut remembered = Vec::new();
-            Store::decide(&memory, now, charges, &mut remembered)
+            Store::decide(&memory, now, Batch::together(charges), &mut remembered)
                 .await
                 .expect("memory always answers");
             assert_eq!(remembered, expected, "memory, seed {seed} at {now}: {charges:?}");

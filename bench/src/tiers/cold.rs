@@ -1,11 +1,10 @@
 //! Keys that are not hot: what the layers add to the bare store in Redis.
 
-use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::tidegate::store::lease::leased;
-use ::tidegate::store::{Charge, LimitOptions, Store, Tier};
+use ::tidegate::store::{Batch, Charge, LimitOptions, Store, Tier};
 use ::tidegate::{Clock, Decision, Limit, Op};
 use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};
@@ -151,7 +150,7 @@ impl<S: Store + 'static> Contender for Asked<S> {
         let key = Key::new(self.scope, key.as_bytes());
         let charge = Charge::new(key, &self.limit, Op::Take(1)).on(self.options);
         let mut decisions = Vec::with_capacity(1);
-        let asked = self.store.decide(self.clock.now(), slice::from_ref(&charge), &mut decisions);
+        let asked = self.store.decide(self.clock.now(), Batch::one(&charge), &mut decisions);
         asked.await.map_err(Trouble::of)?;
         Ok(decisions.first().is_some_and(Decision::is_allowed))
     }

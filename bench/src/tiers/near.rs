@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ::tidegate::store::lease::{LEASE, leased};
 use ::tidegate::store::memory::MemoryStore;
-use ::tidegate::store::{Charge, LimitOptions, Store, Tier};
+use ::tidegate::store::{Batch, Charge, LimitOptions, Store, Tier};
 use ::tidegate::{Clock, Decision, Limit, ManualClock, Op, Rate, Span};
 use ::tidegate::{Hashing, Key, Scope};
 use serde::{Deserialize, Serialize};
@@ -205,7 +205,7 @@ impl<S: Store> Bench<S> {
             decisions.clear();
             let charge = self.charge(key, cost);
             let charges = slice::from_ref(&charge);
-            let asked = self.store.decide(self.time.now(), charges, &mut decisions);
+            let asked = self.store.decide(self.time.now(), Batch::together(charges), &mut decisions);
             asked.await.map_err(Trouble::of)?;
         }
         Ok(())
@@ -228,7 +228,7 @@ impl<S: Store> Bench<S> {
     fn at_once(&self, key: &str, decisions: &mut Vec<Decision>) -> Result<bool, Trouble> {
         decisions.clear();
         let charge = self.charge(key, 1);
-        let asked = self.store.decide(self.time.now(), slice::from_ref(&charge), decisions);
+        let asked = self.store.decide(self.time.now(), Batch::one(&charge), decisions);
         match pin!(asked).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => return Err(Trouble::of(error)),

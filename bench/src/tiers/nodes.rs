@@ -4,11 +4,10 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::slice;
 use std::time::{Duration, Instant};
 
 use ::tidegate::store::lease::leased;
-use ::tidegate::store::{Charge, LimitOptions, Store, Tier};
+use ::tidegate::store::{Batch, Charge, LimitOptions, Store, Tier};
 use ::tidegate::{Clock, Decision, Limit, Op, Rate, Span, Timestamp};
 use ::tidegate::{Key, Scope};
 use serde::{Deserialize, Serialize};
@@ -172,7 +171,7 @@ impl Traffic {
         let charge = Charge::new(Key::new(self.scope, b"hot"), &self.limit, Op::Take(1));
         let charge = charge.on(self.options);
         let mut decisions = Vec::with_capacity(1);
-        let asked = node.decide(now, slice::from_ref(&charge), &mut decisions).await;
+        let asked = node.decide(now, Batch::one(&charge), &mut decisions).await;
         let (mut log, answered) = (self.log.borrow_mut(), self.clock.now());
         match asked {
             Ok(_) if decisions.first().is_some_and(Decision::is_allowed) => {

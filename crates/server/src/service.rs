@@ -10,7 +10,7 @@ use tidegate::policy::{
     CheckError, ControlError, EnforceSecret, InlineLimit, Leases, Policy, PolicyLimiter, Request,
     Switch,
 };
-use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
 use tidegate::store::memory::MemoryStore;

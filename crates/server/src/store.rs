@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{self, SharedOptions};
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate::{Clock, Decision, Explanation, Timestamp};
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -29,32 +29,12 @@ impl Store for AnyStore {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         match self {
-            Self::Memory(store) => Store::decide(store, now, charges, decisions).await,
-            Self::Redis(store) => store.decide(now, charges, decisions).await,
-        }
-    }
-
-    /// Memory decides without waiting, and without a list of decisions.
-    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        match self {
-            Self::Memory(store) => Some(store.decide(now, charge)),
-            Self::Redis(_) => None,
-        }
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        match self {
-            Self::Memory(store) => Store::decide_each(store, now, charges, decisions).await,
-            Self::Redis(store) => store.decide_each(now, charges, decisions).await,
+            Self::Memory(store) => Store::decide(store, now, batch, decisions).await,
+            Self::Redis(store) => store.decide(now, batch, decisions).await,
         }
     }
 
@@ -69,13 +49,6 @@ impl Store for AnyStore {
                 in_turn(Store::explain(store, now, charge)).await
             }
             Self::Redis(store) => store.explain(now, charge).await,
-        }
-    }
-
-    fn limits_changed(&self) {
-        match self {
-            Self::Memory(store) => store.limits_changed(),
-            Self::Redis(store) => store.limits_changed(),
         }
     }
 

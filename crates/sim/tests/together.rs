@@ -8,8 +8,9 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::store::background::Background;
-use tidegate::store::fallback::{Fallback, FallbackConfig};
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::circuits::Endpoints;
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate::{Explanation, Key, ManualClock, Scope};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::Idle;
@@ -26,9 +27,10 @@ impl Store for Halves {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
+        let charges = batch.charges;
         assert!(charges.iter().all(|charge| charge.key.text == UP));
         poll_fn(|_| match &mut *self.0.lock().unwrap() {
             None => Poll::Pending,
@@ -44,17 +46,6 @@ impl Store for Halves {
     async fn explain(&self, _: Timestamp, _: &Charge<'_>) -> Result<Explanation, StoreError> {
         Err(StoreError::Timeout)
     }
-
-    fn ready(&self, _: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        match charge.key.text {
-            UP => Ok(()),
-            _ => Err(StoreError::Away { retry_after: Span::from_secs(1) }),
-        }
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        usize::from(charge.key.text == UP)
-    }
 }
 
 /// One unit of both keys.
@@ -65,7 +56,7 @@ fn both(limit: &Limit) -> [Charge<'_>; 2] {
 
 /// Has the store answer a request from this state.
 fn answers<F: Future<Output = Result<DecisionSource, StoreError>>>(
-    store: &Fallback<Halves>,
+    store: &SharedStore<Halves>,
     request: Pin<&mut F>,
     known: &State,
 ) {
@@ -84,31 +75,36 @@ fn waits<F: Future>(mut request: Pin<&mut F>) -> Pin<&mut F> {
 /// Asks for one unit of both keys. Returns the keys with pending debits before the store has answered, whether the
 /// request is admitted, and the keys with pending debits after that.
 fn asked(
-    store: &Fallback<Halves>,
+    store: &SharedStore<Halves>,
     now: Timestamp,
     limit: &Limit,
     known: &State,
 ) -> (usize, bool, usize) {
     let (charges, mut decisions) = (both(limit), Vec::new());
     let waiting = {
-        let mut request = pin!(store.decide(now, &charges, &mut decisions));
+        let mut request = pin!(store.decide(now, Batch::together(&charges), &mut decisions));
         let request = waits(request.as_mut());
-        let waiting = store.stats().owing_keys;
+        let waiting = store.stats().fallback.owing_keys;
         answers(store, request, known);
         waiting
     };
-    (waiting, decisions.iter().all(Decision::is_allowed), store.stats().owing_keys)
+    (waiting, decisions.iter().all(Decision::is_allowed), store.stats().fallback.owing_keys)
 }
 
 /// A single node: its share of twelve units a minute is three, because the other server has not answered yet.
-fn node() -> (Fallback<Halves>, ManualClock, Limit, State) {
+fn node() -> (SharedStore<Halves>, ManualClock, Limit, State) {
     let clock = ManualClock::at(NOW);
-    let (config, background) = (FallbackConfig::default(), Background::new(Idle));
-    let store = Fallback::start_on(Halves::default(), config, clock.clone().into(), &background);
     let limit = Limit::token_bucket(Rate::per_minute(12)).burst(12).build().unwrap();
+    let endpoints = Endpoints::by(|charge| usize::from(charge.key.text == UP));
+    // A denial that is repeated would not wait for the store.
+    let options = SharedOptions::default().endpoints(endpoints).refund_staleness(Span::ZERO);
+    let background = Background::new(Idle);
+    let store = SharedStore::start(Halves::default(), &options, clock.clone().into(), &background);
+    let store = store.unwrap();
+    store.open_circuit(&both(&limit)[0]);
     let mut empty = State::default();
     limit.decide(&mut empty, NOW, Op::Take(12));
-    (store.unwrap(), clock, limit, empty)
+    (store, clock, limit, empty)
 }
 
 /// Debits are made while the request waits for the other server, so none may be pending before its answer.
@@ -122,7 +118,7 @@ fn a_denied_request_leaves_no_pending_debit() {
     for _ in 0..3 {
         assert!(asked(&store, NOW, &limit, &State::default()).1);
     }
-    assert_eq!(store.stats().owing_keys, 1);
+    assert_eq!(store.stats().fallback.owing_keys, 1);
     // What the share denied is not given back, whatever the store answers.
     for known in [&empty, &State::default(), &empty, &State::default()] {
         assert!(!asked(&store, NOW, &limit, known).1);
@@ -135,7 +131,7 @@ fn an_abandoned_request_leaves_the_share_as_it_was() {
     let (store, _, limit, _) = node();
     for _ in 0..5 {
         let (charges, mut decisions) = (both(&limit), Vec::new());
-        waits(pin!(store.decide(NOW, &charges, &mut decisions)));
+        waits(pin!(store.decide(NOW, Batch::together(&charges), &mut decisions)));
     }
     let admitted = (0..5).filter(|_| asked(&store, NOW, &limit, &State::default()).1);
     assert_eq!(admitted.count(), 3);
@@ -148,12 +144,12 @@ fn a_share_is_no_larger_for_a_request_that_is_denied() {
     let charges = both(&limit);
     let (mut first, mut second) = (Vec::new(), Vec::new());
     {
-        let mut denied = pin!(store.decide(NOW, &charges, &mut first));
+        let mut denied = pin!(store.decide(NOW, Batch::together(&charges), &mut first));
         let denied = waits(denied.as_mut());
         // The share refills one unit.
         clock.advance(Span::from_secs(20));
         let now = NOW + Span::from_secs(20);
-        let mut admitted = pin!(store.decide(now, &charges, &mut second));
+        let mut admitted = pin!(store.decide(now, Batch::together(&charges), &mut second));
         let admitted = waits(admitted.as_mut());
         answers(&store, admitted, &State::default());
         answers(&store, denied, &empty);

@@ -1,8 +1,7 @@
-//! Where state lives, and what is asked of it.
+//! Stores keep the state of limits and decide charges on it.
 
 pub mod background;
-pub mod breaker;
-mod denied_state;
+pub mod circuits;
 pub mod deny_cache;
 mod error;
 pub mod fallback;
@@ -11,11 +10,14 @@ pub mod local;
 pub mod memory;
 mod nodes;
 mod options;
+mod partition;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod shards;
 pub mod shared;
 mod tags;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod undo;
 
 use std::future::Future;
@@ -25,30 +27,40 @@ use std::sync::OnceLock;
 use tidegate_core::{Algorithm, Decision, Explanation, Limit, Op, State, Timestamp};
 
 use crate::key::Key;
+use crate::sync::{AtomicU64, Ordering};
 
-pub use denied_state::DeniedState;
 pub use error::{Misconfigured, StoreError};
 pub use nodes::{DomainRevision, Nodes, Revisions};
 pub use options::{DecisionSource, LimitOptions, OnStoreFailure, Tier};
 
-/// One operation on one key of one limit. Everything a store does is a charge: taking, giving
-/// back, resetting and reading go the same way, so whatever sits in front of a store sees them all.
+/// One operation on one key of one limit. Takes, returns, resets and reads are all charges, so every layer
+/// in front of a store sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// Whose state.
+    /// The key whose state is charged.
     pub key: Key<'a>,
-    /// By which numbers.
+    /// The numbers of the limit.
     pub limit: &'a Limit,
-    /// To do what.
+    /// The operation.
     pub op: Op,
-    /// On what options.
+    /// The options of the limit.
     pub options: LimitOptions,
-    /// Where a store leaves what it denied this on, if somebody wants to know. Layers pass it on.
+    /// Where the store puts the state on which it denied the charge, if the caller wants it.
     pub denied_state: Option<&'a OnceLock<DeniedState>>,
 }
 
+/// The state on which a store denied a charge. It tells what the store would answer a little later.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeniedState {
+    /// The state of the key before the denial. Of a log it may be an excerpt on which this cost is decided
+    /// as on the whole log.
+    pub state: State,
+    /// The time by the store's clock.
+    pub at: Timestamp,
+}
+
 impl<'a> Charge<'a> {
-    /// A charge on options that nobody has named.
+    /// A charge with default options.
     #[inline(always)]
     pub const fn new(key: Key<'a>, limit: &'a Limit, op: Op) -> Self {
         let options = LimitOptions {
@@ -61,19 +73,19 @@ impl<'a> Charge<'a> {
         Self { key, limit, op, options, denied_state: None }
     }
 
-    /// The same on these options.
+    /// The same charge with these options.
     #[must_use]
     pub const fn on(self, options: LimitOptions) -> Self {
         Self { options, ..self }
     }
 
-    /// The same, and what it is denied on is left here.
+    /// The same charge; a store that denies it puts the state here.
     #[must_use]
     pub const fn denied_state_in(self, denied_state: &'a OnceLock<DeniedState>) -> Self {
         Self { denied_state: Some(denied_state), ..self }
     }
 
-    /// How its key stands if it was never seen.
+    /// The decision for a key that was never charged, without taking units.
     pub(crate) fn fresh_decision(&self, now: Timestamp) -> Decision {
         self.limit.decide(&mut State::default(), now, Op::Read(0))
     }
@@ -87,100 +99,120 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Whether this is an operation that can be denied, and so is decided together with others.
+    /// Whether the operation can be denied. Only such operations are decided together.
     pub(crate) const fn is_deniable(&self) -> bool {
         matches!(self.op, Op::Take(_) | Op::Read(_))
     }
 }
 
-/// The most charges that are decided together. A request that meets more limits than this is a
-/// mistake in its policy.
+/// The most charges that are decided together. A request that meets more limits is a mistake in its policy.
 pub const MAX_TOGETHER: usize = 16;
 
-/// A place where limits keep their state.
+/// Charges that go to a store in one call, and how they are decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// The charges, in order.
+    pub charges: &'a [Charge<'a>],
+    /// Whether takes are all or nothing: if one is denied, none is charged. Operations that are never denied
+    /// (returns, resets and so on) are carried out each alone, and so are all charges beside them.
+    pub is_together: bool,
+    /// The revision of the limits that the charges were resolved by; 0 if there is none. A greater revision
+    /// than before tells a store that limits have other numbers from now on: while other nodes have the old
+    /// ones, it repairs no state, and layers drop what they hold by the old numbers.
+    pub revision: u64,
+}
+
+impl<'a> Batch<'a> {
+    /// The charges of one request, all or nothing.
+    pub const fn together(charges: &'a [Charge<'a>]) -> Self {
+        Self { charges, is_together: true, revision: 0 }
+    }
+
+    /// Charges that are decided each alone.
+    pub const fn each(charges: &'a [Charge<'a>]) -> Self {
+        Self { charges, is_together: false, revision: 0 }
+    }
+
+    /// A single charge.
+    pub const fn one(charge: &'a Charge<'a>) -> Self {
+        Self::each(slice::from_ref(charge))
+    }
+
+    /// The same, resolved by this revision of the limits.
+    #[must_use]
+    pub const fn revision(self, revision: u64) -> Self {
+        Self { revision, ..self }
+    }
+
+    /// Other charges that are decided in the same way.
+    pub(crate) const fn of<'b>(&self, charges: &'b [Charge<'b>]) -> Batch<'b> {
+        Batch { charges, is_together: self.is_together, revision: self.revision }
+    }
+
+    /// Whether one denied charge keeps the others from being charged.
+    pub fn is_all_or_nothing(&self) -> bool {
+        self.is_together && self.charges.len() > 1 && self.charges.iter().all(Charge::is_deniable)
+    }
+}
+
+/// The revision of a limiter's limits: 0 until they change.
+#[cfg(any(feature = "policy", feature = "redis"))]
+#[derive(Debug, Default)]
+pub(crate) struct LimitsRevision(AtomicU64);
+
+#[cfg(any(feature = "policy", feature = "redis"))]
+impl LimitsRevision {
+    pub(crate) fn current(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Limits change: batches resolved from now on have a revision that no store has seen.
+    pub(crate) fn change(&self) {
+        static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let next = LAST.fetch_add(1, std::sync::atomic::Ordering::AcqRel) + 1;
+        self.0.fetch_max(next, Ordering::AcqRel);
+    }
+}
+
+/// The greatest revision of the limits that a store has seen.
+#[derive(Debug, Default)]
+pub(crate) struct SeenRevision(AtomicU64);
+
+impl SeenRevision {
+    /// Whether limits have changed since the last batch. True once for each revision.
+    #[inline]
+    pub(crate) fn is_news(&self, revision: u64) -> bool {
+        revision > self.0.load(Ordering::Relaxed)
+            && revision > self.0.fetch_max(revision, Ordering::AcqRel)
+    }
+}
+
+/// Keeps the state of limits and decides charges on it.
 ///
-/// A denial is a decision; an error means that no decision could be had, and whoever asked must
-/// choose what then.
+/// A denial is a decision. An error means that there is no decision; the caller chooses what to do then.
 pub trait Store: Send + Sync {
-    /// Decides the charges of one request and appends one decision each, in order; nothing is
-    /// appended on an error.
-    ///
-    /// Takes are all or nothing: if one is denied, none is charged. What is never denied (giving
-    /// back, resetting and so on) is carried out each alone. `now` is the caller's clock, which a
-    /// shared store sets aside for its own. Says how the decisions were come by.
+    /// Decides a batch and appends one decision per charge, in order; appends nothing on an error, although
+    /// some charges that are decided each alone may have been carried out. `now` is the caller's clock; a
+    /// shared store decides by its own. Returns where the decisions came from.
     ///
     /// # Panics
-    /// If there are more than [`MAX_TOGETHER`] charges.
+    /// If more than [`MAX_TOGETHER`] charges are to be decided together.
     fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send;
 
-    /// Decides a charge of one request, if that takes neither waiting nor asking anybody: it has all the
-    /// units that it wants here, or is denied for certain. `None` if somebody has to be asked; then
-    /// nothing has been charged.
-    ///
-    /// [`Store::decide`] says the same. This is for who stands before, so that what is answered here does
-    /// not pass through every layer's wait.
-    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        let _ = (now, charge);
-        None
-    }
-
-    /// Decides charges each alone, in order, and appends one decision each; nothing is appended on
-    /// an error, though some may have been charged by then.
-    ///
-    /// A store that is asked over a network is asked for all of them at once.
-    fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send {
-        async move {
-            let (before, mut decision_source) = (decisions.len(), DecisionSource::Store);
-            for charge in charges {
-                match self.decide(now, slice::from_ref(charge), decisions).await {
-                    Ok(own) => decision_source = decision_source.max(own),
-                    Err(error) => {
-                        decisions.truncate(before);
-                        return Err(error);
-                    }
-                }
-            }
-            Ok(decision_source)
-        }
-    }
-
-    /// What the state of a charge's key means, whatever its operation. Changes nothing.
+    /// Explains the state of a charge's key, whatever the operation. Changes nothing.
     fn explain(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> impl Future<Output = Result<Explanation, StoreError>> + Send;
 
-    /// Which of the store's servers decides on a charge, by number: what goes wrong with one says
-    /// nothing of the others.
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        let _ = charge;
-        0
-    }
-
-    /// Whether it is worth asking about a charge at all; an error if its server is known to be away.
-    /// Asks nobody.
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        let _ = (now, charge);
-        Ok(())
-    }
-
-    /// Some limit has new numbers from now on. While other nodes still have the old ones, a state
-    /// that seems impossible may be sound, and repairing it would refill it for them.
-    fn limits_changed(&self) {}
-
-    /// What the store's own clock says when the caller's says `local`, as far as is known. The
-    /// times in a decision of a shared store are spans from this one.
+    /// The store's clock when the caller's shows `local`, as far as it is known. The times in a decision of
+    /// a shared store are spans from it.
     fn clock(&self, local: Timestamp) -> Timestamp {
         local
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate::{Decision, Explanation, Timestamp};
 use tokio::time::Instant;
 
@@ -70,21 +70,11 @@ impl Store for Counted {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        self.sent.add(charges.len());
-        self.store.decide(now, charges, decisions).await
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        self.sent.add(charges.len());
-        self.store.decide_each(now, charges, decisions).await
+        self.sent.add(batch.charges.len());
+        self.store.decide(now, batch, decisions).await
     }
 
     async fn explain(
@@ -93,18 +83,6 @@ impl Store for Counted {
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         self.store.explain(now, charge).await
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        self.store.endpoint(charge)
-    }
-
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        self.store.ready(now, charge)
-    }
-
-    fn limits_changed(&self) {
-        self.store.limits_changed();
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use tidegate::store::breaker::CircuitState;
+use tidegate::store::circuits::CircuitState;
 use tokio::time::Instant;
 
 use super::figure::Figure;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::background::Background;
-use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::fallback::FallbackStats;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{SharedOptions, SharedStore};
@@ -62,9 +62,10 @@ impl Node {
             let config = config.settles_after(Duration::ZERO);
             let store = RedisStore::connect(config).await;
             let store = store.unwrap_or_else(|error| panic!("{error}"));
+            let endpoints = store.endpoints();
             let (store, sent) = Counted::new(store);
             let nodes = Nodes::try_from(setup.nodes).expect("at least one");
-            let options = SharedOptions::default().nodes(nodes);
+            let options = SharedOptions::default().nodes(nodes).endpoints(endpoints);
             let store = SharedStore::start(store, &options, clock.clone(), &Background::tokio());
             (store.expect("address space"), sent)
         });

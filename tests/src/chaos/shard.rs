@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use tidegate::store::breaker::CircuitState;
+use tidegate::store::circuits::CircuitState;
 
 use super::figure::Figure;
 use super::load::{Phase, read};

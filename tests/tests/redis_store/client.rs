@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Charge, Store, StoreError};
+use tidegate::store::{Batch, Charge, Store, StoreError};
 use tidegate::{Decision, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tokio::runtime::{Builder, Runtime};
 
@@ -58,7 +58,9 @@ pub(crate) async fn ask(
 ) -> Result<Decision, StoreError> {
     let key = Key::new(Scope::new("limit", limit), text.as_bytes());
     let mut decisions = Vec::new();
-    store.decide(Timestamp::EPOCH, &[Charge::new(key, limit, op)], &mut decisions).await?;
+    store
+        .decide(Timestamp::EPOCH, Batch::one(&Charge::new(key, limit, op)), &mut decisions)
+        .await?;
     Ok(decisions[0])
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Key, Limit, Limiter, ManualClock, Op, Scope, SharedLimiter, Span,
     SystemClock, Timestamp,
@@ -39,10 +39,10 @@ impl Store for SameStore {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        self.0.decide(now, charges, decisions).await
+        self.0.decide(now, batch, decisions).await
     }
 
     async fn explain(
@@ -219,7 +219,10 @@ async fn numbers_that_have_not_settled_repair_nothing() {
         let take = async |store: &RedisStore, limit: &Limit| {
             let (key, mut decisions) = (Key::new(Scope::new("x", limit), b"x"), Vec::new());
             let charge = Charge::new(key, limit, Op::Take(1));
-            store.decide(Timestamp::EPOCH, &[charge], &mut decisions).await.expect("a server");
+            store
+                .decide(Timestamp::EPOCH, Batch::one(&charge), &mut decisions)
+                .await
+                .expect("a server");
             decisions[0].is_allowed()
         };
         let dump = || {

@@ -11,15 +11,15 @@ use fastrand::Rng;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use redis::from_redis_value;
-use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Charge, DecisionSource, LimitOptions, Store, StoreError};
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::store::{Batch, Charge, DecisionSource, LimitOptions, Store, StoreError};
 use tidegate::{
     Clock, Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp,
 };
 use tidegate_core::{Algorithm, AlgorithmName, State};
-use tidegate_tests::deny_comparison::compare;
+use tidegate_tests::deny_comparison::{cached, compare, hits};
 use tidegate_tests::servers::RedisServer;
 use tidegate_tests::shared_comparison::store;
 use tidegate_tests::subject::Subject;
@@ -35,18 +35,23 @@ fn memory() -> MemoryStore {
     MemoryStore::new(64 << 20, Hashing::Fast).expect("address space")
 }
 
+/// Denials are repeated as long as the store would deny, and not held.
+fn unheld() -> SharedOptions {
+    SharedOptions::default().hold_denials(false)
+}
+
 fn at(millis: u64) -> Timestamp {
     Timestamp::from_secs(1_700_000_000) + Span::from_millis(millis)
 }
 
 /// Asks about one key of one limit.
 struct Caller<'a, S> {
-    cache: &'a DenyCache<S>,
+    cache: &'a SharedStore<S>,
     limit: Limit,
     text: &'a str,
 }
 
-impl<S: Store> Caller<'_, S> {
+impl<S: Store + 'static> Caller<'_, S> {
     fn charge(&self, op: Op) -> Charge<'_> {
         Charge::new(
             Key::new(Scope::new("test", &self.limit), self.text.as_bytes()),
@@ -57,7 +62,10 @@ impl<S: Store> Caller<'_, S> {
 
     async fn ask(&self, now: Timestamp, op: Op) -> Decision {
         let mut decisions = Vec::new();
-        self.cache.decide(now, &[self.charge(op)], &mut decisions).await.expect("a decision");
+        self.cache
+            .decide(now, Batch::one(&self.charge(op)), &mut decisions)
+            .await
+            .expect("a decision");
         decisions[0]
     }
 
@@ -75,12 +83,12 @@ fn bucket(units: u64) -> Limit {
 #[test]
 fn a_node_with_the_cache_answers_as_one_without() {
     for subject in Subject::ALL {
-        let cache = DenyCache::new(memory());
+        let cache = cached(memory(), &unheld());
         let decided = compare(&cache, subject, 0, IN_MEMORY).now_or_never().expect("no waiting");
         match subject {
-            Subject::InFlight => assert_eq!(cache.hits(), 0, "places come back all the time"),
+            Subject::InFlight => assert_eq!(hits(&cache), 0, "places come back all the time"),
             Subject::Rated(_) => {
-                assert!(cache.hits() * 500 > decided, "{subject}: {} of {decided}", cache.hits())
+                assert!(hits(&cache) * 500 > decided, "{subject}: {} of {decided}", hits(&cache))
             }
         }
     }
@@ -91,9 +99,9 @@ fn in_front_of_redis_it_answers_as_redis_does() {
     let server = RedisServer::start();
     runtime().block_on(async {
         for subject in Subject::ALL {
-            let cache = DenyCache::new(store(&server.url()).await);
+            let cache = cached(store(&server.url()).await, &unheld());
             compare(&cache, subject, 1, IN_REDIS).await;
-            assert_eq!(cache.hits() > 0, subject != Subject::InFlight, "{subject}");
+            assert_eq!(hits(&cache) > 0, subject != Subject::InFlight, "{subject}");
         }
     });
 }
@@ -105,7 +113,7 @@ fn a_refund_on_another_node_is_noticed_in_time() {
     let longest = Span::from_millis(300);
     let wrongly_denied = runtime().block_on(async {
         let url = server.url();
-        let new = async || DenyCache::new(store(&url).await).refund_staleness(longest);
+        let new = async || cached(store(&url).await, &unheld().refund_staleness(longest));
         let nodes = [new().await, new().await];
         let (limit, mut state, mut rng) = (bucket(4), State::default(), Rng::with_seed(7));
         let callers = nodes.each_ref().map(|cache| Caller { cache, limit, text: "both" });
@@ -146,37 +154,38 @@ fn a_refund_on_another_node_is_noticed_in_time() {
 /// A limit that says nought is asked about each time; so is a shadow, whose options say the same.
 #[test]
 fn nought_means_that_the_store_is_asked() {
-    let cache = DenyCache::new(memory());
+    let cache = cached(memory(), &unheld());
     let caller = Caller { cache: &cache, limit: bucket(1), text: "a" };
     caller.ask_now(at(0), Op::Take(1));
     let options = LimitOptions::default().refund_staleness(Span::ZERO);
     let charge = caller.charge(Op::Take(1)).on(options);
     for _ in 0..3 {
         let mut decisions = Vec::new();
-        let asked = cache.decide(at(1), &[charge], &mut decisions).now_or_never();
+        let asked = cache.decide(at(1), Batch::one(&charge), &mut decisions).now_or_never();
         assert!(asked.is_some() && !decisions[0].is_allowed());
     }
-    assert_eq!((cache.hits(), cache.entries()), (0, 0));
+    assert_eq!((hits(&cache), cache.stats().deny_cache_entries), (0, 0));
 }
 
 /// One certain denial decides a request that is all or nothing, and no limit is charged.
 #[test]
 fn together_one_certain_denial_denies_all() {
-    let cache = DenyCache::new(memory());
+    let cache = cached(memory(), &unheld());
     let denied = Caller { cache: &cache, limit: bucket(1), text: "denied" };
     let free = Caller { cache: &cache, limit: bucket(5), text: "free" };
     denied.ask_now(at(0), Op::Take(1));
     let expected = denied.ask_now(at(0), Op::Take(1));
     let mut decisions = Vec::new();
     let charges = [free.charge(Op::Take(1)), denied.charge(Op::Take(1))];
-    cache.decide(at(0), &charges, &mut decisions).now_or_never().expect("no waiting").expect("one");
+    let batch = Batch::together(&charges);
+    cache.decide(at(0), batch, &mut decisions).now_or_never().expect("no waiting").expect("one");
     assert_eq!(decisions[1], expected);
     assert!(decisions[0].is_allowed());
-    assert_eq!(cache.hits(), 1);
+    assert_eq!(hits(&cache), 1);
     assert_eq!(free.ask_now(at(0), Op::Read(0)).remaining, 5, "no limit is charged");
     decisions.clear();
     cache
-        .decide_each(at(0), &charges, &mut decisions)
+        .decide(at(0), Batch::each(&charges), &mut decisions)
         .now_or_never()
         .expect("no waiting")
         .expect("");
@@ -187,15 +196,15 @@ fn together_one_certain_denial_denies_all() {
 #[test]
 fn a_store_whose_clock_is_fast_is_asked_in_time() {
     let limit = Limit::token_bucket(Rate::per_hour(1)).build().expect("a limit");
-    let cache = DenyCache::new(memory()).refund_staleness(Span::MAX);
+    let cache = cached(memory(), &unheld().refund_staleness(Span::MAX));
     let caller = Caller { cache: &cache, limit, text: "a" };
     caller.ask_now(at(0), Op::Take(1));
     assert!(!caller.ask_now(at(0), Op::Take(1)).is_allowed());
     let hour = 3_600_000;
     let hits_at = |millis| {
-        let before = cache.hits();
+        let before = hits(&cache);
         assert!(!caller.ask_now(at(millis), Op::Take(1)).is_allowed());
-        cache.hits() - before
+        hits(&cache) - before
     };
     assert_eq!(hits_at(hour - 1_000), 1, "719 ms is as far as the clocks can be apart by then");
     assert_eq!(hits_at(hour - 700), 0);
@@ -205,7 +214,7 @@ fn a_store_whose_clock_is_fast_is_asked_in_time() {
 #[test]
 fn a_denial_that_a_refund_overtook_is_not_repeated() {
     const ROUNDS: usize = 50_000;
-    let cache = DenyCache::new(memory()).refund_staleness(Span::MAX);
+    let cache = cached(memory(), &unheld().refund_staleness(Span::MAX));
     let caller = Caller { cache: &cache, limit: bucket(2), text: "a" };
     assert!(caller.ask_now(at(0), Op::Take(2)).is_allowed());
     let done = AtomicBool::new(false);
@@ -231,7 +240,7 @@ fn a_denial_that_a_refund_overtook_is_not_repeated() {
         done.store(true, Ordering::Relaxed);
         assert_eq!(denied, 0, "of {ROUNDS} that had been given back before");
     });
-    assert!(cache.hits() > 0);
+    assert!(hits(&cache) > 0);
 }
 
 /// A store whose answers take a while: each waits until it is asked for a second time.
@@ -241,10 +250,10 @@ impl Store for Late {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        let decision_source = Store::decide(&self.0, now, charges, decisions).await;
+        let decision_source = Store::decide(&self.0, now, batch, decisions).await;
         let mut is_asked_again = false;
         poll_fn(|_| match std::mem::replace(&mut is_asked_again, true) {
             true => Poll::Ready(()),
@@ -266,7 +275,7 @@ impl Store for Late {
 /// The same for certain: the denial is decided, the refund is carried out, the denial arrives.
 #[test]
 fn a_denial_that_arrives_after_a_refund_is_not_repeated() {
-    let cache = DenyCache::new(Late(memory())).refund_staleness(Span::MAX);
+    let cache = cached(Late(memory()), &unheld().refund_staleness(Span::MAX));
     let caller = Caller { cache: &cache, limit: bucket(2), text: "a" };
     let mut context = Context::from_waker(Waker::noop());
     let mut finish = |op| {
@@ -295,7 +304,7 @@ fn most_of_what_is_over_the_limit_never_reaches_redis() {
     let (allowed, calls) = runtime().block_on(async {
         let config = RedisConfig::new(&server.url()).expect("an address");
         let config = config.deadline(Duration::from_secs(10));
-        let cache = DenyCache::new(RedisStore::connect(config).await.expect("a server"));
+        let cache = cached(RedisStore::connect(config).await.expect("a server"), &unheld());
         let caller = Caller { cache: &cache, limit, text: "hot" };
         server.command(&["CONFIG", "RESETSTAT"]);
         let client = async |_| {
@@ -327,13 +336,19 @@ fn calls(server: &RedisServer) -> u64 {
 fn every_family_of_rates_is_repeated() {
     for name in AlgorithmName::ALL {
         let limit = tidegate_core::Builder::new(name, Rate::per_hour(3)).build().expect("a limit");
-        let cache = DenyCache::new(memory());
+        let cache = cached(memory(), &unheld());
         let caller = Caller { cache: &cache, limit, text: "a" };
         while caller.ask_now(at(0), Op::Take(1)).is_allowed() {}
-        assert_eq!((cache.hits(), cache.entries()), (0, 1), "{name}");
+        assert_eq!((hits(&cache), cache.stats().deny_cache_entries), (0, 1), "{name}");
         assert!(!caller.ask_now(at(0), Op::Take(1)).is_allowed());
-        assert_eq!(cache.hits(), 1, "{name}");
-        cache.limits_changed();
-        assert_eq!(cache.entries(), 0, "{name}");
+        assert_eq!(hits(&cache), 1, "{name}");
+        let read = caller.charge(Op::Read(0));
+        let changed = Batch::one(&read).revision(1);
+        cache
+            .decide(at(0), changed, &mut Vec::new())
+            .now_or_never()
+            .expect("at once")
+            .expect("one");
+        assert_eq!(cache.stats().deny_cache_entries, 0, "{name}");
     }
 }

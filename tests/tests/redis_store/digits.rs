@@ -9,7 +9,7 @@ use fastrand::Rng;
 use futures_util::future::join;
 use redis::{Commands, Connection};
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Algorithm, InFlight, Key, Limit, Op, Rate, Scope, Span, State, Timestamp};
 use tidegate_core::Builder;
 use tidegate_tests::servers::RedisServer;
@@ -41,7 +41,7 @@ impl Bench {
     async fn alone(&self, now: u64, limit: &Limit, text: &str, op: Op) {
         let key = Key::new(Scope::new("digits", limit), text.as_bytes());
         let (charge, now) = (Charge::new(key, limit, op), Timestamp::from_micros(now));
-        let decided = self.store.decide(now, &[charge], &mut Vec::new()).await;
+        let decided = self.store.decide(now, Batch::one(&charge), &mut Vec::new()).await;
         decided.unwrap_or_else(|error| panic!("{limit:?} {op:?}: {error}"));
     }
 

@@ -1,14 +1,14 @@
 //! A bucket's denial is repeated for its hold: fewer store calls in an overload, and no unit lost.
 
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::FutureExt;
-use tidegate::store::deny_cache::DenyCache;
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::{Charge, DecisionSource, LimitOptions, Store, StoreError, Tier};
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::store::{Batch, Charge, DecisionSource, LimitOptions, Store, StoreError, Tier};
 use tidegate::{Decision, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
+use tidegate_tests::deny_comparison::cached;
 
 fn at(millis: u64) -> Timestamp {
     Timestamp::from_secs(1_700_000_000) + Span::from_millis(millis)
@@ -26,8 +26,8 @@ impl Default for Counted {
 }
 
 impl Counted {
-    fn cache(&self) -> DenyCache<Self> {
-        DenyCache::new(self.clone()).holding()
+    fn cache(&self) -> SharedStore<Self> {
+        cached(self.clone(), &SharedOptions::default())
     }
 
     fn calls(&self) -> u64 {
@@ -39,11 +39,11 @@ impl Store for Counted {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         self.0.1.fetch_add(1, Ordering::Relaxed);
-        Store::decide(&self.0.0, now, charges, decisions).await
+        Store::decide(&self.0.0, now, batch, decisions).await
     }
 
     async fn explain(
@@ -57,7 +57,7 @@ impl Store for Counted {
 
 /// A node that decides one key.
 struct Caller {
-    cache: DenyCache<Counted>,
+    cache: SharedStore<Counted>,
     limit: Limit,
     tier: Tier,
 }
@@ -67,7 +67,7 @@ impl Caller {
         let key = Key::new(Scope::new("test", &self.limit), b"hot");
         let charge = Charge::new(key, &self.limit, op).on(LimitOptions::default().tier(self.tier));
         let mut decisions = Vec::new();
-        let asked = self.cache.decide(now, slice::from_ref(&charge), &mut decisions);
+        let asked = self.cache.decide(now, Batch::one(&charge), &mut decisions);
         asked.now_or_never().expect("memory does not wait").expect("a decision");
         decisions[0]
     }

@@ -4,16 +4,14 @@
 mod transports;
 
 use std::collections::HashSet;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use redis::from_redis_value;
 use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
-use tidegate::store::breaker::{Breaker, CircuitState};
-use tidegate::store::deny_cache::DenyCache;
-use tidegate::store::fallback::{Fallback, FallbackConfig};
-use tidegate::store::local::Local;
+use tidegate::store::circuits::CircuitState;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::shards::Shards;
+use tidegate::store::shared::{SharedOptions, SharedStore};
 use tidegate::store::{DecisionSource, Store};
 use tidegate::{Clock, ManualClock, Timestamp, Verdict};
 use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
@@ -37,12 +35,10 @@ fn policy() -> Policy {
     loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
 }
 
-type Stack = Local<Fallback<Shards<DenyCache<Breaker<RedisStore>>>>>;
-
 /// A node, put together as the daemon is.
 struct Node {
     runtime: Runtime,
-    limiter: PolicyLimiter<Stack>,
+    limiter: PolicyLimiter<SharedStore<RedisStore>>,
 }
 
 impl Node {
@@ -52,11 +48,9 @@ impl Node {
         let clock = Clock::default();
         let store = runtime.block_on(async {
             let config = RedisConfig::new(url).expect("an address").deadline(DEADLINE);
-            let store = RedisStore::connect(config).await.expect("a fresh server");
-            let store = Shards::new(DenyCache::new(Breaker::new(store, clock.clone())));
-            let config = FallbackConfig::default();
-            let store = Fallback::start(store, config, clock.clone()).expect("address space");
-            Local::new(store, clock.clone()).expect("address space")
+            let options = SharedOptions::default().nodes(NonZeroU32::MIN);
+            let store = SharedStore::connect(config, options, clock.clone()).await;
+            store.expect("a fresh server")
         });
         Self { runtime, limiter: PolicyLimiter::new(policy(), store, clock) }
     }
@@ -84,13 +78,8 @@ impl Node {
         answer.parts().next().expect("a part").decision.expect("decided").remaining
     }
 
-    fn fallback(&self) -> &Fallback<Shards<DenyCache<Breaker<RedisStore>>>> {
-        self.limiter.store().store()
-    }
-
     fn circuits(&self) -> Vec<CircuitState> {
-        let breaker = self.fallback().store().store().store();
-        breaker.circuits().iter().map(|it| it.state).collect()
+        self.limiter.store().circuits().iter().map(|it| it.state).collect()
     }
 }
 
@@ -174,13 +163,13 @@ fn what_is_owed_is_booked_on_the_shards() {
     );
     redis.restart();
     wait_until("no debit is pending", PATIENCE, || {
-        let stats = node.fallback().stats();
+        let stats = node.limiter.store().stats().fallback;
         stats.owing_keys == 0 && stats.booked_keys > 0
     });
     wait_until("the circuit closes", PATIENCE, || node.circuits()[0] == CircuitState::Closed);
     let left = node.remaining("whale");
     // The one that was asked for its decision_source is owed too.
-    assert_eq!(803 - left, admitted as u64 + 1, "{:?}", node.fallback().stats());
+    assert_eq!(803 - left, admitted as u64 + 1, "{:?}", node.limiter.store().stats().fallback);
     assert_eq!(keys_of(&redis).len(), 8, "spread over all of them");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Decision, Key, LeaseId, Limit, Limiter, Op, Scope, SharedLimiter, Span, Timestamp};
 use tidegate_tests::clients::{self, Client};
 use tidegate_tests::servers::{RedisServer, wait_until};
@@ -132,7 +132,10 @@ async fn store(server: &RedisServer) -> RedisStore {
 async fn operate(store: &RedisStore, limit: &Limit, op: Op) -> Decision {
     let (key, mut decisions) = (Key::new(Scope::new("places", limit), b"job"), Vec::new());
     let charge = Charge::new(key, limit, op);
-    store.decide(Timestamp::EPOCH, &[charge], &mut decisions).await.expect("the server is up");
+    store
+        .decide(Timestamp::EPOCH, Batch::one(&charge), &mut decisions)
+        .await
+        .expect("the server is up");
     decisions[0]
 }
 

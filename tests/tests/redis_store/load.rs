@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Charge, Store, StoreError};
+use tidegate::store::{Batch, Charge, Store, StoreError};
 use tidegate::{Decision, Key, Limit, Op, Rate, Scope, Timestamp};
 use tidegate_tests::servers::wait_until;
 use tokio::runtime::{Builder, Runtime};
@@ -62,7 +62,7 @@ async fn decide(
         charges.push(Charge::new(key, limit, op));
     }
     let mut decisions = Vec::new();
-    store.decide(Timestamp::EPOCH, &charges, &mut decisions).await?;
+    store.decide(Timestamp::EPOCH, Batch::together(&charges), &mut decisions).await?;
     Ok(decisions)
 }
 

@@ -10,10 +10,10 @@ mod transports;
 use std::time::{Duration, Instant};
 
 use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
-use tidegate::store::breaker::{Breaker, CircuitState};
-use tidegate::store::fallback::{Fallback, FallbackConfig};
+use tidegate::store::circuits::CircuitState;
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{DecisionSource, OnStoreFailure};
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::store::{DecisionSource, Nodes, OnStoreFailure};
 use tidegate::{Clock, Span, Verdict};
 use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
 use tokio::runtime::Runtime;
@@ -39,7 +39,7 @@ fn policy() -> Policy {
 /// A node: the library as the guide puts it together.
 struct Node {
     runtime: Runtime,
-    limiter: PolicyLimiter<Fallback<Breaker<RedisStore>>>,
+    limiter: PolicyLimiter<SharedStore<RedisStore>>,
 }
 
 impl Node {
@@ -54,11 +54,10 @@ impl Node {
         let runtime = runtime.worker_threads(1).enable_all().build().expect("a runtime");
         let clock = Clock::default();
         let store = runtime.block_on(async {
-            let store = RedisStore::connect(config).await.expect("a server, or no need for one");
-            let store = Breaker::new(store, clock.clone());
-            let nodes = nodes.try_into().expect("at least one");
-            let config = FallbackConfig { nodes, ..FallbackConfig::default() };
-            Fallback::start(store, config, clock.clone()).expect("address space")
+            let nodes = Nodes::try_from(nodes).expect("at least one");
+            let options = SharedOptions::default().nodes(nodes);
+            let store = SharedStore::connect(config, options, clock.clone()).await;
+            store.expect("a server, or no need for one")
         });
         let limiter = PolicyLimiter::new(policy(), store, clock);
         Self { runtime, limiter }
@@ -93,7 +92,7 @@ impl Node {
     }
 
     fn state(&self) -> CircuitState {
-        self.limiter.store().store().circuits()[0].state
+        self.limiter.store().circuits()[0].state
     }
 
     /// Sends requests until none waits for the store, and returns how many were admitted.
@@ -113,7 +112,7 @@ impl Node {
     fn until_booked(&self) {
         let store = self.limiter.store();
         wait_until("no debit is pending", PATIENCE, || {
-            let stats = store.stats();
+            let stats = store.stats().fallback;
             stats.owing_keys == 0 && stats.booked_keys > 0
         });
     }
@@ -153,7 +152,7 @@ fn a_store_that_dies_is_answered_for_as_each_policy_says() {
     );
     let wait = denied.retry_after().expect("it is worth trying again");
     assert!(wait <= Duration::from_millis(300), "until the next probe: {wait:?}");
-    let stats = node.limiter.store().stats();
+    let stats = node.limiter.store().stats().fallback;
     assert_eq!((stats.owing_keys, stats.answered[1]), (2, 201), "{stats:?}");
 }
 
@@ -214,7 +213,7 @@ fn what_was_let_in_is_booked_when_the_store_is_back() {
             taken <= admitted + waited + 1,
             "each at most twice: {taken}, {admitted}, {waited}"
         );
-        let stats = node.limiter.store().stats();
+        let stats = node.limiter.store().stats().fallback;
         assert!(stats.booked_keys >= 1 && stats.booked_units >= 100, "{stats:?}");
     }
 }
@@ -237,7 +236,10 @@ fn a_store_that_hangs_is_asked_by_probes_alone() {
     });
     // Five in a row, and as many again for a machine that stalls.
     assert!(waited <= 10, "{waited} requests waited for the deadline");
-    assert!(node.limiter.store().stats().answered[1] > 100, "as many were answered at once");
+    assert!(
+        node.limiter.store().stats().fallback.answered[1] > 100,
+        "as many were answered at once"
+    );
     redis.resume();
     wait_until("it answers", PATIENCE, || redis.is_answering());
     let asked = calls(&redis) - before;
@@ -280,12 +282,12 @@ fn one_node_of_a_cluster_takes_its_own_keys_with_it() {
     }
     let paused = cluster.pause_primary_of(0);
     wait_until("its keys are decided here", PATIENCE, || {
-        let circuits = node.limiter.store().store().circuits();
+        let circuits = node.limiter.store().circuits();
         users().for_each(|user| assert!(check(&user).is_allowed()));
         circuits.iter().any(|circuit| circuit.state == CircuitState::Open)
     });
     let by_store = users().filter(|user| check(user).source() == DecisionSource::Store).count();
-    let circuits = node.limiter.store().store().circuits();
+    let circuits = node.limiter.store().circuits();
     let open = circuits.iter().filter(|circuit| circuit.state != CircuitState::Closed).count();
     assert!(by_store > 0 && open == 1, "{by_store} of 40 by the store: {circuits:?}");
     paused.resume();

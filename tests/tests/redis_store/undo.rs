@@ -5,7 +5,7 @@ mod crossing;
 
 use redis::Value;
 use tidegate::store::redis::RedisStore;
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Algorithm, Key, Limit, Op, Scope, State, Timestamp};
 use tidegate_tests::clients::limit;
 use tidegate_tests::servers::RedisServer;
@@ -41,7 +41,7 @@ impl Bench {
 
     async fn does(&self, at: u64, op: Op) -> bool {
         let (now, mut decisions) = (Timestamp::from_micros(START + at), Vec::new());
-        let decided = self.store.decide(now, &[self.charge(op)], &mut decisions).await;
+        let decided = self.store.decide(now, Batch::one(&self.charge(op)), &mut decisions).await;
         decided.expect("a sound server");
         decisions[0].is_allowed()
     }

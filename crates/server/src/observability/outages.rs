@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tidegate::store::StoreError;
-use tidegate::store::breaker::{CircuitReport, CircuitState};
+use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::{Span, Timestamp};
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -280,12 +280,13 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
     /// A node gets a new policy.
     fn learn(&mut self, now: u64, number: usize, revision: usize) {
         let node = &mut self.nodes[number];
-        let Some(body) = node.body.as_ref().filter(|_| node.revision < revision) else { return };
+        if node.body.is_none() || node.revision >= revision {
+            return;
+        }
         if node.still_until > now {
             let event = Event::Learn { node: number, revision };
             return lock(&self.ground.network).add(node.still_until, event);
         }
-        body.store.limits_changed();
         node.revision = revision;
         if revision == self.published {
             self.judge.learned(number);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use tidegate::Explanation;
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Op, Timestamp};
 use tidegate_sim::world::NodeStack;
 
@@ -46,10 +46,10 @@ impl<S: Store> Drop for RefundOnDrop<'_, S> {
     fn drop(&mut self) {
         let Some(charge) = self.charge.take() else { return };
         let Op::Take(cost) = charge.op else { return };
-        let back = [Charge { op: Op::Return(cost), ..charge }];
+        let back = Charge { op: Op::Return(cost), ..charge };
         let mut said = Vec::new();
         // Sent, and not waited for.
-        let mut sent = pin!(self.store.decide(self.now, &back, &mut said));
+        let mut sent = pin!(self.store.decide(self.now, Batch::one(&back), &mut said));
         let _ = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     }
 }
@@ -58,12 +58,13 @@ impl<S: Store> Store for Abandoned<S> {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         if self.left == Left::Refund {
-            let mut refund = RefundOnDrop { store: &self.store, now, charge: Some(charges[0]) };
-            let answer = self.store.decide(now, charges, decisions).await;
+            let mut refund =
+                RefundOnDrop { store: &self.store, now, charge: Some(batch.charges[0]) };
+            let answer = self.store.decide(now, batch, decisions).await;
             refund.charge = None;
             return answer;
         }
@@ -76,7 +77,7 @@ impl<S: Store> Store for Abandoned<S> {
             Poll::Ready(())
         })
         .await;
-        let answer = self.store.decide(now, charges, decisions).await;
+        let answer = self.store.decide(now, batch, decisions).await;
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         lock.0 = false;
         lock.1.drain(..).for_each(Waker::wake);

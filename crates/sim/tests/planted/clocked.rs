@@ -1,6 +1,6 @@
 //! A stack whose clock is not the node's monotonic clock.
 
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate::{Clock, Explanation, ManualClock};
 use tidegate_core::{Decision, Span, Timestamp};
 use tidegate_sim::world::NodeStack;
@@ -48,10 +48,10 @@ impl<S: Store> Store for Clocked<S> {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        self.store.decide(self.clock.time(now), charges, decisions).await
+        self.store.decide(self.clock.time(now), batch, decisions).await
     }
 
     async fn explain(
@@ -60,10 +60,6 @@ impl<S: Store> Store for Clocked<S> {
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         self.store.explain(now, charge).await
-    }
-
-    fn limits_changed(&self) {
-        self.store.limits_changed();
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

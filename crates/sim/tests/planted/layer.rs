@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use tidegate::Explanation;
 use tidegate::store::lease::LEASE;
-use tidegate::store::{Charge, DecisionSource, Store, StoreError, Tier};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError, Tier};
 use tidegate_core::{Algorithm, Decision, Limit, Op, Rate, Span, State, Timestamp};
 use tidegate_sim::world::NodeStack;
 
@@ -102,13 +102,13 @@ impl<S: Store> Layer<S> {
     async fn after_timeout(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        let Op::Take(cost) = charges[0].op else { return Err(StoreError::Timeout) };
+        let Op::Take(cost) = batch.charges[0].op else { return Err(StoreError::Timeout) };
         let ask = async |op| {
-            let asked = [Charge { op, ..charges[0] }];
-            self.store.decide(now, &asked, &mut Vec::new()).await
+            let asked = Charge { op, ..batch.charges[0] };
+            self.store.decide(now, Batch::one(&asked), &mut Vec::new()).await
         };
         match self.bug {
             Bug::RefundsTimeouts => {
@@ -116,7 +116,7 @@ impl<S: Store> Layer<S> {
                 let mut back = pin!(ask(Op::Return(cost)));
                 poll_fn(|context| Poll::Ready(back.as_mut().poll(context).is_ready())).await;
             }
-            Bug::Retries => return self.store.decide(now, charges, decisions).await,
+            Bug::Retries => return self.store.decide(now, batch, decisions).await,
             Bug::AdmitsTimeouts => return Ok(DecisionSource::Store),
             Bug::WaitsForProbe => {
                 let _ = ask(Op::Read(0)).await;
@@ -129,22 +129,63 @@ impl<S: Store> Layer<S> {
     async fn repeat_denial(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
         longest: Span,
     ) -> Result<DecisionSource, StoreError> {
-        let text = charges[0].key.text.to_vec();
+        let text = batch.charges[0].key.text.to_vec();
         let known = self.denied.lock().unwrap_or_else(PoisonError::into_inner).get(&text).copied();
         if let Some((_, denial)) = known.filter(|(at, _)| now.since(*at) < longest) {
             decisions.push(denial);
             return Ok(DecisionSource::Store);
         }
-        let source = self.store.decide(now, charges, decisions).await?;
+        let source = self.store.decide(now, batch, decisions).await?;
         if let Some(denial) = decisions.last().filter(|decision| !decision.is_allowed()) {
             let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
             denied.insert(text, (now, *denial));
         }
         Ok(source)
+    }
+
+    /// The bugs of debits, returns and grants, which are decided each alone.
+    async fn decide_each(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Option<Result<DecisionSource, StoreError>> {
+        let all = |is_so: fn(&Op) -> bool| batch.charges.iter().all(|it| is_so(&it.op));
+        let granted = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
+        let store = &self.store;
+        match self.bug {
+            Bug::DebitsTwice if all(|op| matches!(op, Op::Force(_))) => {
+                store.decide(now, batch, &mut Vec::new()).await.err().map(Err)
+            }
+            Bug::ReturnsTwice if all(|op| matches!(op, Op::Return(_))) => {
+                store.decide(now, batch, &mut Vec::new()).await.err().map(Err)
+            }
+            Bug::PresumesGrants if all(|op| matches!(op, Op::Take(_))) => {
+                let answer = store.decide(now, batch, decisions).await;
+                if answer != Err(StoreError::Timeout) {
+                    return Some(answer);
+                }
+                decisions.extend(batch.charges.iter().map(granted));
+                Some(Ok(DecisionSource::Store))
+            }
+            Bug::DropsDebits if all(|op| matches!(op, Op::Force(_))) => {
+                decisions.extend(batch.charges.iter().map(granted));
+                Some(Ok(DecisionSource::Store))
+            }
+            Bug::StretchesWindows => {
+                let before = decisions.len();
+                let answer = store.decide(now, batch, decisions).await;
+                for decision in &mut decisions[before..] {
+                    decision.reset_after = decision.reset_after + Span::from_millis(50);
+                }
+                Some(answer)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -152,82 +193,43 @@ impl<S: Store> Store for Layer<S> {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
+        let charges = batch.charges;
         if let (Bug::RepeatsDenials(longest), Op::Take(_)) = (self.bug, charges[0].op) {
-            return self.repeat_denial(now, charges, decisions, longest).await;
+            return self.repeat_denial(now, batch, decisions, longest).await;
+        }
+        if !batch.is_all_or_nothing()
+            && let Some(answer) = self.decide_each(self.time(now), batch, decisions).await
+        {
+            return answer;
         }
         if self.bug == Bug::DecidesEach {
-            return self.store.decide_each(now, charges, decisions).await;
+            let each = Batch { is_together: false, ..batch };
+            return self.store.decide(now, each, decisions).await;
         }
         if self.bug == Bug::IgnoresPreLimits {
             let others = charges.iter().filter(|it| it.options.tier != Tier::Local);
             let others: Vec<_> = others.copied().collect();
-            return self.store.decide(now, &others, decisions).await;
+            let others = Batch { charges: &others, ..batch };
+            return self.store.decide(now, others, decisions).await;
         }
         if let Some(limit) = &self.other_limit(charges[0].limit) {
             let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();
-            return self.store.decide(now, &charges, decisions).await;
+            return self.store.decide(now, Batch { charges: &charges, ..batch }, decisions).await;
         }
-        match self.store.decide(self.time(now), charges, decisions).await {
+        match self.store.decide(self.time(now), batch, decisions).await {
             Ok(source) if self.bug == Bug::ReleasesAtOnce => {
                 if let Some(lease) = decisions.last().and_then(|it| it.lease) {
-                    let left = [Charge { op: Op::Release(lease), ..charges[0] }];
-                    let _ = self.store.decide(now, &left, &mut Vec::new()).await;
+                    let left = Charge { op: Op::Release(lease), ..charges[0] };
+                    let _ = self.store.decide(now, Batch::one(&left), &mut Vec::new()).await;
                 }
                 Ok(source)
             }
-            Err(StoreError::Timeout) => self.after_timeout(now, charges, decisions).await,
+            Err(StoreError::Timeout) => self.after_timeout(now, batch, decisions).await,
             answer => answer,
         }
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        let now = self.time(now);
-        let takes = |it: &Charge<'_>| matches!(it.op, Op::Take(_));
-        let debits = |it: &Charge<'_>| matches!(it.op, Op::Force(_));
-        let returns = |it: &Charge<'_>| matches!(it.op, Op::Return(_));
-        let granted = |it: &Charge<'_>| it.limit.decide(&mut State::default(), now, it.op);
-        match self.bug {
-            Bug::DebitsTwice if charges.iter().all(debits) => {
-                self.store.decide_each(now, charges, &mut Vec::new()).await?;
-            }
-            Bug::ReturnsTwice if charges.iter().all(returns) => {
-                self.store.decide_each(now, charges, &mut Vec::new()).await?;
-            }
-            Bug::PresumesGrants if charges.iter().all(takes) => {
-                let answer = self.store.decide_each(now, charges, decisions).await;
-                if answer == Err(StoreError::Timeout) {
-                    decisions.extend(charges.iter().map(granted));
-                    return Ok(DecisionSource::Store);
-                }
-                return answer;
-            }
-            Bug::DropsDebits if charges.iter().all(debits) => {
-                decisions.extend(charges.iter().map(granted));
-                return Ok(DecisionSource::Store);
-            }
-            _ => {}
-        }
-        if self.bug == Bug::StretchesWindows {
-            let before = decisions.len();
-            let source = self.store.decide_each(now, charges, decisions).await?;
-            for decision in &mut decisions[before..] {
-                decision.reset_after = decision.reset_after + Span::from_millis(50);
-            }
-            return Ok(source);
-        }
-        if let Some(limit) = &self.other_limit(charges[0].limit) {
-            let charges: Vec<_> = charges.iter().map(|it| Charge { limit, ..*it }).collect();
-            return self.store.decide_each(now, &charges, decisions).await;
-        }
-        self.store.decide_each(now, charges, decisions).await
     }
 
     async fn explain(
@@ -236,10 +238,6 @@ impl<S: Store> Store for Layer<S> {
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         self.store.explain(now, charge).await
-    }
-
-    fn limits_changed(&self) {
-        self.store.limits_changed();
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

@@ -109,7 +109,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         verdict: &Verdict,
     ) -> Result<(), StoreError> {
         let now = self.0.clock.now();
-        self.0.cancel(&self.0.store.0, now, (&key.to_key(), cost), verdict).await
+        self.0.cancel(self.store(), now, (&key.to_key(), cost), verdict).await
     }
 }
 

@@ -145,7 +145,7 @@ impl<S: Store + 'static> Held<S> {
         for lease in leases {
             let mut decisions = Vec::with_capacity(1);
             let charge = lease.charge(&self.key, op);
-            match self.engine.store.0.decide(self.now(), &[charge], &mut decisions).await {
+            match self.engine.store.decide_one(self.now(), &charge, &mut decisions).await {
                 Ok(_) => {
                     let renewed = decisions.iter().all(Decision::is_allowed);
                     allowed = allowed.map(|allowed| allowed && renewed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate_core::algorithm::inflight::InFlight;
-use tidegate_core::{Explanation, Limit, Op, Timestamp};
+use tidegate_core::{Decision, Explanation, Limit, Op, Timestamp};
 
 use super::backend::{Backend, Charges, Fold};
 use super::builder::BuildError;
@@ -14,12 +14,28 @@ use super::renewal::SharedPlace;
 use super::{Engine, Limiter};
 use crate::clock::Clock;
 use crate::key::ToKey;
-use crate::store::{Charge, DecisionSource, Store, StoreError};
+use crate::store::{Batch, Charge, DecisionSource, LimitsRevision, Store, StoreError};
 use crate::verdict::Verdict;
 
 /// A store that many nodes share.
 #[derive(Debug)]
-pub struct Shared<S>(pub(super) S);
+pub struct Shared<S> {
+    store: S,
+    revision: LimitsRevision,
+}
+
+impl<S: Store> Shared<S> {
+    /// Decides one charge.
+    pub(super) async fn decide_one(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let batch = Batch::one(charge).revision(self.revision.current());
+        self.store.decide(now, batch, decisions).await
+    }
+}
 
 /// A limiter whose state many nodes share. Its verbs are those of [`Limiter`], `async` and fallible.
 ///
@@ -46,7 +62,8 @@ pub type SharedLimiter<S> = Limiter<Shared<S>>;
 
 impl<S: Store + 'static> Limiter<Shared<S>> {
     pub(super) fn over_shared(limits: Vec<NamedLimit>, store: S, clock: Clock) -> Self {
-        Self(Arc::new(Engine::new(limits, Shared(store), clock)))
+        let store = Shared { store, revision: LimitsRevision::default() };
+        Self(Arc::new(Engine::new(limits, store, clock)))
     }
 
     /// As [`Limiter::check`](Limiter::<crate::store::memory::MemoryStore>::check).
@@ -152,7 +169,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
 
     /// The store that keeps the state.
     pub fn store(&self) -> &S {
-        &self.0.store.0
+        &self.0.store.store
     }
 }
 
@@ -167,7 +184,8 @@ impl<S: Store + 'static> Backend for Shared<S> {
     ) -> Result<DecisionSource, StoreError> {
         let charges: Vec<Charge<'_>> = (0..charges.len()).map(|i| charges.get(i)).collect();
         let mut decisions = Vec::with_capacity(charges.len());
-        let source = self.0.decide(now, &charges, &mut decisions).await?;
+        let batch = Batch::together(&charges).revision(self.revision.current());
+        let source = self.store.decide(now, batch, &mut decisions).await?;
         decisions.into_iter().for_each(|decision| fold.push(decision));
         Ok(source)
     }
@@ -179,8 +197,9 @@ impl<S: Store + 'static> Backend for Shared<S> {
         verdicts: &mut Vec<Verdict>,
     ) -> Result<(), StoreError> {
         let mut decisions = Vec::with_capacity(charges.len());
-        let source = self.0.decide_each(now, charges, &mut decisions).await?;
-        let at = self.0.clock(now);
+        let batch = Batch::each(charges).revision(self.revision.current());
+        let source = self.store.decide(now, batch, &mut decisions).await?;
+        let at = self.store.clock(now);
         let verdict = |decision| Verdict::of_one(at, decision).decided_by(source);
         verdicts.extend(decisions.into_iter().map(verdict));
         Ok(())
@@ -191,11 +210,11 @@ impl<S: Store + 'static> Backend for Shared<S> {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.0.explain(now, charge).await
+        self.store.explain(now, charge).await
     }
 
     fn clock(&self, now: Timestamp) -> Timestamp {
-        self.0.clock(now)
+        self.store.clock(now)
     }
 
     /// If the holder of a lease crashes, its place is taken until the lease ends.
@@ -210,7 +229,7 @@ impl<S: Store + 'static> Backend for Shared<S> {
 
     fn prepare(&self, _: &[NamedLimit], _: &Clock) -> Option<Quick> {
         // Called before any request is decided by the new numbers.
-        self.0.limits_changed();
+        self.revision.change();
         None
     }
 }

@@ -1,36 +1,41 @@
-//! Why a store gave no decision.
+//! Errors of stores.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_core::Span;
 
-/// No decision could be had.
+/// Why a store gave no decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store sent nothing until the deadline. The charge may have been booked all the same.
+    /// The store sent nothing until the deadline. The charge may have been carried out.
     Timeout,
-    /// The store answers, but this answer did not arrive within the deadline. The charge may have
-    /// been booked all the same.
+    /// The store answers, but this answer did not arrive within the deadline. The charge may have been
+    /// carried out.
     Slow(Arc<str>),
     /// No connection, or it broke; the store is starting, failing over or moving the key.
     Unavailable(Arc<str>),
-    /// It has been silent, and is not asked until it answers again.
+    /// The store did not answer, and gets no requests until a probe succeeds.
     Away {
-        /// When it is worth trying again.
+        /// How long to wait before the next attempt.
+        retry_after: Span,
+    },
+    /// An operator rehearses an outage: the store gets no requests for a while.
+    Drill {
+        /// How long the drill still takes.
         retry_after: Span,
     },
     /// As many requests wait for the store as may wait: this process is overloaded, not the store
     /// unavailable.
     Overloaded,
-    /// The store answers, but refuses: waiting will not help, somebody has to change something.
+    /// The store refuses; an operator has to change something.
     Misconfigured(Misconfigured, Arc<str>),
-    /// The store answered what this library cannot make sense of.
+    /// The store sent an answer that this library cannot read.
     Protocol(Arc<str>),
 }
 
-/// What has to be changed.
+/// What an operator has to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Misconfigured {
@@ -108,7 +113,7 @@ impl StoreError {
         Self::Misconfigured(what, why.to_string().into())
     }
 
-    /// The same, for people who have just started something: it may be the address that is wrong.
+    /// The error with advice for a first start, where the address may be wrong.
     pub(crate) fn at_start(self) -> Self {
         match self {
             Self::Unavailable(why) => Self::unavailable(format!(
@@ -121,8 +126,8 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// True if the store is away and may come back by itself. Otherwise somebody must act, and
-    /// going on as if nothing had happened would hide it.
+    /// True if the store is unavailable and may recover by itself. Otherwise an operator has to act, and a
+    /// silent fallback would hide that.
     pub const fn is_outage(&self) -> bool {
         !matches!(self, Self::Misconfigured(..) | Self::Protocol(_))
     }
@@ -136,6 +141,9 @@ impl fmt::Display for StoreError {
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
             Self::Away { .. } => {
                 f.write_str("the store is unavailable, and is not asked until a probe succeeds")
+            }
+            Self::Drill { .. } => {
+                f.write_str("the store is unavailable: an outage drill is under way")
             }
             Self::Overloaded => f.write_str("too many requests wait for the store"),
             Self::Misconfigured(what, why) => {

@@ -1,142 +1,128 @@
-//! Units that a node takes ahead of its requests, and spends without asking (`tier: leased`).
+//! The leased tier (`tier: leased`): a node takes units in advance and spends them without asking the store.
 //!
 //! # Law
-//! *Who spends what was granted, before it ends, admits no more than was granted.* The store grants within
-//! its limit, so what all nodes admit in an interval was granted in it or was unspent when it began. Unspent
-//! are at most the grants of one lease time l = [`LEASE`], which no bucket of capacity C and rate r makes
-//! larger than `C + r (w + l)` over the interval w. A leased bucket therefore holds `B - ceil(r l)` at the
-//! store, for everybody and always ([`leased`]), and over all nodes no interval admits more than `B + r w`.
-//! What a window granted dies with the window, so each window admits its limit and no more.
+//! Spending granted units before the grant ends admits no more than was granted. The store grants within its
+//! limit, so what all nodes admit in an interval was granted in it or was unspent when it began. Unspent are at
+//! most the grants of one lease time l = [`LEASE`], which no bucket of capacity C and rate r makes larger than
+//! `C + r (w + l)` over the interval w. A leased bucket therefore has capacity `B - ceil(r l)` at the store
+//! ([`leased`]), and over all nodes no interval admits more than `B + r w`. A window's grant ends with the window,
+//! so each window admits its limit and no more.
 //!
 //! # Promise
-//! Never above the limit, whatever becomes of nodes, messages or the nodes' clocks: a grant ends by the
-//! node's monotonic clock, counted from before it was asked for. Choose it for keys that are asked for
-//! more often than the store should be, above some hundreds of requests a second. It admits at most
-//! what the limit says; its burst is smaller by what the rate gives in 100 ms. Too few are admitted by what
-//! nodes hold and do not spend: at most what each was asked for in 50 ms, when a node dies or its requests
-//! stop. Near the limit a key is denied for up to [`QUANTUM`] although units have come back since.
+//! Never above the limit, whatever happens to nodes, messages or the nodes' clocks: a grant ends by the node's
+//! monotonic clock, counted from before the request for it. Use it for keys with more than some hundreds of
+//! requests per second. The burst is smaller by what the rate gives in 100 ms. Units that a node holds and does not
+//! spend are lost: at most its demand of 50 ms, when the node crashes or its requests stop. Near the limit, a key
+//! is denied for up to [`QUANTUM`] although units have refilled since.
 //!
-//! # How much
-//! What the key was asked for in the last [`TURN`] on this node, in up to [`PIECES`] equal pieces of which
-//! the store grants as many as it has; a key of little demand is decided in the store, request by request.
-//! If the store had less than was asked for, it is not asked again for [`QUANTUM`].
+//! # Size of a grant
+//! The key's demand on this node in the last [`TURN`], in up to [`PIECES`] equal pieces of which the store grants
+//! as many as it has. A key with little demand is decided in the store, request by request. If the store has less
+//! than was asked for, it is not asked again for [`QUANTUM`].
 //!
-//! # Never
-//! Sliding logs, leaky buckets and in-flight limits, and windows that count what they denied, are decided in
-//! the store whatever their tier. Costs above what is taken ahead at once are, too.
+//! Sliding logs, leaky buckets, in-flight limits, windows that count denied requests, and costs above one grant are
+//! always decided in the store.
 //!
 //! # Bound
-//! [`MAX_BUDGETS`] keys; what finds no room is decided in the store. A key takes up room only while it is
-//! asked for some dozens of times a second, so that keys of little demand cost little and drive out nobody.
+//! [`MAX_BUDGETS`] keys; others are decided in the store. A key has a budget only while it has some dozens of
+//! requests per second.
 
 mod budget;
 mod budgets;
 mod leasable;
 
 use std::future::poll_fn;
-use std::slice;
 use std::task::{Poll, Waker};
 
-use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
+use tidegate_core::{Decision, Limit, Op, Span, Timestamp};
 
 use self::budget::{Grant, Order, Step};
 use self::budgets::{LocalBudgets, Owner};
 use self::leasable::is_leased;
-use super::{Charge, DecisionSource, Store, StoreError};
+use super::partition::{Partition, all_allowed, fresh};
+use super::shared::Layers;
+use super::{Batch, Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
 use crate::sync::{AtomicU64, Ordering};
 
 pub use self::budgets::MAX_BUDGETS;
 pub use self::leasable::leased;
 
-/// How long a grant of a bucket may be spent.
+/// How long a bucket's grant may be spent.
 pub const LEASE: Span = Span::from_millis(100);
-/// For how long a node takes units ahead.
+/// The time whose demand a node takes in advance.
 pub const TURN: Span = Span::from_millis(50);
-/// For how long a store that had less than was asked for is not asked again.
+/// How long a store that had less than was asked for is not asked again.
 pub const QUANTUM: Span = Span::from_millis(20);
-/// The most pieces that units are asked for in.
+/// The most pieces of one grant.
 pub const PIECES: u64 = 16;
-/// A clock may differ from the store's by one in so many, before a grant is spent that has ended.
+/// A node's clock may differ from the store's by one in so many.
 const DRIFT_PARTS: u64 = 1_000;
-/// Keys that are given back at once.
+/// Keys whose units are returned in one call.
 const AT_ONCE: usize = 64;
 
-/// What has become of the units that a node took ahead.
+/// What has become of the units that a node took in advance.
 ///
 /// `granted + unspent = spent + returned + expired + outstanding`, at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseStats {
-    /// Taken ahead.
+    /// Granted by the store.
     pub granted: u64,
     /// Spent on requests.
     pub spent: u64,
-    /// Of these, given back by requests that another limit denied, to be spent again.
+    /// Of these, returned to the budget because another limit denied the request.
     pub unspent: u64,
-    /// Taken out to be given back to the store, at the end.
+    /// Returned to the store on shutdown.
     pub returned: u64,
     /// Not spent in time.
     pub expired: u64,
-    /// Held at the moment.
+    /// Held now.
     pub outstanding: u64,
     /// Requests answered without asking the store.
     pub answered: u64,
 }
 
-/// A store whose units are taken ahead where a charge says so.
-///
-/// ```no_run
-/// use tidegate::store::lease::Lease;
-/// use tidegate::store::redis::{RedisConfig, RedisStore};
-/// use tidegate::Clock;
-///
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = RedisStore::connect(RedisConfig::new("redis://127.0.0.1:6379")?).await?;
-/// let store = Lease::new(store, Clock::default());
-/// // At the end, what is not spent goes back.
-/// store.give_back().await;
-/// # Ok(())
-/// # }
-/// ```
+/// The budgets of this node.
 #[derive(Debug)]
-pub struct Lease<S> {
-    store: S,
-    clock: Clock,
+pub(super) struct Leases {
     budgets: LocalBudgets,
-    /// How many grants there have been.
+    /// Number of grants so far.
     grants: AtomicU64,
 }
 
 /// How a charge is decided.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Here, by spending units of this grant on it.
+    /// Here, by spending units of the grant with this number.
     Spent(Decision, u64),
-    /// Here, and nothing was spent.
+    /// Here, without spending.
     Said(Decision),
     /// In the store.
     There,
 }
 
-impl<S: Store> Lease<S> {
-    /// Takes units of `store` ahead, by the time of `clock`, which must not be one that can be set.
-    pub fn new(store: S, clock: Clock) -> Self {
-        Self { store, clock, budgets: LocalBudgets::new(), grants: AtomicU64::new(0) }
+impl Way {
+    const fn here(decision: Decision, grant: u64) -> Self {
+        if decision.is_allowed() { Self::Spent(decision, grant) } else { Self::Said(decision) }
     }
 
-    /// The same for a simulation: for few keys, and every time alike. Not for keys that strangers choose.
-    pub fn repeatable(store: S, clock: Clock) -> Self {
-        Self { store, clock, budgets: LocalBudgets::repeatable(), grants: AtomicU64::new(0) }
+    const fn decision(&self) -> Option<&Decision> {
+        match self {
+            Self::Spent(decision, _) | Self::Said(decision) => Some(decision),
+            Self::There => None,
+        }
+    }
+}
+
+impl Leases {
+    /// Room for budgets; little for a simulation.
+    pub(super) fn new(is_small: bool) -> Self {
+        Self { budgets: LocalBudgets::new(is_small), grants: AtomicU64::new(0) }
     }
 
-    /// The store behind.
-    pub const fn store(&self) -> &S {
-        &self.store
-    }
-
-    /// What has become of the units taken ahead.
-    pub fn stats(&self) -> LeaseStats {
-        let (tally, outstanding) = self.budgets.tally(self.clock.now());
+    /// What has become of the units.
+    pub(super) fn stats(&self, now: Timestamp) -> LeaseStats {
+        let (tally, outstanding) = self.budgets.tally(now);
         LeaseStats {
             granted: tally.granted,
             spent: tally.spent,
@@ -148,72 +134,42 @@ impl<S: Store> Lease<S> {
         }
     }
 
-    /// Gives back what is not spent; for the end, when no more requests come. What a window granted is not
-    /// given back, because it might arrive in the next.
-    pub async fn give_back(&self) {
-        loop {
-            let now = self.clock.now();
-            let emptied = self.budgets.empty(now, AT_ONCE);
-            if emptied.is_empty() {
-                return;
-            }
-            let charge = |(owner, units): &(Box<Owner>, u64)| (owner.limit, Op::Return(*units));
-            let numbers: Vec<(Limit, Op)> = emptied.iter().map(charge).collect();
-            let charges = emptied.iter().zip(&numbers);
-            let charges: Vec<Charge<'_>> = charges
-                .map(|((owner, _), (limit, op))| Charge::new(owner.key(), limit, *op))
-                .collect();
-            let mut decisions = Vec::with_capacity(charges.len());
-            // What cannot be given back is lost, as if the node had died.
-            if self.store.decide_each(now, &charges, &mut decisions).await.is_err() {
-                return;
-            }
-        }
+    /// Drops all units, because limits have other numbers.
+    pub(super) fn clear(&self) {
+        self.budgets.void();
     }
 
-    /// Decides a charge here if that can be done, asking for more if need be.
-    async fn way(&self, now: Timestamp, charge: &Charge<'_>) -> Result<Way, StoreError> {
-        let cost = match (charge.op, is_leased(charge)) {
-            (Op::Take(cost @ 1..), true) => cost,
-            (Op::Read(cost @ 1..), true) => return Ok(self.look(now, charge, cost)),
-            (Op::Reset, true) => {
-                self.budgets.with(self.budgets.print(charge.key), |slot| slot.budget.void());
-                return Ok(Way::There);
-            }
-            _ => return Ok(Way::There),
-        };
-        let print = self.budgets.print(charge.key);
-        let step = |now, has_waited| {
-            let step = self.budgets.of(print, charge.limit, now, |slot| {
-                (slot.budget.take(now, cost, has_waited), slot.fillings)
-            });
-            step.unwrap_or((Step::Ask, 0))
-        };
-        match step(now, false) {
-            (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
-            (Step::Ask, _) => Ok(Way::There),
-            (Step::Fill(order), _) => self.fill(charge, cost, print, order).await,
-            (Step::Wait, filling) => {
-                self.filled(print, filling).await?;
-                // A request that waited is admitted when it goes on, and not when it came.
-                match step(self.clock.now(), true) {
-                    (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
-                    _ => Ok(Way::There),
-                }
-            }
-        }
+    /// The decision of a take from units that are held, or its denial while the store is not asked; `None` if
+    /// the store has to be asked.
+    #[inline]
+    pub(super) fn answer(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        print: u64,
+    ) -> Option<Decision> {
+        let Op::Take(cost @ 1..) = charge.op else { return None };
+        self.budgets.with(print, |slot| match slot.budget.is_of(charge.limit) {
+            true => slot.budget.answer(now, cost),
+            false => None,
+        })?
     }
 
-    fn look(&self, now: Timestamp, charge: &Charge<'_>, cost: u64) -> Way {
-        let print = self.budgets.print(charge.key);
-        let known = self.budgets.with(print, |slot| match slot.budget.is_of(charge.limit) {
+    /// Whether a charge is leased and its key has a budget.
+    #[inline]
+    pub(super) fn has_budget(&self, charge: &Charge<'_>, print: u64) -> bool {
+        is_leased(charge) && self.budgets.may_hold(print)
+    }
+
+    /// The decision of a read, if the units for it are held.
+    fn look(&self, now: Timestamp, charge: &Charge<'_>, cost: u64, print: u64) -> Option<Decision> {
+        self.budgets.with(print, |slot| match slot.budget.is_of(charge.limit) {
             true => slot.budget.look(now, cost),
             false => None,
-        });
-        known.flatten().map_or(Way::There, Way::Said)
+        })?
     }
 
-    /// Waits until somebody else has filled a budget.
+    /// Waits until another request has filled a budget.
     async fn filled(&self, print: u64, filling: u32) -> Result<(), StoreError> {
         poll_fn(|context| {
             let outcome = self.budgets.with(print, |slot| slot.outcome(filling, context.waker()));
@@ -225,158 +181,9 @@ impl<S: Store> Lease<S> {
         })
         .await
     }
-
-    /// Asks the store for more, and decides the request that this is for.
-    async fn fill(
-        &self,
-        charge: &Charge<'_>,
-        cost: u64,
-        print: u64,
-        order: Order,
-    ) -> Result<Way, StoreError> {
-        let mut filling = Filling { budgets: &self.budgets, print, failed: None };
-        let mut granted = self.ask(charge, order).await;
-        if let Ok(Some(Grant { units: 0, last, .. })) = &granted
-            && let Some(smaller) = order.smaller(last.remaining)
-        {
-            let less = self.ask(charge, smaller).await;
-            granted = less.map(|less| less.map(|less| Grant { is_all: false, ..less }));
-        }
-        let grant = granted.inspect_err(|error| filling.failed = Some(error.clone()))?;
-        // What never fits is for the store to say.
-        let Some(grant) = grant.filter(|grant| !grant.last.is_never()) else {
-            return Ok(Way::There);
-        };
-        let now = self.clock.now();
-        let way = self.budgets.with(print, |slot| {
-            slot.budget.fill(now, &grant);
-            slot.owner.get_or_insert_with(|| Owner::of(charge.key, charge.limit));
-            slot.budget.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
-        });
-        Ok(way.flatten().unwrap_or(Way::There))
-    }
-
-    /// Asks the store for units, as many as it has.
-    async fn ask(&self, charge: &Charge<'_>, order: Order) -> Result<Option<Grant>, StoreError> {
-        let sent = self.clock.now();
-        let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
-        let times = usize::try_from(order.times).unwrap_or(1);
-        let pieces = vec![piece; times];
-        let mut decisions = Vec::with_capacity(times);
-        match &pieces[..] {
-            [one] => self.store.decide(sent, slice::from_ref(one), &mut decisions).await?,
-            several => self.store.decide_each(sent, several, &mut decisions).await?,
-        };
-        let granted = decisions.iter().filter(|decision| decision.is_allowed());
-        // They may have been decided in two commands, and in two windows.
-        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
-        let granted = granted.count();
-        let units = granted as u64 * order.units;
-        let number = self.grants.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_all = granted == times;
-        let last = decisions.pop();
-        Ok(last.map(|last| Grant {
-            number,
-            sent,
-            units,
-            last,
-            first: first.unwrap_or(last),
-            is_all,
-        }))
-    }
-
-    /// Gives back what was spent on charges of a request that is not let in after all.
-    fn unspend(&self, charges: &[Charge<'_>], ways: &mut [Way]) {
-        let now = self.clock.now();
-        for (charge, way) in charges.iter().zip(ways) {
-            let (Way::Spent(decision, grant), Op::Take(cost)) = (*way, charge.op) else { continue };
-            let print = self.budgets.print(charge.key);
-            self.budgets.with(print, |slot| slot.budget.unspend(now, cost, grant));
-            let remaining = decision.remaining.saturating_add(cost).min(decision.limit);
-            *way = Way::Said(Decision { remaining, ..decision });
-        }
-    }
-
-    /// For each charge how it is decided; ends with the first that is denied here, if it is `together`.
-    async fn ways(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        together: bool,
-    ) -> Result<Vec<Way>, StoreError> {
-        let (mut ways, mut now) = (Vec::with_capacity(charges.len()), now);
-        for charge in charges {
-            match self.way(now, charge).await {
-                Ok(way) => ways.push(way),
-                Err(error) => {
-                    self.unspend(charges, &mut ways);
-                    return Err(error);
-                }
-            }
-            if together && ways.last().is_some_and(Way::is_denied) {
-                break;
-            }
-            // It may have waited for the store: what has ended meanwhile is not spent on the next.
-            now = self.clock.now().max(now);
-        }
-        Ok(ways)
-    }
-
-    /// Decides those charges in the store that were not decided here.
-    async fn rest(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        ways: &mut [Way],
-        together: bool,
-    ) -> Result<(DecisionSource, Vec<Decision>), StoreError> {
-        let there = charges.iter().zip(&*ways).filter(|(_, way)| matches!(way, Way::There));
-        let there: Vec<Charge<'_>> = there.map(|(charge, _)| *charge).collect();
-        let mut others = Vec::with_capacity(there.len());
-        let asked = match (&there[..], together) {
-            ([], _) => Ok(DecisionSource::Store),
-            (_, true) => self.store.decide(now, &there, &mut others).await,
-            (_, false) => self.store.decide_each(now, &there, &mut others).await,
-        };
-        let is_denied = others.iter().any(|decision| !decision.is_allowed());
-        if (together && is_denied) || asked.is_err() {
-            self.unspend(charges, ways);
-        }
-        asked.map(|decision_source| (decision_source, others))
-    }
-
-    /// Whether charges are for the store to decide, so that it may be asked at once.
-    #[inline(always)]
-    fn is_through(&self, now: Timestamp, charges: &[Charge<'_>]) -> bool {
-        match charges {
-            [charge] if matches!(charge.op, Op::Take(1..)) && is_leased(charge) => {
-                !self.budgets.may_have(self.budgets.print(charge.key), now)
-            }
-            _ => !charges.iter().any(is_leased),
-        }
-    }
 }
 
-impl Way {
-    const fn here(decision: Decision, grant: u64) -> Self {
-        if decision.is_allowed() { Self::Spent(decision, grant) } else { Self::Said(decision) }
-    }
-
-    const fn is_denied(&self) -> bool {
-        matches!(self, Self::Said(decision) if !decision.is_allowed())
-    }
-}
-
-/// What was decided here and what was not, in the order of the charges.
-fn merge(ways: &[Way], others: Vec<Decision>, decisions: &mut Vec<Decision>) {
-    let mut others = others.into_iter();
-    decisions.extend(ways.iter().filter_map(|way| match way {
-        Way::Spent(decision, _) | Way::Said(decision) => Some(*decision),
-        Way::There => others.next(),
-    }));
-}
-
-/// Somebody fills a budget; whatever becomes of it, those who wait go on.
+/// A request that fills a budget. However it ends, the requests that wait for it go on.
 struct Filling<'a> {
     budgets: &'a LocalBudgets,
     print: u64,
@@ -391,107 +198,231 @@ impl Drop for Filling<'_> {
     }
 }
 
-impl<S: Store> Store for Lease<S> {
-    #[inline]
-    async fn decide(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        if self.is_through(now, charges) {
-            return self.store.decide(now, charges, decisions).await;
+/// Units spent on a request that is not decided yet. Dropping it returns them to their budgets.
+struct Spent<'a> {
+    leases: &'a Leases,
+    clock: &'a Clock,
+    /// Print of the key, units, number of the grant.
+    units: Vec<(u64, u64, u64)>,
+}
+
+impl Spent<'_> {
+    /// The request is admitted.
+    fn keep(mut self) {
+        self.units.clear();
+    }
+}
+
+impl Drop for Spent<'_> {
+    fn drop(&mut self) {
+        for (print, cost, grant) in self.units.drain(..) {
+            let now = self.clock.now();
+            self.leases.budgets.with(print, |slot| slot.budget.unspend(now, cost, grant));
         }
-        if let [charge] = charges {
-            return match self.way(now, charge).await? {
-                Way::Spent(decision, _) | Way::Said(decision) => {
-                    decisions.push(decision);
-                    Ok(DecisionSource::Store)
-                }
-                Way::There => self.store.decide(now, charges, decisions).await,
-            };
-        }
-        let mut ways = self.ways(now, charges, true).await?;
-        let is_denied = ways.last().is_some_and(Way::is_denied);
-        if is_denied {
-            // Nobody is charged, and nobody else is asked; but what cannot be denied is carried out.
-            self.unspend(charges, &mut ways);
-            ways.resize(charges.len(), Way::There);
-            let at = self.store.clock(now);
-            for (charge, way) in charges.iter().zip(&mut ways) {
-                if charge.is_deniable() && matches!(way, Way::There) {
-                    *way = Way::Said(charge.fresh_decision(at));
-                }
+    }
+}
+
+impl<S: Store + 'static> Layers<S> {
+    /// Returns unspent units to the store; for shutdown, when no more requests come. A window's units are not
+    /// returned, because they might arrive in the next window.
+    pub(super) async fn return_leases(&self) {
+        loop {
+            let now = self.clock.now();
+            let emptied = self.leases.budgets.empty(now, AT_ONCE);
+            if emptied.is_empty() {
+                return;
+            }
+            let charge = |(owner, units): &(Box<Owner>, u64)| (owner.limit, Op::Return(*units));
+            let numbers: Vec<(Limit, Op)> = emptied.iter().map(charge).collect();
+            let charges = emptied.iter().zip(&numbers);
+            let charges: Vec<Charge<'_>> = charges
+                .map(|((owner, _), (limit, op))| Charge::new(owner.key(), limit, *op))
+                .collect();
+            let mut decisions = Vec::with_capacity(charges.len());
+            // Units that cannot be returned are lost, as if the node had crashed.
+            if self.decide_sharded(now, Batch::each(&charges), &mut decisions).await.is_err() {
+                return;
             }
         }
-        let (decision_source, others) = self.rest(now, charges, &mut ways, !is_denied).await?;
-        merge(&ways, others, decisions);
-        Ok(decision_source)
     }
 
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        if !charges.iter().any(is_leased) {
-            return self.store.decide_each(now, charges, decisions).await;
-        }
-        let mut ways = self.ways(now, charges, false).await?;
-        let (decision_source, others) = self.rest(now, charges, &mut ways, false).await?;
-        merge(&ways, others, decisions);
-        Ok(decision_source)
-    }
-
-    #[inline]
-    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        match (charge.op, is_leased(charge)) {
-            (Op::Take(cost @ 1..), true) => {
-                let print = self.budgets.print(charge.key);
-                if !self.budgets.may_hold(print) {
-                    // The store decides it; and memory is waited for once, not once for each layer.
-                    return self.store.try_decide_locally(now, charge);
-                }
-                self.budgets.with(print, |slot| {
-                    let budget = &mut slot.budget;
-                    if budget.is_of(charge.limit) { budget.answer(now, cost) } else { None }
-                })?
-            }
-            (_, true) => None,
-            (_, false) => self.store.try_decide_locally(now, charge),
-        }
-    }
-
-    async fn explain(
-        &self,
-        now: Timestamp,
-        charge: &Charge<'_>,
-    ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, charge).await
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        self.store.endpoint(charge)
-    }
-
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        let is_here = match (charge.op, is_leased(charge)) {
-            (Op::Take(cost @ 1..) | Op::Read(cost @ 1..), true) => {
-                matches!(self.look(now, charge, cost), Way::Said(_))
+    /// Whether units for a charge are held, so that it needs no server.
+    pub(super) fn is_leased_now(&self, now: Timestamp, charge: &Charge<'_>) -> bool {
+        match charge.op {
+            Op::Take(cost @ 1..) | Op::Read(cost @ 1..) if is_leased(charge) => {
+                self.leases.look(now, charge, cost, self.print(charge.key)).is_some()
             }
             _ => false,
+        }
+    }
+
+    /// Decides a charge from its budget if possible, and fills the budget if necessary.
+    async fn way(&self, now: Timestamp, charge: &Charge<'_>) -> Result<Way, StoreError> {
+        let (budgets, print) = (&self.leases.budgets, || self.print(charge.key));
+        let cost = match (charge.op, is_leased(charge)) {
+            (Op::Take(cost @ 1..), true) => cost,
+            (Op::Read(cost @ 1..), true) => {
+                return Ok(self
+                    .leases
+                    .look(now, charge, cost, print())
+                    .map_or(Way::There, Way::Said));
+            }
+            (Op::Reset, true) => {
+                budgets.with(print(), |slot| slot.budget.void());
+                return Ok(Way::There);
+            }
+            _ => return Ok(Way::There),
         };
-        if is_here { Ok(()) } else { self.store.ready(now, charge) }
+        let print = print();
+        let step = |now, has_waited| {
+            let step = budgets.of(print, charge.limit, now, |slot| {
+                (slot.budget.take(now, cost, has_waited), slot.fillings)
+            });
+            step.unwrap_or((Step::Ask, 0))
+        };
+        match step(now, false) {
+            (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
+            (Step::Ask, _) => Ok(Way::There),
+            (Step::Fill(order), _) => self.fill(charge, cost, print, order).await,
+            (Step::Wait, filling) => {
+                self.leases.filled(print, filling).await?;
+                // The request is decided at the present time, not when it arrived.
+                match step(self.clock.now(), true) {
+                    (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
+                    _ => Ok(Way::There),
+                }
+            }
+        }
     }
 
-    fn limits_changed(&self) {
-        self.store.limits_changed();
-        self.budgets.void();
+    /// Asks the store for units, and decides the request that they are for.
+    async fn fill(
+        &self,
+        charge: &Charge<'_>,
+        cost: u64,
+        print: u64,
+        order: Order,
+    ) -> Result<Way, StoreError> {
+        let budgets = &self.leases.budgets;
+        let mut filling = Filling { budgets, print, failed: None };
+        let mut granted = self.request_grant(charge, order).await;
+        if let Ok(Some(Grant { units: 0, last, .. })) = &granted
+            && let Some(smaller) = order.smaller(last.remaining)
+        {
+            let less = self.request_grant(charge, smaller).await;
+            granted = less.map(|less| less.map(|less| Grant { is_all: false, ..less }));
+        }
+        let grant = granted.inspect_err(|error| filling.failed = Some(error.clone()))?;
+        // The store denies a cost that never fits.
+        let Some(grant) = grant.filter(|grant| !grant.last.is_never()) else {
+            return Ok(Way::There);
+        };
+        let now = self.clock.now();
+        let way = budgets.with(print, |slot| {
+            slot.budget.fill(now, &grant);
+            slot.owner.get_or_insert_with(|| Owner::of(charge.key, charge.limit));
+            slot.budget.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
+        });
+        Ok(way.flatten().unwrap_or(Way::There))
     }
 
-    fn clock(&self, local: Timestamp) -> Timestamp {
-        self.store.clock(local)
+    /// Asks the store for as many pieces as it has.
+    async fn request_grant(
+        &self,
+        charge: &Charge<'_>,
+        order: Order,
+    ) -> Result<Option<Grant>, StoreError> {
+        let sent = self.clock.now();
+        let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
+        let times = usize::try_from(order.times).unwrap_or(1);
+        let (pieces, mut decisions) = (vec![piece; times], Vec::with_capacity(times));
+        self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await?;
+        let granted = decisions.iter().filter(|decision| decision.is_allowed());
+        // They may have been decided in two commands, and in two windows.
+        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
+        let granted = granted.count();
+        let number = self.leases.grants.fetch_add(1, Ordering::Relaxed) + 1;
+        let (units, is_all) = (granted as u64 * order.units, granted == times);
+        let last = decisions.pop();
+        Ok(last.map(|last| {
+            let first = first.unwrap_or(last);
+            Grant { number, sent, units, last, first, is_all }
+        }))
+    }
+
+    /// Whether charges go to the store without a look at budgets.
+    #[inline(always)]
+    fn is_unleased(&self, now: Timestamp, charges: &[Charge<'_>]) -> bool {
+        match charges {
+            [charge] if matches!(charge.op, Op::Take(1..)) && is_leased(charge) => {
+                !self.leases.budgets.may_have(self.print(charge.key), now)
+            }
+            _ => !charges.iter().any(is_leased),
+        }
+    }
+
+    /// Decides leased charges from their budgets, and the others in the store.
+    pub(super) async fn decide_leased(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let charges = batch.charges;
+        if self.is_unleased(now, charges) {
+            return self.decide_sharded(now, batch, decisions).await;
+        }
+        if let [charge] = charges {
+            return match self.way(now, charge).await?.decision() {
+                Some(decision) => {
+                    decisions.push(*decision);
+                    Ok(DecisionSource::Store)
+                }
+                None => self.decide_sharded(now, batch, decisions).await,
+            };
+        }
+        let is_group = batch.is_all_or_nothing();
+        let is_denial = |way: &Way| way.decision().is_some_and(|it| !it.is_allowed());
+        let mut spent = Spent { leases: &self.leases, clock: &self.clock, units: Vec::new() };
+        let (mut ways, mut at) = (Vec::with_capacity(charges.len()), now);
+        for charge in charges {
+            let way = self.way(at, charge).await?;
+            if let (Way::Spent(_, grant), Op::Take(cost)) = (way, charge.op) {
+                spent.units.push((self.print(charge.key), cost, grant));
+            }
+            ways.push(way);
+            if is_group && is_denial(&way) {
+                break;
+            }
+            // The charge may have waited; grants that have ended meanwhile are not spent on the next one.
+            at = self.clock.now().max(at);
+        }
+        let is_denied = is_group && ways.last().is_some_and(is_denial);
+        ways.resize(charges.len(), Way::There);
+        let partition = Partition::new(charges, |i| ways[i].decision().is_some());
+        let (mut others, mut source) = (Vec::new(), DecisionSource::Store);
+        if is_denied {
+            others = fresh(&partition.there, self.store.clock(now));
+        } else if !partition.there.is_empty() {
+            let there = batch.of(&partition.there);
+            source = self.decide_sharded(now, there, &mut others).await?;
+        }
+        let is_admitted = !is_denied && (!is_group || all_allowed(&others));
+        if is_admitted {
+            spent.keep();
+        } else {
+            drop(spent);
+        }
+        let own = charges.iter().zip(&ways).filter_map(|(charge, way)| {
+            let decision = *way.decision()?;
+            let Op::Take(cost) = charge.op else { return Some(decision) };
+            let is_returned = !is_admitted && decision.is_allowed();
+            let more = if is_returned { cost } else { 0 };
+            let remaining = decision.remaining.saturating_add(more).min(decision.limit);
+            Some(Decision { remaining, ..decision })
+        });
+        partition.merge(own, others, decisions);
+        Ok(source)
     }
 }
 

@@ -1,16 +1,18 @@
 use std::pin::pin;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
-use tidegate_core::Rate;
+use tidegate_core::{Explanation, Rate};
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
-use crate::store::deny_cache::DenyCache;
 use crate::store::memory::MemoryStore;
+use crate::store::shared::SharedStore;
+use crate::store::testing::{at_once, layered};
 use crate::store::{LimitOptions, Tier};
 
 const START: Timestamp = Timestamp::from_secs(1_000_000_000);
@@ -56,21 +58,11 @@ impl Store for Shared {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         self.enter().await?;
-        Store::decide(&self.0.memory, now, charges, decisions).await
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        self.enter().await?;
-        Store::decide_each(&self.0.memory, now, charges, decisions).await
+        Store::decide(&self.0.memory, now, batch, decisions).await
     }
 
     async fn explain(
@@ -86,7 +78,7 @@ impl Store for Shared {
 struct Fleet {
     store: Shared,
     clock: ManualClock,
-    nodes: Vec<Lease<Shared>>,
+    nodes: Vec<SharedStore<Shared>>,
     limit: Limit,
     scope: Scope,
 }
@@ -94,7 +86,7 @@ struct Fleet {
 impl Fleet {
     fn new(nodes: usize, limit: &Limit) -> Self {
         let (store, clock) = (Shared::new(), ManualClock::at(START));
-        let node = |_| Lease::new(store.clone(), Clock::from(clock.clone()));
+        let node = |_| layered(store.clone(), clock.clone());
         let nodes = (0..nodes).map(node).collect();
         let scope = Scope::new("hot", limit);
         Self { store, clock, nodes, limit: leased(limit).unwrap(), scope }
@@ -108,8 +100,8 @@ impl Fleet {
     fn decide(&self, node: usize, charge: &Charge<'_>) -> Decision {
         let mut decisions = Vec::new();
         let now = self.clock.now();
-        let decided = self.nodes[node].decide(now, slice::from_ref(charge), &mut decisions);
-        at_once(decided).unwrap();
+        let batch = Batch::together(slice::from_ref(charge));
+        at_once(self.nodes[node].0.decide_leased(now, batch, &mut decisions)).unwrap();
         decisions[0]
     }
 
@@ -122,14 +114,16 @@ impl Fleet {
     }
 
     fn stats(&self) -> LeaseStats {
-        self.nodes.iter().map(Lease::stats).fold(LeaseStats::default(), |a, b| LeaseStats {
-            granted: a.granted + b.granted,
-            spent: a.spent + b.spent,
-            unspent: a.unspent + b.unspent,
-            returned: a.returned + b.returned,
-            expired: a.expired + b.expired,
-            outstanding: a.outstanding + b.outstanding,
-            answered: a.answered + b.answered,
+        self.nodes.iter().map(|node| node.stats().leases).fold(LeaseStats::default(), |a, b| {
+            LeaseStats {
+                granted: a.granted + b.granted,
+                spent: a.spent + b.spent,
+                unspent: a.unspent + b.unspent,
+                returned: a.returned + b.returned,
+                expired: a.expired + b.expired,
+                outstanding: a.outstanding + b.outstanding,
+                answered: a.answered + b.answered,
+            }
         })
     }
 
@@ -145,13 +139,6 @@ impl Fleet {
 fn conserves(stats: &LeaseStats) -> bool {
     stats.granted + stats.unspent
         == stats.spent + stats.returned + stats.expired + stats.outstanding
-}
-
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("no request waits here"),
-    }
 }
 
 /// By how much any interval exceeds the rate, in units times microseconds: never above the burst.
@@ -315,7 +302,12 @@ fn a_denial_elsewhere_gives_the_units_back() {
     let closed = Charge::new(Key::new(Scope::new("closed", &none), b""), &none, Op::Take(1));
     let mut decisions = Vec::new();
     let charges = [fleet.charge(b"whale", Op::Take(1)), closed];
-    at_once(fleet.nodes[0].decide(fleet.clock.now(), &charges, &mut decisions)).unwrap();
+    at_once(fleet.nodes[0].0.decide_leased(
+        fleet.clock.now(),
+        Batch::together(&charges),
+        &mut decisions,
+    ))
+    .unwrap();
     assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [true, false]);
     assert_eq!(fleet.stats().outstanding, held);
     // A denial here sends no request, and the other charges are not made.
@@ -323,7 +315,12 @@ fn a_denial_elsewhere_gives_the_units_back() {
     while fleet.take(0, 1) {}
     let charges = [fleet.charge(b"whale", Op::Take(1)), fleet.charge(b"other", Op::Take(1))];
     decisions.clear();
-    at_once(fleet.nodes[0].decide(fleet.clock.now(), &charges, &mut decisions)).unwrap();
+    at_once(fleet.nodes[0].0.decide_leased(
+        fleet.clock.now(),
+        Batch::together(&charges),
+        &mut decisions,
+    ))
+    .unwrap();
     assert!(!decisions[0].is_allowed() && decisions[1].remaining == 900, "{decisions:?}");
     assert!(fleet.store.calls() > calls);
     assert!(conserves(&fleet.stats()));
@@ -353,11 +350,11 @@ fn what_is_not_spent_goes_back_at_the_end() {
         )
     };
     let before = remaining().remaining;
-    at_once(fleet.nodes[0].give_back());
+    at_once(fleet.nodes[0].return_leases());
     assert_eq!(remaining().remaining, (before + held).min(900));
     let stats = fleet.stats();
     assert!(stats.returned == held && stats.outstanding == 0 && conserves(&stats), "{stats:?}");
-    at_once(fleet.nodes[0].give_back());
+    at_once(fleet.nodes[0].return_leases());
     assert_eq!(fleet.stats().returned, held, "once");
 }
 
@@ -366,7 +363,7 @@ fn new_numbers_and_resets_take_away_what_is_held() {
     let fleet = Fleet::new(1, &per_second(1_000));
     fleet.warm();
     assert!(fleet.stats().outstanding > 0);
-    fleet.nodes[0].limits_changed();
+    fleet.nodes[0].0.leases.clear();
     assert_eq!(fleet.stats().outstanding, 0);
     fleet.warm();
     assert!(fleet.stats().outstanding > 0);
@@ -393,7 +390,11 @@ async fn one_asks_and_the_others_wait_for_it() {
         tokio::spawn(async move {
             let (mut decisions, now) = (Vec::new(), fleet.clock.now());
             let charge = fleet.charge(b"whale", Op::Take(1));
-            fleet.nodes[0].decide(now, &[charge], &mut decisions).await.map(|_| decisions[0])
+            fleet.nodes[0]
+                .0
+                .decide_leased(now, Batch::one(&charge), &mut decisions)
+                .await
+                .map(|_| decisions[0])
         })
     };
     let all: Vec<_> = (0..20).map(|_| ask()).collect();
@@ -441,7 +442,11 @@ fn what_ended_while_another_charge_waited_is_not_spent() {
     loop {
         turnstile.forget_permits(permits);
         let (mut decisions, before) = (Vec::new(), fleet.store.calls());
-        let deciding = fleet.nodes[0].decide(fleet.clock.now(), &both, &mut decisions);
+        let deciding = fleet.nodes[0].0.decide_leased(
+            fleet.clock.now(),
+            Batch::together(&both),
+            &mut decisions,
+        );
         let mut deciding = pin!(deciding);
         let is_pending = deciding.as_mut().poll(&mut context).is_pending();
         turnstile.add_permits(permits);
@@ -469,8 +474,10 @@ async fn nobody_waits_for_a_purse_that_is_gone() {
     let (charge, now) = (fleet.charge(b"whale", Op::Take(1)), fleet.clock.now());
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let charges = [charge];
-    let mut filler = Box::pin(fleet.nodes[0].decide(now, &charges, &mut first));
-    let mut waiter = Box::pin(fleet.nodes[0].decide(now, &charges, &mut second));
+    let mut filler =
+        Box::pin(fleet.nodes[0].0.decide_leased(now, Batch::together(&charges), &mut first));
+    let mut waiter =
+        Box::pin(fleet.nodes[0].0.decide_leased(now, Batch::together(&charges), &mut second));
     let mut context = Context::from_waker(Waker::noop());
     assert!(filler.as_mut().poll(&mut context).is_pending());
     assert!(waiter.as_mut().poll(&mut context).is_pending());
@@ -498,7 +505,8 @@ async fn units_are_not_given_back_to_another_purse() {
     fleet.store.0.turnstile.forget_permits(permits);
     let (mut decisions, charges) = (Vec::new(), [charge, closed]);
     let now = fleet.clock.now();
-    let mut asking = Box::pin(fleet.nodes[0].decide(now, &charges, &mut decisions));
+    let mut asking =
+        Box::pin(fleet.nodes[0].0.decide_leased(now, Batch::together(&charges), &mut decisions));
     let mut context = Context::from_waker(Waker::noop());
     assert!(asking.as_mut().poll(&mut context).is_pending());
     fleet.store.0.turnstile.add_permits(2);
@@ -521,7 +529,11 @@ fn units_that_are_held_need_no_store() {
     let charge = fleet.charge(b"whale", Op::Take(1));
     assert!((0..held).all(|_| fleet.decide(0, &charge).is_allowed()));
     let mut decisions = Vec::new();
-    let answered = at_once(fleet.nodes[0].decide(fleet.clock.now(), &[charge], &mut decisions));
+    let answered = at_once(fleet.nodes[0].0.decide_leased(
+        fleet.clock.now(),
+        Batch::one(&charge),
+        &mut decisions,
+    ));
     assert_eq!((answered, decisions), (Err(StoreError::Timeout), vec![]));
 }
 
@@ -532,7 +544,7 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
         fleet.warm();
     }
     let try_decide_locally = |text| {
-        looked.nodes[0].try_decide_locally(looked.clock.now(), &looked.charge(text, Op::Take(1)))
+        looked.nodes[0].0.decide_at_once(looked.clock.now(), &looked.charge(text, Op::Take(1)))
     };
     let held = looked.stats().outstanding;
     for _ in 0..held {
@@ -554,26 +566,27 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
 /// A key without a budget is for the store to decide, and what that has denied it is known behind.
 #[test]
 fn what_was_denied_to_a_key_without_a_purse_is_at_hand() {
-    let (fleet, clock) = (Fleet::new(1, &per_second(1_000)), Clock::from(ManualClock::at(START)));
-    let node = Lease::new(DenyCache::new(fleet.store.clone()), clock);
+    let fleet = Fleet::new(1, &per_second(1_000));
+    let node = &fleet.nodes[0];
     let one = fleet.charge(b"minnow", Op::Take(1));
     let decide = |op| {
         let mut decisions = Vec::new();
-        at_once(node.decide(START, &[Charge { op, ..one }], &mut decisions)).unwrap();
+        let charge = Charge { op, ..one };
+        at_once(node.0.decide_leased(START, Batch::one(&charge), &mut decisions)).unwrap();
         decisions[0]
     };
     let free = decide(Op::Read(1)).remaining;
     assert!(decide(Op::Take(free)).is_allowed());
-    assert_eq!(node.try_decide_locally(START, &one), None, "nobody has been denied");
+    assert_eq!(node.0.decide_at_once(START, &one), None, "nobody has been denied");
     let denied = decide(Op::Take(1));
-    assert_eq!(node.try_decide_locally(START, &one), Some(denied));
+    assert_eq!(node.0.decide_at_once(START, &one), Some(denied));
     assert!(!denied.is_allowed());
     assert_eq!(fleet.store.calls(), 3);
 }
 
 #[test]
 fn a_key_takes_up_room_only_while_it_is_in_demand() {
-    let (budgets, limit) = (LocalBudgets::repeatable(), per_second(1_000));
+    let (budgets, limit) = (LocalBudgets::new(true), per_second(1_000));
     // All in one set.
     let gets_one = |key: u64, millis: u64| {
         let now = START + Span::from_millis(millis);

@@ -1,21 +1,15 @@
-use std::pin::pin;
 use std::sync::Mutex;
-use std::task::{Context, Poll, Waker};
 
-use tidegate_core::{Limit, Rate, Span};
+use tidegate_core::{Explanation, Limit, Rate, Span};
 
 use super::*;
-use crate::key::{Key, Scope};
-use crate::store::LimitOptions;
+use crate::clock::ManualClock;
+use crate::key::{Hashing, Key, Scope};
+use crate::store::shared::{SharedOptions, SharedStore};
+use crate::store::testing::{at_once, layered_with};
+use crate::store::{LimitOptions, OnStoreFailure};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
-
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("the memory store never waits"),
-    }
-}
 
 /// A store that counts what it is asked, and may fail.
 struct Watched {
@@ -28,15 +22,15 @@ impl Store for Watched {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        assert!(!charges.iter().any(is_here), "none of its business");
+        assert!(!batch.charges.iter().any(is_local), "none of its business");
         self.asked.fetch_add(1, Ordering::Relaxed);
         let failing = self.failing.lock().unwrap().clone();
         match failing {
             Some(error) => Err(error),
-            None => Store::decide(&self.store, now, charges, decisions).await,
+            None => Store::decide(&self.store, now, batch, decisions).await,
         }
     }
 
@@ -49,10 +43,11 @@ impl Store for Watched {
     }
 }
 
-fn node() -> Local<Watched> {
+fn node() -> SharedStore<Watched> {
     let store = MemoryStore::new(1 << 20, Hashing::Fast).unwrap();
     let watched = Watched { store, asked: AtomicU64::new(0), failing: Mutex::default() };
-    Local::new(watched, Clock::default()).unwrap()
+    let options = SharedOptions::default().on_store_failure(OnStoreFailure::Deny);
+    layered_with(watched, ManualClock::at(NOW), &options)
 }
 
 fn bucket(rate: Rate) -> Limit {
@@ -72,9 +67,9 @@ impl Pair {
         ]
     }
 
-    fn ask(&self, node: &Local<Watched>, now: Timestamp, op: Op) -> Vec<Decision> {
+    fn ask(&self, node: &SharedStore<Watched>, now: Timestamp, op: Op) -> Vec<Decision> {
         let mut decisions = Vec::new();
-        at_once(node.decide(now, &self.charges(op), &mut decisions)).unwrap();
+        at_once(node.decide(now, Batch::together(&self.charges(op)), &mut decisions)).unwrap();
         decisions
     }
 }
@@ -95,7 +90,7 @@ fn a_burst_is_absorbed_without_asking_the_store() {
     let asked = node.store().asked.load(Ordering::Relaxed);
     // Burst and rate times time: ten and ten a second.
     assert_eq!((allowed, asked), (109, 109));
-    assert_eq!(node.stats(), LocalStats { allowed: 109, denied: 10_000 - 109 });
+    assert_eq!(node.stats().local, LocalStats { allowed: 109, denied: 10_000 - 109 });
 }
 
 /// Never above the limit behind, whatever the buckets in front let through.
@@ -121,8 +116,7 @@ fn units_are_given_back_if_the_limit_behind_denies_or_fails() {
     }
     assert_eq!(left(), [0, 2], "three of five");
     *node.store().failing.lock().unwrap() = Some(StoreError::Timeout);
-    let failed = at_once(node.decide(NOW, &pair.charges(Op::Take(1)), &mut Vec::new()));
-    assert_eq!(failed, Err(StoreError::Timeout));
+    assert!(!pair.ask(&node, NOW, Op::Take(1))[0].is_allowed(), "`deny` while it is unavailable");
     *node.store().failing.lock().unwrap() = None;
     assert_eq!(left(), [0, 2], "nothing was taken");
 }
@@ -140,7 +134,7 @@ fn each_alone_goes_where_it_belongs() {
     assert_eq!(limits(Op::Return(1)), [(9, 6), (5, 2)]);
     let mut decisions = Vec::new();
     let [global, local] = pair.charges(Op::Take(2));
-    at_once(node.decide_each(NOW, &[local, global, local], &mut decisions)).unwrap();
+    at_once(node.decide(NOW, Batch::each(&[local, global, local]), &mut decisions)).unwrap();
     let told: Vec<_> = decisions.iter().map(|it| (it.is_allowed(), it.remaining)).collect();
     assert_eq!(told, [(true, 0), (true, 4), (false, 0)]);
     assert_eq!(limits(Op::Reset), [(9, 9), (5, 5)]);

@@ -35,7 +35,7 @@ use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
 use self::slots::PRINT;
 use self::table::{Begin, Change, End, Table};
-use super::{Charge, DecisionSource, DeniedState, Store, StoreError};
+use super::{Batch, Charge, DecisionSource, DeniedState, Store, StoreError};
 use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
@@ -378,25 +378,17 @@ impl Store for MemoryStore {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        if charges.len() > 1 && charges.iter().all(Charge::is_deniable) {
-            self.decide_together(now, charges, |decision| decisions.push(decision));
-        } else {
-            decisions.extend(charges.iter().map(|charge| self.decide(now, charge)));
+        let charges = batch.charges;
+        match charges {
+            [charge] => decisions.push(self.decide(now, charge)),
+            _ if batch.is_all_or_nothing() => {
+                self.decide_together(now, charges, |decision| decisions.push(decision));
+            }
+            _ => self.decide_each(now, charges, |decision| decisions.push(decision)),
         }
-        self.report_denials(now, charges, decisions);
-        Ok(DecisionSource::Store)
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        self.decide_each(now, charges, |decision| decisions.push(decision));
         self.report_denials(now, charges, decisions);
         Ok(DecisionSource::Store)
     }

@@ -45,7 +45,10 @@ use self::skew::Skew;
 use self::wire::call::{Answered, Decided, Item};
 use self::wire::name::Namer;
 use self::wire::script_args::{ScriptArgs, Work};
-use super::{Charge, DecisionSource, MAX_TOGETHER, Nodes, Revisions, Store, StoreError};
+use super::circuits::Endpoints;
+use super::{
+    Batch, Charge, DecisionSource, MAX_TOGETHER, Nodes, Revisions, SeenRevision, Store, StoreError,
+};
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
@@ -62,6 +65,7 @@ pub struct RedisStore {
     namer: Namer,
     routes: Arc<Routes>,
     settling: Arc<Settling>,
+    seen: SeenRevision,
     /// `None` if this node does not register.
     registry: Option<Arc<Registry>>,
     /// The registration task, which ends with the store.
@@ -102,13 +106,14 @@ impl RedisStore {
         let registry =
             config.registers.then(|| Registry::new(names, config.register_every, &settling));
         let namer = Namer::new(&config.namespace, config.hashes_texts);
-        let (skew, corrupt, inspections, fault) = Default::default();
+        let (seen, skew, corrupt, inspections, fault) = Default::default();
         let _registering = JoinSet::new();
         let mut store = Self {
             config,
             namer,
             routes,
             settling,
+            seen,
             registry,
             _registering,
             skew,
@@ -149,6 +154,13 @@ impl RedisStore {
     /// kept while the store is unavailable, and is 1 before the registry was first read.
     pub fn nodes(&self) -> Nodes {
         self.registry.as_ref().map_or_else(Nodes::auto, |registry| registry.nodes())
+    }
+
+    /// Which server decides a charge. Its number is that of [`RedisStore::address`] and
+    /// [`RedisStore::timing`].
+    pub fn endpoints(&self) -> Endpoints {
+        let (routes, namer) = (Arc::clone(&self.routes), self.namer.clone());
+        Endpoints::by(move |charge| routes.endpoint(&namer, charge))
     }
 
     /// Where the registry reads this node's policy revisions; `PolicyLimiter::publish_revisions`
@@ -196,7 +208,7 @@ impl RedisStore {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The measured round trip and the deadline of the server with this [`Store::endpoint`] number;
+    /// The measured round trip and the deadline of the server with this [`Endpoints`] number;
     /// `None` if there is no such server.
     pub fn timing(&self, endpoint: usize) -> Option<Timing> {
         let server_queue = self.routes.server_queue(endpoint)?;
@@ -221,7 +233,7 @@ impl RedisStore {
         }
     }
 
-    /// The address of the server with this [`Store::endpoint`] number; `None` if there is no such
+    /// The address of the server with this [`Endpoints`] number; `None` if there is no such
     /// server.
     pub fn address(&self, endpoint: usize) -> Option<String> {
         self.routes.address(endpoint)
@@ -301,28 +313,21 @@ impl Store for RedisStore {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        assert!(charges.len() <= MAX_TOGETHER, "{} charges together", charges.len());
-        if let [charge] = charges {
+        if self.seen.is_news(batch.revision) {
+            self.settling.begin();
+        }
+        if let [charge] = batch.charges {
             decisions.push(self.decide_one(now, charge).await?);
-            return Ok(DecisionSource::Store);
+        } else if batch.is_all_or_nothing() {
+            let count = batch.charges.len();
+            assert!(count <= MAX_TOGETHER, "{count} charges together");
+            decisions.extend(self.decide_together(now, batch.charges).await?);
+        } else {
+            decisions.extend(self.carry_out(now, batch.charges).await?);
         }
-        if charges.iter().all(Charge::is_deniable) {
-            decisions.extend(self.decide_together(now, charges).await?);
-            return Ok(DecisionSource::Store);
-        }
-        self.decide_each(now, charges, decisions).await
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        decisions.extend(self.carry_out(now, charges).await?);
         Ok(DecisionSource::Store)
     }
 
@@ -340,14 +345,6 @@ impl Store for RedisStore {
                 Err(StoreError::protocol("the reply has decisions instead of a state"))
             }
         }
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        self.routes.endpoint(&self.namer, charge)
-    }
-
-    fn limits_changed(&self) {
-        self.settling.begin();
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

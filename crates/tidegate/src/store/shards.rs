@@ -1,18 +1,15 @@
-//! A key too hot for one server, divided into several: `shards: n` in a policy, never by itself.
+//! Divides a key that is too hot for one server into several keys (`shards: n` in a policy).
 //!
 //! # Law
-//! *What the parts admit is what the whole admits.* The units of the limit are divided so that they add
-//! up to the whole exactly, and the rate of a bucket exactly by n. Each shard keeps the promise of the
-//! limit with its own numbers, so all of them together keep that of the whole: never more, whoever asks
-//! which.
+//! The units of the shards add up to the limit's exactly, and so do the rates of a bucket. Each shard keeps the
+//! promise of the limit with its own numbers, so all shards together never admit more than the limit.
 //!
 //! # Promise
-//! Choose this when one key is decided on so often that one core of Redis cannot follow: from about
-//! 50,000 decisions a second. Below that `tier: leased` asks less often and loses less. It can admit at
-//! most what the limit admits. Too few are admitted where one shard is used up before the others; the
-//! fewer units a shard has, the more. Measured with eight nodes, each unit of one window offered once:
+//! Use it for a key with more than about 50,000 decisions per second, which one core of Redis cannot decide; below
+//! that, `tier: leased` needs fewer calls and loses less. Units are lost where one shard is exhausted before the
+//! others. Measured with eight nodes, each unit of one window requested once:
 //!
-//! | units, shards | lost here | by chance, and a second time by chance | by chance |
+//! | units, shards | lost | two random shards | one random shard |
 //! |---|---|---|---|
 //! | 1,000,000 in 10 | 0.0002 % | 0.07 % | 0.14 % |
 //! | 100,000 in 10 | 0.003 % | 0.2 % | 0.4 % |
@@ -20,33 +17,25 @@
 //! | 1,000 in 10 | 0.3 % | 2.3 % | 4 % |
 //! | 1,000 in 100 | 3 % | 7 % | 12 % |
 //!
-//! # Which shard
-//! Requests for a key meet its shards by turns, beginning elsewhere on each node; one that is denied asks
-//! a second by chance, and no third. A descriptor is all that is known of a request, and a hot key is one
-//! descriptor: nothing tells its clients apart, and what would tell them apart makes keys of their own.
-//! To keep a node or a client to one shard would lose whatever these do not share alike. Where many
-//! keys are divided, they share their turns and meet shards by chance.
+//! # Choice of a shard
+//! Requests for a key take its shards by turns, from another start on each node. A denied request asks one more
+//! shard, at random. A shard whose server is known to be unavailable is left out: fewer units are admitted, and no
+//! request needs the fallback until all servers are unavailable.
 //!
-//! A shard whose server is known to be away is passed over, so the others go on: fewer are admitted, and
-//! nobody has to answer without the store until all are away.
-//!
-//! # Less exact than a whole key
-//! - A cost above what one shard holds is denied for good, though the whole limit has as much.
-//! - A denial says when the sooner of the shards asked is free. `remaining` is what they have left, taken
-//!   to be as much in the others; `limit` is the whole's.
-//! - Reading a key alone asks all shards, one after the other; an explanation is that of the shard that
-//!   has least left. Resetting, giving back and booking go to all, as each owes or has room. None of
-//!   these is one step, and all need every shard's server.
-//! - The number of shards is a part of the keys: who changes it starts everybody afresh, once.
-//! - Limits that space what they admit, places in flight, and limits of fewer units than shards stay whole.
+//! # Differences from a whole key
+//! - A cost above the units of one shard is always denied.
+//! - A denial tells when the sooner of the shards asked is free. `remaining` is estimated from the shards asked.
+//! - A read of a single key asks all shards; an explanation is that of the shard with the fewest units left. Resets,
+//!   returns and debits go to all shards, and need all their servers.
+//! - The number of shards is part of the keys: changing it starts every key afresh, once.
+//! - Limits that space requests, in-flight limits, and limits with fewer units than shards stay whole.
 //!
 //! # Bound
-//! [`MAX_SHARDS`] shards of a key. A request asks two of them at most. 32 KiB for turns.
+//! [`MAX_SHARDS`] shards per key, two shards per request, 32 KiB for turns.
 
 mod division;
 mod spread;
 
-use std::hash::{BuildHasher, RandomState};
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,82 +43,58 @@ use tidegate_core::{Decision, Explanation, Op, Outcome, Timestamp};
 
 use self::division::{Division, Shard};
 use self::spread::spread;
-use super::{Charge, DecisionSource, Store, StoreError};
+use super::shared::Layers;
+use super::{Batch, Charge, DecisionSource, Store, StoreError};
 use crate::key::Key;
 
 /// The most shards of one key.
 pub const MAX_SHARDS: u16 = 256;
 
-/// Keys beyond so many share their turns with others, and so meet shards by chance.
+/// Counters of turns; keys with the same counter meet their shards at random.
 const TURNS: usize = 4_096;
 
-/// A store that keeps hot keys in several places.
-///
-/// ```no_run
-/// use tidegate::store::redis::{RedisConfig, RedisStore};
-/// use tidegate::store::shards::Shards;
-///
-/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = RedisConfig::new("redis+cluster://10.0.0.1:6379")?;
-/// let store = Shards::new(RedisStore::connect(config).await?);
-/// # Ok(())
-/// # }
-/// ```
+/// The turns of this node.
 #[derive(Debug)]
-pub struct Shards<S> {
-    store: S,
+pub(super) struct ShardTurns {
     /// Where this node begins.
     seed: u64,
-    /// Whose turn it is, by a hash of the key.
+    /// The next turn, by a hash of the key.
     turns: Box<[AtomicU64]>,
     asked_again: AtomicU64,
-    let_in_again: AtomicU64,
+    admitted_again: AtomicU64,
 }
 
-/// What second shards were good for.
+/// Requests that asked a second shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShardStats {
-    /// Charges that one shard denied and a second was asked about.
+    /// Charges that one shard denied and a second was asked for.
     pub asked_again: u64,
-    /// Those of them that the second let in.
-    pub let_in_again: u64,
+    /// Of these, the charges that the second shard admitted.
+    pub admitted_again: u64,
 }
 
-/// The shards that one charge may go to: the first, and the one that is asked if it denies.
+/// The shards that one charge may go to: the first, and the one to ask if it denies.
 struct Choice {
     division: Division,
     shards: [Option<Shard>; 2],
-    /// What each said that was asked.
+    /// The decision of each shard that was asked.
     said: Vec<(u32, Decision)>,
 }
 
-impl<S: Store> Shards<S> {
-    /// Divides what is asked of `store`, where its options say so.
-    pub fn new(store: S) -> Self {
-        Self::seeded(store, RandomState::new().hash_one(1_u64))
-    }
-
-    /// The same, with shards that are chosen in an order that depends on `seed` alone.
-    pub fn seeded(store: S, seed: u64) -> Self {
-        let (asked_again, let_in_again) = (AtomicU64::new(0), AtomicU64::new(0));
+impl ShardTurns {
+    pub(super) fn new(seed: u64) -> Self {
         let turns = (0..TURNS).map(|_| AtomicU64::new(0)).collect();
-        Self { store, seed, turns, asked_again, let_in_again }
+        Self { seed, turns, asked_again: AtomicU64::new(0), admitted_again: AtomicU64::new(0) }
     }
 
-    /// The store behind.
-    pub const fn store(&self) -> &S {
-        &self.store
-    }
-
-    /// What second shards were good for.
-    pub fn stats(&self) -> ShardStats {
+    pub(super) fn stats(&self) -> ShardStats {
         ShardStats {
             asked_again: self.asked_again.load(Ordering::Relaxed),
-            let_in_again: self.let_in_again.load(Ordering::Relaxed),
+            admitted_again: self.admitted_again.load(Ordering::Relaxed),
         }
     }
 
-    /// The shard of a key whose turn it is, of so many, and any number.
+    /// The shard of a key whose turn it is, and a random number.
     fn turn(&self, key: Key<'_>, of: u32) -> (u32, u64) {
         let number = key.number();
         let turn = self.turns[number as usize % TURNS].fetch_add(1, Ordering::Relaxed);
@@ -138,68 +103,195 @@ impl<S: Store> Shards<S> {
         (shard as u32, mixed(start.wrapping_add(turn)))
     }
 
-    /// Two shards of a charge's key whose servers are not known to be away, if there are.
-    fn choose(&self, now: Timestamp, charge: &Charge<'_>, division: Division) -> Choice {
+    fn count(&self, is_second: bool, decision: &Decision) {
+        if is_second {
+            self.asked_again.fetch_add(1, Ordering::Relaxed);
+            self.admitted_again.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Choice {
+    /// The charge on the shard that is asked now.
+    fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
+        self.shards[0].as_ref().map_or(*charge, |shard| shard.charge(charge))
+    }
+
+    fn hear(&mut self, decision: Decision) {
+        let Some(shard) = &self.shards[0] else { return };
+        self.said.retain(|(number, _)| *number != shard.number);
+        self.said.push((shard.number, decision));
+    }
+
+    /// Turns to the second shard, if there is one and the first has denied for now.
+    fn turn(&mut self) -> bool {
+        let is_denied = self.said.last().is_some_and(|(_, it)| it.retry_after().is_some());
+        let turns = is_denied && self.shards[1].is_some();
+        if turns {
+            self.shards.swap(0, 1);
+        }
+        turns
+    }
+
+    fn whole(&self, last: &Decision) -> Decision {
+        let whole = self.division.whole(&self.said, last);
+        let outcome = if last.is_allowed() { last.outcome } else { soonest(&self.said) };
+        Decision { outcome, ..whole }
+    }
+}
+
+/// A number that looks unrelated to this one (splitmix64).
+const fn mixed(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// The denial that ends first.
+fn soonest(said: &[(u32, Decision)]) -> Outcome {
+    let waits = said.iter().filter_map(|(_, decision)| decision.retry_after());
+    Outcome::Deny { retry_after: waits.min() }
+}
+
+fn no_decision() -> StoreError {
+    StoreError::Protocol("no decision".into())
+}
+
+impl<S: Store + 'static> Layers<S> {
+    /// Whether a charge may be sent; for a divided key, whether one of its shards may be asked, or all of them
+    /// changed.
+    pub(super) fn is_shard_sendable(&self, charge: &Charge<'_>) -> Result<(), StoreError> {
+        let Some(division) = Division::of(charge) else { return self.is_sendable(charge) };
+        let sendable =
+            |number| self.is_sendable(&division.shard(charge.key, number).charge(charge));
+        let mut each = (0..division.shards()).map(sendable);
+        match charge.is_deniable() {
+            true => each.find(Result::is_ok).unwrap_or_else(|| sendable(0)),
+            false => each.collect(),
+        }
+    }
+
+    /// The endpoint of a charge; of a divided key, that of its first shard.
+    pub(super) fn endpoint(&self, charge: &Charge<'_>) -> usize {
+        match Division::of(charge) {
+            Some(it) => self.endpoints.of(&it.shard(charge.key, 0).charge(charge)),
+            None => self.endpoints.of(charge),
+        }
+    }
+
+    /// Decides charges of divided keys on their shards, and the others as they are.
+    pub(super) async fn decide_sharded(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let charges = batch.charges;
+        if charges.iter().all(|charge| charge.options.shards.is_none()) {
+            return self.decide_cached(now, batch, decisions).await;
+        }
+        let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
+        if batch.is_all_or_nothing() || takes {
+            let (mut said, source) = self.ask_shards(now, batch).await?;
+            decisions.append(&mut said);
+            return Ok(source);
+        }
+        let (mut told, mut source) = (Vec::with_capacity(charges.len()), DecisionSource::Store);
+        for charge in charges {
+            let one = batch.of(slice::from_ref(charge));
+            let own = match (Division::of(charge), charge.op) {
+                (None, _) => self.decide_cached(now, one, &mut told).await?,
+                (Some(_), Op::Take(_)) => {
+                    let (mut said, own) = self.ask_shards(now, one).await?;
+                    told.append(&mut said);
+                    own
+                }
+                (Some(division), _) => {
+                    let (decision, own) = self.decide_whole(now, charge, &division).await?;
+                    told.push(decision);
+                    own
+                }
+            };
+            source = source.max(own);
+        }
+        decisions.append(&mut told);
+        Ok(source)
+    }
+
+    /// Explains a key; of a divided key, the shard with the fewest units left.
+    pub(super) async fn explain_sharded(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Explanation, StoreError> {
+        let Some(division) = Division::of(charge) else {
+            return self.send_explain(now, charge).await;
+        };
+        let (said, _) = self.ask_all(now, charge, &division, |_| Op::Read(0)).await?;
+        let least = said.iter().min_by_key(|(_, decision)| decision.remaining);
+        let shard = division.shard(charge.key, least.map_or(0, |(number, _)| *number));
+        self.send_explain(now, &shard.charge(charge)).await
+    }
+
+    /// Two shards of a charge's key whose servers are not known to be unavailable, if there are.
+    fn choose(&self, charge: &Charge<'_>, division: Division) -> Choice {
         let cost = match charge.op {
             Op::Take(cost) | Op::Read(cost) => cost,
             _ => 0,
         };
         let of = division.eligible(cost);
-        let (first, chance) = self.turn(charge.key, of);
+        let (first, chance) = self.shards.turn(charge.key, of);
         let second = (first + 1 + chance as u32 % (of - 1).max(1)) % of;
-        let ready = |from: u32, but: Option<u32>| {
+        let sendable = |from: u32, but: Option<u32>| {
             let numbers = (0..of).map(|step| (from + step) % of).filter(|it| Some(*it) != but);
             let mut shards = numbers.map(|number| division.shard(charge.key, number));
-            shards.find(|shard| self.store.ready(now, &shard.charge(charge)).is_ok())
+            shards.find(|shard| self.is_sendable(&shard.charge(charge)).is_ok())
         };
-        let chosen = ready(first, None);
-        let second = chosen.as_ref().and_then(|chosen| ready(second, Some(chosen.number)));
-        // If all are away, the store says so.
+        let chosen = sendable(first, None);
+        let second = chosen.as_ref().and_then(|chosen| sendable(second, Some(chosen.number)));
+        // If all servers are unavailable, sending fails.
         let chosen = chosen.unwrap_or_else(|| division.shard(charge.key, first));
         Choice { division, shards: [Some(chosen), second], said: Vec::with_capacity(2) }
     }
 
-    /// Decides what takes and reads, on one shard each, and where those deny on another.
-    async fn ask(
+    /// Decides takes and reads, each on one shard, and on another if that denies.
+    async fn ask_shards(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
-        together: bool,
+        batch: Batch<'_>,
     ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
-        let choose = |charge| Division::of(charge).map(|it| self.choose(now, charge, it));
+        let (charges, is_group) = (batch.charges, batch.is_all_or_nothing());
+        let choose = |charge| Division::of(charge).map(|it| self.choose(charge, it));
         let mut choices: Vec<Option<Choice>> = charges.iter().map(choose).collect();
         let all = vec![true; charges.len()];
-        let (mut decisions, mut decision_source) =
+        let (mut decisions, mut source) =
             (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for attempt in 0..2 {
             let again: Vec<bool> = match attempt {
                 0 => all.clone(),
                 _ => choices.iter_mut().map(|it| it.as_mut().is_some_and(Choice::turn)).collect(),
             };
-            // All or nothing: one that nobody else can let in settles it for all.
+            // All or nothing: a denial that no other shard can change settles the request.
             let is_settled =
                 |(decision, again): (&Decision, &bool)| !decision.is_allowed() && !again;
-            let is_vain = together && decisions.iter().zip(&again).any(is_settled);
+            let is_vain = is_group && decisions.iter().zip(&again).any(is_settled);
             if is_vain || !again.contains(&true) {
                 break;
             }
-            let asked = if together { &all } else { &again };
-            let each = charges.iter().zip(&choices).zip(asked);
-            let each =
-                each.filter(|(_, asked)| **asked).map(|((charge, choice), _)| match choice {
-                    Some(choice) => choice.charge(charge),
-                    None => *charge,
-                });
+            let asked = if is_group { &all } else { &again };
+            let each = charges.iter().zip(&choices).zip(asked).filter(|(_, asked)| **asked);
+            let each = each.map(|((charge, choice), _)| match choice {
+                Some(choice) => choice.charge(charge),
+                None => *charge,
+            });
             let (each, mut said): (Vec<Charge<'_>>, _) = (each.collect(), Vec::new());
-            let answered = match together {
-                true => self.store.decide(now, &each, &mut said).await,
-                false => self.store.decide_each(now, &each, &mut said).await,
-            };
+            let answered = self.decide_cached(now, batch.of(&each), &mut said).await;
             drop(each);
             match answered {
-                Ok(own) => decision_source = decision_source.max(own),
+                Ok(own) => source = source.max(own),
                 Err(error) if attempt == 0 => return Err(error),
-                // What the first ones said holds.
+                // The first shards' decisions stand.
                 Err(_) => break,
             }
             let mut said = said.into_iter();
@@ -207,13 +299,11 @@ impl<S: Store> Shards<S> {
             for (number, choice) in choices.iter_mut().enumerate() {
                 let fresh = if asked[number] { said.next() } else { None };
                 let decision = fresh.or_else(|| decisions.get(number).copied());
-                let decision =
-                    decision.ok_or_else(|| StoreError::Protocol("no decision".into()))?;
                 if let (Some(choice), Some(fresh)) = (choice, fresh) {
                     choice.hear(fresh);
-                    self.count(attempt == 1 && again[number], &fresh);
+                    self.shards.count(attempt == 1 && again[number], &fresh);
                 }
-                told.push(decision);
+                told.push(decision.ok_or_else(no_decision)?);
             }
             decisions = told;
         }
@@ -221,17 +311,10 @@ impl<S: Store> Shards<S> {
             Some(choice) => choice.whole(decision),
             None => *decision,
         });
-        Ok((whole.collect(), decision_source))
+        Ok((whole.collect(), source))
     }
 
-    fn count(&self, is_second: bool, decision: &Decision) {
-        if is_second {
-            self.asked_again.fetch_add(1, Ordering::Relaxed);
-            self.let_in_again.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
-        }
-    }
-
-    /// Does something to every shard of a key.
+    /// Carries out an operation on every shard of a key.
     async fn ask_all(
         &self,
         now: Timestamp,
@@ -244,18 +327,18 @@ impl<S: Store> Shards<S> {
         let each = shards.iter().map(|it| Charge { op: op(it.number), ..it.charge(charge) });
         let each: Vec<Charge<'_>> = each.collect();
         let mut said = Vec::with_capacity(each.len());
-        let decision_source = self.store.decide_each(now, &each, &mut said).await?;
-        Ok(((0..).zip(said).collect(), decision_source))
+        let source = self.decide_cached(now, Batch::each(&each), &mut said).await?;
+        Ok(((0..).zip(said).collect(), source))
     }
 
-    /// Decides what is done to a key as a whole.
+    /// Decides an operation on a key as a whole.
     async fn decide_whole(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
         division: &Division,
     ) -> Result<(Decision, DecisionSource), StoreError> {
-        let (said, decision_source) = match charge.op {
+        let (said, source) = match charge.op {
             Op::Return(units) | Op::Force(units) => {
                 let (before, _) = self.ask_all(now, charge, division, |_| Op::Read(0)).await?;
                 let gives = matches!(charge.op, Op::Return(_));
@@ -275,166 +358,10 @@ impl<S: Store> Shards<S> {
         };
         let soonest = soonest(&said);
         let allowed = said.iter().map(|(_, it)| it).find(|it| it.is_allowed());
-        let last = allowed.or(said.first().map(|(_, it)| it)).copied();
-        let last = last.ok_or_else(|| StoreError::Protocol("no decision".into()))?;
+        let last = allowed.or(said.first().map(|(_, it)| it)).copied().ok_or_else(no_decision)?;
         let unbooked = said.iter().map(|(_, it)| it.unbooked).sum();
         let outcome = if allowed.is_some() { last.outcome } else { soonest };
-        Ok((Decision { outcome, unbooked, ..division.whole(&said, &last) }, decision_source))
-    }
-}
-
-impl Choice {
-    /// The charge on the shard that is asked now.
-    fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
-        self.shards[0].as_ref().map_or(*charge, |shard| shard.charge(charge))
-    }
-
-    fn hear(&mut self, decision: Decision) {
-        let Some(shard) = &self.shards[0] else { return };
-        // Of two answers the later counts.
-        self.said.retain(|(number, _)| *number != shard.number);
-        self.said.push((shard.number, decision));
-    }
-
-    /// Turns to the second shard, if the first has denied for now and there is one.
-    fn turn(&mut self) -> bool {
-        let is_denied = self.said.last().is_some_and(|(_, it)| it.retry_after().is_some());
-        let turns = is_denied && self.shards[1].is_some();
-        if turns {
-            self.shards.swap(0, 1);
-        }
-        turns
-    }
-
-    fn whole(&self, last: &Decision) -> Decision {
-        let whole = self.division.whole(&self.said, last);
-        let outcome = if last.is_allowed() { last.outcome } else { soonest(&self.said) };
-        Decision { outcome, ..whole }
-    }
-}
-
-/// A number that has nothing in common with this one (splitmix64).
-const fn mixed(number: u64) -> u64 {
-    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
-}
-
-/// The denial that ends first.
-fn soonest(said: &[(u32, Decision)]) -> Outcome {
-    let waits = said.iter().filter_map(|(_, decision)| decision.retry_after());
-    Outcome::Deny { retry_after: waits.min() }
-}
-
-/// Whether nothing of this is divided, as nearly always.
-#[inline(always)]
-fn is_whole(charges: &[Charge<'_>]) -> bool {
-    charges.iter().all(|charge| charge.options.shards.is_none())
-}
-
-impl<S: Store> Store for Shards<S> {
-    async fn decide(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        if is_whole(charges) {
-            return self.store.decide(now, charges, decisions).await;
-        }
-        if charges.len() == 1 || !charges.iter().all(Charge::is_deniable) {
-            return self.decide_each(now, charges, decisions).await;
-        }
-        let (mut said, decision_source) = self.ask(now, charges, true).await?;
-        decisions.append(&mut said);
-        Ok(decision_source)
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        if is_whole(charges) {
-            return self.store.decide_each(now, charges, decisions).await;
-        }
-        if charges.iter().all(|charge| matches!(charge.op, Op::Take(_))) {
-            let (mut said, decision_source) = self.ask(now, charges, false).await?;
-            decisions.append(&mut said);
-            return Ok(decision_source);
-        }
-        let (mut told, mut decision_source) =
-            (Vec::with_capacity(charges.len()), DecisionSource::Store);
-        for charge in charges {
-            let own = match (Division::of(charge), charge.op) {
-                (None, _) => self.store.decide(now, slice::from_ref(charge), &mut told).await?,
-                (Some(_), Op::Take(_)) => {
-                    let (mut said, own) = self.ask(now, slice::from_ref(charge), false).await?;
-                    told.append(&mut said);
-                    own
-                }
-                (Some(division), _) => {
-                    let (decision, own) = self.decide_whole(now, charge, &division).await?;
-                    told.push(decision);
-                    own
-                }
-            };
-            decision_source = decision_source.max(own);
-        }
-        decisions.append(&mut told);
-        Ok(decision_source)
-    }
-
-    #[inline]
-    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        if is_whole(slice::from_ref(charge)) {
-            self.store.try_decide_locally(now, charge)
-        } else {
-            None
-        }
-    }
-
-    async fn explain(
-        &self,
-        now: Timestamp,
-        charge: &Charge<'_>,
-    ) -> Result<Explanation, StoreError> {
-        let Some(division) = Division::of(charge) else {
-            return self.store.explain(now, charge).await;
-        };
-        let (said, _) = self.ask_all(now, charge, &division, |_| Op::Read(0)).await?;
-        let least = said.iter().min_by_key(|(_, decision)| decision.remaining);
-        let shard = division.shard(charge.key, least.map_or(0, |(number, _)| *number));
-        self.store.explain(now, &shard.charge(charge)).await
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        match Division::of(charge) {
-            Some(it) => self.store.endpoint(&it.shard(charge.key, 0).charge(charge)),
-            None => self.store.endpoint(charge),
-        }
-    }
-
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        let Some(division) = Division::of(charge) else { return self.store.ready(now, charge) };
-        let ready =
-            |number| self.store.ready(now, &division.shard(charge.key, number).charge(charge));
-        let mut each = (0..division.shards()).map(ready);
-        match charge.is_deniable() {
-            // One is enough to ask.
-            true => each.find(Result::is_ok).unwrap_or_else(|| ready(0)),
-            false => each.collect(),
-        }
-    }
-
-    fn limits_changed(&self) {
-        self.store.limits_changed();
-    }
-
-    fn clock(&self, local: Timestamp) -> Timestamp {
-        self.store.clock(local)
+        Ok((Decision { outcome, unbooked, ..division.whole(&said, &last) }, source))
     }
 }
 

@@ -1,22 +1,28 @@
 use std::collections::HashSet;
-use std::pin::pin;
-use std::sync::{Mutex, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tidegate_core::{Limit, Rate, Span};
 
 use super::*;
+use crate::clock::ManualClock;
 use crate::key::{Hashing, Key, Scope};
+use crate::store::background::Background;
+use crate::store::circuits::Endpoints;
 use crate::store::memory::MemoryStore;
+use crate::store::shared::{SharedOptions, SharedStore};
+use crate::store::testing::{Idle, at_once};
 use crate::store::{DeniedState, LimitOptions};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => panic!("the memory store never waits"),
-    }
+/// All layers, on a node that begins its turns by this seed.
+fn seeded<S: Store + 'static>(store: S, seed: u64) -> SharedStore<S> {
+    let (clock, idle) = (ManualClock::at(NOW), Background::new(Idle));
+    SharedStore::repeatable(store, &SharedOptions::default(), clock.into(), (&idle, seed)).unwrap()
+}
+
+fn sharded<S: Store + 'static>(store: S) -> SharedStore<S> {
+    seeded(store, 0)
 }
 
 fn memory() -> MemoryStore {
@@ -35,23 +41,27 @@ fn charge<'a>(limit: &'a Limit, text: &'a str, op: Op, shards: u16) -> Charge<'a
     Charge::new(Key::new(Scope::new("hot", limit), text.as_bytes()), limit, op).on(options(shards))
 }
 
-fn decide<S: Store>(store: &S, now: Timestamp, charges: &[Charge<'_>]) -> Vec<Decision> {
+fn decide<S: Store + 'static>(
+    store: &SharedStore<S>,
+    now: Timestamp,
+    charges: &[Charge<'_>],
+) -> Vec<Decision> {
     let mut decisions = Vec::new();
-    at_once(store.decide(now, charges, &mut decisions)).unwrap();
+    at_once(store.0.decide_sharded(now, Batch::together(charges), &mut decisions)).unwrap();
     decisions
 }
 
 /// One store of several nodes.
-struct Same<'a>(&'a MemoryStore);
+struct Same(Arc<MemoryStore>);
 
-impl Store for Same<'_> {
+impl Store for Same {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        Store::decide(self.0, now, charges, decisions).await
+        Store::decide(&*self.0, now, batch, decisions).await
     }
 
     async fn explain(
@@ -59,7 +69,7 @@ impl Store for Same<'_> {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        Store::explain(self.0, now, charge).await
+        Store::explain(&*self.0, now, charge).await
     }
 }
 
@@ -74,8 +84,9 @@ enum Way {
 
 /// How many of so many requests are admitted, evenly over one minute and by chance on one of the nodes.
 fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), way: Way) -> u64 {
-    let memory = memory();
-    let nodes = (0..nodes).map(|node| Shards::seeded(Same(&memory), mixed(node ^ run << 32)));
+    let memory = Arc::new(memory());
+    let node = |node| seeded(Same(Arc::clone(&memory)), mixed(node ^ run << 32));
+    let nodes = (0..nodes).map(node);
     let nodes: Vec<_> = nodes.collect();
     let division = Division::new(limit, shards.into()).unwrap();
     let whole = charge(limit, "whale", Op::Take(1), shards);
@@ -91,7 +102,7 @@ fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), 
         match way {
             Way::Chance => on(any(1)),
             Way::ChanceTwice => on(any(1)) || on(any(2)),
-            Way::Turns => on(node.turn(whole.key, shards.into()).0),
+            Way::Turns => on(node.0.shards.turn(whole.key, shards.into()).0),
             Way::TurnsAndChance => decide(node, now, &[whole])[0].is_allowed(),
         }
     };
@@ -135,7 +146,7 @@ fn losses_are_as_the_guide_tells() {
 fn keys_that_alternate_meet_all_shards() {
     let limit = built(Limit::fixed_window(Rate::per_minute(1_000)));
     for pair in 0..50 {
-        let store = Shards::seeded(memory(), pair);
+        let store = seeded(memory(), pair);
         let names = [format!("a{pair}"), format!("b{pair}")];
         for name in (0..1_000).flat_map(|_| &names) {
             decide(&store, NOW, &[charge(&limit, name, Op::Take(1), 10)]);
@@ -158,7 +169,7 @@ fn no_family_admits_more_than_the_whole() {
         built(Limit::sliding_log(rate)),
     ] {
         let admitted = |shards: u16| {
-            let store = Shards::seeded(memory(), 3);
+            let store = seeded(memory(), 3);
             let whole = charge(&limit, "whale", Op::Take(1), shards);
             let ask = |micros: &u64| {
                 decide(&store, NOW + Span::from_micros(*micros), &[whole])[0].is_allowed()
@@ -170,35 +181,32 @@ fn no_family_admits_more_than_the_whole() {
     }
 }
 
-/// What a shard is asked about, and what it says.
-struct Watched<S> {
-    store: S,
-    asked: Mutex<Vec<(Scope, Op, bool)>>,
-    /// Shards of which the server is away, by the last letter of their tags.
-    away: Mutex<HashSet<Vec<u8>>>,
+/// Records the charges on shards.
+struct Watched {
+    store: MemoryStore,
+    asked: Mutex<Vec<(Scope, Op)>>,
 }
 
-impl<S: Store> Watched<S> {
-    fn new(store: S) -> Self {
-        Self { store, asked: Mutex::default(), away: Mutex::default() }
+impl Watched {
+    fn new() -> Self {
+        Self { store: memory(), asked: Mutex::default() }
     }
 
-    fn asked(&self) -> Vec<(Scope, Op, bool)> {
+    fn asked(&self) -> Vec<(Scope, Op)> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 }
 
-impl<S: Store> Store for Watched<S> {
+impl Store for Watched {
     async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        charges.iter().try_for_each(|charge| self.ready(now, charge))?;
-        let asked = charges.iter().map(|it| (it.key.scope, it.op, it.denied_state.is_some()));
+        let asked = batch.charges.iter().map(|it| (it.key.scope, it.op));
         self.asked.lock().unwrap().extend(asked);
-        self.store.decide(now, charges, decisions).await
+        Store::decide(&self.store, now, batch, decisions).await
     }
 
     async fn explain(
@@ -206,31 +214,26 @@ impl<S: Store> Store for Watched<S> {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        self.store.explain(now, charge).await
-    }
-
-    fn ready(&self, _now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        let is_away = self.away.lock().unwrap().contains(charge.key.tag);
-        if is_away { Err(StoreError::Timeout) } else { Ok(()) }
+        Store::explain(&self.store, now, charge).await
     }
 }
 
 #[test]
 fn what_is_not_divided_passes_as_it_is() {
     let limit = built(Limit::token_bucket(Rate::per_second(10)));
-    let store = Shards::new(Watched::new(memory()));
-    let (key, denied_state) = (Key::new(Scope::new("cool", &limit), b"key"), OnceLock::new());
-    let plain = Charge::new(key, &limit, Op::Take(1)).denied_state_in(&denied_state);
+    let store = sharded(Watched::new());
+    let key = Key::new(Scope::new("cool", &limit), b"key");
+    let plain = Charge::new(key, &limit, Op::Take(1));
     decide(&store, NOW, &[plain]);
     decide(&store, NOW, &[plain, plain]);
-    assert_eq!(store.store().asked(), [(key.scope, Op::Take(1), true); 3]);
+    assert_eq!(store.store().asked(), [(key.scope, Op::Take(1)); 3]);
 }
 
 /// A denial belongs to one shard: nobody may take it for one of the whole key.
 #[test]
 fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
     let limit = built(Limit::fixed_window(Rate::per_minute(2)));
-    let store = Shards::new(Watched::new(memory()));
+    let store = sharded(Watched::new());
     let denied_state: OnceLock<DeniedState> = OnceLock::new();
     for _ in 0..5 {
         decide(
@@ -239,13 +242,13 @@ fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
             &[charge(&limit, "whale", Op::Take(1), 2).denied_state_in(&denied_state)],
         );
     }
-    assert!(denied_state.get().is_none() && store.store().asked().iter().all(|(.., seen)| !seen));
+    assert!(denied_state.get().is_none());
 }
 
 #[test]
 fn a_second_shard_is_asked_where_one_denies_and_no_third() {
     let limit = built(Limit::token_bucket(Rate::per_minute(100)));
-    let store = Shards::seeded(Watched::new(memory()), 1);
+    let store = seeded(Watched::new(), 1);
     let (mut all, mut most) = (0, 0);
     for number in 0..400 {
         // Some shards are used up before the rest.
@@ -253,20 +256,20 @@ fn a_second_shard_is_asked_where_one_denies_and_no_third() {
         let decision = decide(&store, NOW, &[charge(&limit, "whale", Op::Take(cost), 50)])[0];
         all += if decision.is_allowed() { cost } else { 0 };
         let asked = store.store().asked();
-        let shards: HashSet<Scope> = asked.iter().map(|(scope, ..)| *scope).collect();
+        let shards: HashSet<Scope> = asked.iter().map(|(scope, _)| *scope).collect();
         assert_eq!(shards.len(), asked.len(), "each once");
         most = most.max(asked.len());
     }
-    let stats = store.stats();
+    let stats = store.stats().shards;
     assert_eq!((all, most), (100, 2));
-    assert!(stats.let_in_again > 0 && stats.asked_again > stats.let_in_again, "{stats:?}");
+    assert!(stats.admitted_again > 0 && stats.asked_again > stats.admitted_again, "{stats:?}");
 }
 
 /// The sooner of both shards; the rest as far as is known.
 #[test]
 fn a_denial_says_when_the_sooner_shard_is_free() {
     let limit = built(Limit::token_bucket(Rate::per_second(2)).burst(4));
-    let store = Shards::new(memory());
+    let store = sharded(memory());
     let take = |micros, cost| {
         let now = NOW + Span::from_micros(micros);
         decide(&store, now, &[charge(&limit, "whale", Op::Take(cost), 2)])[0]
@@ -286,7 +289,7 @@ fn a_denial_says_when_the_sooner_shard_is_free() {
 #[test]
 fn a_cost_above_what_shards_hold_is_denied_for_good() {
     let limit = built(Limit::token_bucket(Rate::per_second(11)));
-    let store = Shards::new(memory());
+    let store = sharded(memory());
     let take = |cost| decide(&store, NOW, &[charge(&limit, "whale", Op::Take(cost), 4)])[0];
     assert!(take(4).is_never());
     let larger = (0..9).filter(|_| take(3).is_allowed()).count();
@@ -299,7 +302,7 @@ fn a_cost_above_what_shards_hold_is_denied_for_good() {
 fn charges_together_are_all_or_nothing() {
     let (hot, cool) = (Rate::per_minute(20), Rate::per_minute(12));
     let (hot, cool) = (built(Limit::fixed_window(hot)), built(Limit::fixed_window(cool)));
-    let store = Shards::seeded(memory(), 5);
+    let store = seeded(memory(), 5);
     let plain = Charge::new(Key::new(Scope::new("cool", &cool), b"key"), &cool, Op::Take(1));
     let both = [charge(&hot, "whale", Op::Take(1), 10), plain];
     let allowed = || decide(&store, NOW, &both).iter().all(Decision::is_allowed);
@@ -323,7 +326,7 @@ fn reading_resetting_giving_back_and_booking_see_all_shards() {
         Limit::sliding_window(Rate::per_minute(103)),
         Limit::sliding_log(Rate::per_minute(103)),
     ] {
-        let (limit, store) = (built(builder), Shards::new(memory()));
+        let (limit, store) = (built(builder), sharded(memory()));
         let ask = |op| decide(&store, NOW, &[charge(&limit, "whale", op, 10)])[0];
         assert_eq!((ask(Op::Read(1)).remaining, ask(Op::Read(1)).limit), (103, 103));
         let taken = (0..40).filter(|_| ask(Op::Take(1)).is_allowed()).count();
@@ -344,7 +347,7 @@ fn reading_resetting_giving_back_and_booking_see_all_shards() {
 #[test]
 fn an_explanation_is_of_the_shard_with_least_left() {
     let limit = built(Limit::fixed_window(Rate::per_minute(20)));
-    let store = Shards::new(memory());
+    let store = sharded(memory());
     let take = charge(&limit, "whale", Op::Take(7), 2);
     decide(&store, NOW, &[take]);
     let explained = at_once(store.explain(NOW, &take)).unwrap();
@@ -355,29 +358,35 @@ fn an_explanation_is_of_the_shard_with_least_left() {
 #[test]
 fn another_number_of_shards_starts_afresh() {
     let limit = built(Limit::fixed_window(Rate::per_minute(100)));
-    let store = Shards::new(memory());
+    let store = sharded(memory());
     let left =
         |shards| decide(&store, NOW, &[charge(&limit, "whale", Op::Read(0), shards)])[0].remaining;
     decide(&store, NOW, &[charge(&limit, "whale", Op::Force(60), 10)]);
     assert_eq!([1, 2, 9, 10, 11].map(left), [100, 100, 100, 40, 100]);
 }
 
-/// A shard whose server is away is passed over: fewer are admitted, and never more.
+/// A shard whose server is unavailable is left out: fewer units are admitted, and never more.
 #[test]
-fn shards_that_are_away_are_passed_over() {
+fn shards_that_are_unavailable_are_left_out() {
     let limit = built(Limit::fixed_window(Rate::per_minute(100)));
-    let store = Shards::new(Watched::new(memory()));
     let take = charge(&limit, "whale", Op::Take(1), 4);
     let division = Division::new(&limit, 4).unwrap();
-    let tag = |number| division.shard(take.key, number).charge(&take).key.tag.to_vec();
-    store.store().away.lock().unwrap().extend([tag(0), tag(2)]);
+    let shards: Vec<Shard> = (0..4).map(|number| division.shard(take.key, number)).collect();
+    let tags: Vec<Vec<u8>> = shards.iter().map(|it| it.charge(&take).key.tag.to_vec()).collect();
+    let number = move |charge: &Charge<'_>| tags.iter().position(|tag| tag == charge.key.tag);
+    let endpoints = Endpoints::by(move |charge| number(charge).unwrap_or(4));
+    let (clock, idle) = (ManualClock::at(NOW), Background::new(Idle));
+    let options = SharedOptions::default().endpoints(endpoints);
+    let store = SharedStore::start(memory(), &options, clock.into(), &idle).unwrap();
+    let open = |number: usize| store.open_circuit(&shards[number].charge(&take));
+    [0, 2].into_iter().for_each(open);
     let admitted = (0..400).filter(|_| decide(&store, NOW, &[take])[0].is_allowed()).count();
     assert_eq!(admitted, 50, "two shards of four");
-    assert!(store.ready(NOW, &take).is_ok());
+    assert!(store.0.is_shard_sendable(&take).is_ok());
     let reset = charge(&limit, "whale", Op::Reset, 4);
-    assert!(store.ready(NOW, &reset).is_err(), "nobody can say that all were reset");
-    store.store().away.lock().unwrap().extend([tag(1), tag(3)]);
-    assert_eq!(store.ready(NOW, &take), Err(StoreError::Timeout));
-    let asked = at_once(store.decide(NOW, &[take], &mut Vec::new()));
-    assert_eq!(asked, Err(StoreError::Timeout), "whoever answers without the store is asked");
+    assert!(store.0.is_shard_sendable(&reset).is_err(), "all shards have to be reset");
+    [1, 3].into_iter().for_each(open);
+    assert!(matches!(store.0.is_shard_sendable(&take), Err(StoreError::Away { .. })));
+    let asked = at_once(store.0.decide_sharded(NOW, Batch::one(&reset), &mut Vec::new()));
+    assert!(matches!(asked, Err(StoreError::Away { .. })), "the fallback decides");
 }

@@ -1,33 +1,37 @@
-//! The production stack: Redis, and every layer in front of it, in one call.
+//! The production stack: a shared store, and every layer in front of it, in one call.
 //!
 //! # Layer order
-//! A request passes the layers from top to bottom; ADR 17 gives the reasons.
+//! A batch passes the layers from top to bottom. Each decides the charges that it can and passes the others on;
+//! `partition.rs` divides the batch and merges the decisions. ADR 29 gives the reasons for the order.
 //!
 //! | layer | decides without the store |
 //! |---|---|
-//! | [`Local`] | limits of this node: `local:` pre-limits and demoted keys |
-//! | [`Fallback`] | everything, while the store is unavailable |
-//! | [`Lease`] | hot keys of `tier: leased`, from units taken in advance |
-//! | [`Shards`] | nothing; divides a key of `shards: n` |
-//! | [`DenyCache`] | denials that the store would repeat |
-//! | [`Breaker`] | nothing; sends no request to a server that does not answer |
+//! | [`local`](super::local) | limits of this node: `local:` pre-limits and demoted keys |
+//! | [`fallback`](super::fallback) | everything, while the store is unavailable |
+//! | [`lease`](super::lease) | hot keys of `tier: leased`, from units taken in advance |
+//! | [`shards`](super::shards) | nothing; divides a key of `shards: n` |
+//! | [`deny_cache`](super::deny_cache) | denials that the store would repeat |
+//! | [`circuits`](super::circuits) | nothing; sends no request to a server that does not answer |
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::sync::{Arc, Weak};
 
-use tidegate_core::{Decision, Explanation, Span, Timestamp};
+use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 
 use super::background::Background;
-use super::breaker::{Breaker, CircuitReport};
-use super::deny_cache::DenyCache;
-use super::fallback::{Fallback, FallbackConfig, FallbackStats};
-use super::lease::{Lease, LeaseStats};
-use super::local::{Local, LocalStats};
-use super::shards::{ShardStats, Shards};
-use super::{Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
+use super::circuits::{CircuitReport, Circuits, Drill, Endpoints};
+use super::deny_cache::{DenyCache, REFUND_STALENESS};
+use super::fallback::{Fallback, FallbackStats, LOCAL_BYTES, keep_debiting};
+use super::lease::{LeaseStats, Leases};
+use super::local::{BYTES, LocalLimits, LocalStats, is_local};
+use super::memory::MemoryStore;
+use super::shards::{ShardStats, ShardTurns};
+use super::{
+    Batch, Charge, DecisionSource, Nodes, OnStoreFailure, SeenRevision, Store, StoreError,
+};
 use crate::clock::Clock;
-
-/// The layers below [`Fallback`].
-type Leased<S> = Lease<Shards<DenyCache<Breaker<S>>>>;
+use crate::key::{Hashing, Key, Secret};
 
 /// The options of every layer.
 #[derive(Clone, Debug)]
@@ -40,6 +44,10 @@ pub struct SharedOptions {
     pub on_store_failure: OnStoreFailure,
     /// How long a denial is repeated without asking the store, unless the limit's policy says.
     pub refund_staleness: Span,
+    /// Whether a bucket's denial is repeated for its [hold](super::deny_cache::HOLD). On by default.
+    pub hold_denials: bool,
+    /// Which server of the store decides a charge; [`SharedStore::connect`] asks Redis.
+    pub endpoints: Endpoints,
 }
 
 impl Default for SharedOptions {
@@ -47,7 +55,9 @@ impl Default for SharedOptions {
         Self {
             nodes: Nodes::auto(),
             on_store_failure: OnStoreFailure::default(),
-            refund_staleness: DenyCache::<Breaker<super::memory::MemoryStore>>::REFUND_STALENESS,
+            refund_staleness: REFUND_STALENESS,
+            hold_denials: true,
+            endpoints: Endpoints::default(),
         }
     }
 }
@@ -65,15 +75,49 @@ impl SharedOptions {
         Self { on_store_failure: mode, ..self }
     }
 
-    fn fallback(&self) -> FallbackConfig {
-        FallbackConfig { nodes: self.nodes.clone(), otherwise: self.on_store_failure }
+    /// The same, with denials that are repeated for at most so long.
+    #[must_use]
+    pub fn refund_staleness(self, longest: Span) -> Self {
+        Self { refund_staleness: longest, ..self }
+    }
+
+    /// The same, with held denials or without.
+    #[must_use]
+    pub fn hold_denials(self, hold_denials: bool) -> Self {
+        Self { hold_denials, ..self }
+    }
+
+    /// The same, with these endpoints.
+    #[must_use]
+    pub fn endpoints(self, endpoints: Endpoints) -> Self {
+        Self { endpoints, ..self }
     }
 }
 
 /// A shared store with every layer that the daemon has. It always answers, holds back requests to a server
 /// that is unavailable, repeats denials, and leases units where a policy says `tier: leased`.
 #[derive(Debug)]
-pub struct SharedStore<S>(Local<Fallback<Leased<S>>>);
+pub struct SharedStore<S>(pub(super) Arc<Layers<S>>);
+
+/// The layers and what they share. Each layer's module adds the methods that decide.
+#[derive(Debug)]
+pub(super) struct Layers<S> {
+    pub(super) store: S,
+    pub(super) clock: Clock,
+    pub(super) background: Background,
+    /// For background work.
+    pub(super) this: Weak<Self>,
+    secret: Secret,
+    seen: SeenRevision,
+    pub(super) local: LocalLimits,
+    pub(super) fallback: Fallback,
+    pub(super) leases: Leases,
+    pub(super) shards: ShardTurns,
+    pub(super) denials: DenyCache,
+    pub(super) endpoints: Endpoints,
+    pub(super) circuits: Circuits,
+    pub(super) drill: Drill,
+}
 
 #[cfg(feature = "redis")]
 impl SharedStore<super::redis::RedisStore> {
@@ -106,6 +150,7 @@ impl SharedStore<super::redis::RedisStore> {
     ) -> Result<Self, StoreError> {
         let store = super::redis::RedisStore::connect(config).await?;
         let fault = store.fault();
+        options.endpoints = store.endpoints();
         if options.nodes.is_auto() {
             options.nodes = store.nodes();
         }
@@ -114,22 +159,22 @@ impl SharedStore<super::redis::RedisStore> {
             started.map_err(|error| StoreError::unavailable(format!("cannot start: {error}")))?;
         if let Some(fault) = &fault {
             store.open_circuits();
-            store.fallback().record_failure(fault);
+            store.record_failure(fault);
         }
         Ok(store)
     }
 
     /// Opens the circuits, so that no request has to find out that the servers are unavailable.
     fn open_circuits(&self) {
-        use tidegate_core::{Limit, Op, Rate};
+        use tidegate_core::{Limit, Rate};
 
-        use crate::key::{Key, Scope};
+        use crate::key::Scope;
 
         // Limits of a second or less may have a server of their own.
         for rate in [Rate::per_minute(1), Rate::per_second(1)] {
             let Ok(limit) = Limit::token_bucket(rate).build() else { continue };
             let key = Key::new(Scope::new("start", &limit), b"start");
-            self.breaker().open(&Charge::new(key, &limit, Op::Read(0)));
+            self.0.open_circuit(&Charge::new(key, &limit, Op::Read(0)));
         }
     }
 }
@@ -145,11 +190,7 @@ impl<S: Store + 'static> SharedStore<S> {
         clock: Clock,
         background: &Background,
     ) -> io::Result<Self> {
-        let store = Breaker::on(store, clock.clone(), background);
-        let store = DenyCache::new(store).holding().refund_staleness(options.refund_staleness);
-        let store = Lease::new(Shards::new(store), clock.clone());
-        let store = Fallback::start_on(store, options.fallback(), clock.clone(), background)?;
-        Local::new(store, clock).map(Self)
+        Self::build(store, options, clock, (background, None))
     }
 
     /// The same for a simulation: every run with this seed is alike. Not for keys that clients choose.
@@ -162,17 +203,46 @@ impl<S: Store + 'static> SharedStore<S> {
         clock: Clock,
         (background, seed): (&Background, u64),
     ) -> io::Result<Self> {
-        let store = Breaker::on(store, clock.clone(), background);
-        let store =
-            DenyCache::repeatable(store).holding().refund_staleness(options.refund_staleness);
-        let store = Lease::repeatable(Shards::seeded(store, seed), clock.clone());
-        let store = Fallback::repeatable(store, options.fallback(), clock.clone(), background)?;
-        Local::new(store, clock).map(Self)
+        Self::build(store, options, clock, (background, Some(seed)))
+    }
+
+    fn build(
+        store: S,
+        options: &SharedOptions,
+        clock: Clock,
+        (background, seed): (&Background, Option<u64>),
+    ) -> io::Result<Self> {
+        let is_small = seed.is_some();
+        let shares = match is_small {
+            true => MemoryStore::repeatable(LOCAL_BYTES)?,
+            false => MemoryStore::new(LOCAL_BYTES, Hashing::Fast)?,
+        };
+        let local = MemoryStore::new(BYTES, Hashing::Fast)?.with_clock(clock.clone());
+        let SharedOptions { nodes, on_store_failure, refund_staleness, hold_denials, endpoints } =
+            options.clone();
+        let layers = Arc::new_cyclic(|this| Layers {
+            store,
+            clock,
+            background: background.clone(),
+            this: this.clone(),
+            secret: if is_small { Secret::known() } else { Secret::new(Hashing::Fast) },
+            seen: SeenRevision::default(),
+            local: LocalLimits::new(local),
+            fallback: Fallback::new(nodes, on_store_failure, shares),
+            leases: Leases::new(is_small),
+            shards: ShardTurns::new(seed.unwrap_or_else(|| RandomState::new().hash_one(1_u64))),
+            denials: DenyCache::new(refund_staleness, hold_denials, is_small),
+            endpoints,
+            circuits: Circuits::default(),
+            drill: Drill::default(),
+        });
+        background.spawn(keep_debiting(Arc::downgrade(&layers), background.clone()));
+        Ok(Self(layers))
     }
 
     /// The store behind all layers.
     pub fn store(&self) -> &S {
-        self.breaker().store()
+        &self.0.store
     }
 
     /// Asks the store itself, without the layers that answer for it while it is unavailable.
@@ -181,59 +251,68 @@ impl<S: Store + 'static> SharedStore<S> {
     /// If the store gives no decision.
     pub async fn ask(&self, now: Timestamp, charge: &Charge<'_>) -> Result<Decision, StoreError> {
         let mut decisions = Vec::with_capacity(1);
-        let charges = std::slice::from_ref(charge);
-        self.leases().decide(now, charges, &mut decisions).await?;
+        self.0.decide_leased(now, Batch::one(charge), &mut decisions).await?;
         decisions.pop().ok_or(StoreError::Protocol("no decision".into()))
     }
 
     /// Returns leased units to the store. Call it on shutdown, when no more requests come.
     pub async fn return_leases(&self) {
-        self.leases().give_back().await;
+        self.0.return_leases().await;
     }
 
     /// The state of each server that was ever unavailable, and of the first.
     pub fn circuits(&self) -> Vec<CircuitReport> {
-        self.breaker().circuits()
+        self.0.circuits.reports(self.0.clock.now())
+    }
+
+    /// Opens the circuit of the server that decides `charge`, as if it had stopped answering. A probe closes
+    /// it as soon as the server answers.
+    pub fn open_circuit(&self, charge: &Charge<'_>) {
+        self.0.open_circuit(charge);
+    }
+
+    /// Starts an outage drill: for this time, at most [`MAX_DRILL`](super::circuits::MAX_DRILL), every server
+    /// counts as unavailable. A drill replaces the one under way, and ends by itself.
+    pub fn start_drill(&self, length: Span) {
+        self.0.drill.start(self.0.clock.now(), length);
+    }
+
+    /// Ends the drill; false if there is none.
+    pub fn end_drill(&self) -> bool {
+        self.0.drill.end(self.0.clock.now())
+    }
+
+    /// How long the drill still takes; `None` without one.
+    pub fn drill(&self) -> Option<Span> {
+        self.0.drill.left(&self.0.clock)
     }
 
     /// The last failure of the store, and when it was.
     pub fn failure(&self) -> Option<(Timestamp, StoreError)> {
-        self.fallback().failure()
+        self.0.fallback.failure()
     }
 
     /// Records why the store is unavailable, for a failure that no request has met yet.
     pub fn record_failure(&self, error: &StoreError) {
-        self.fallback().record_failure(error);
+        self.0.fallback.record_failure(self.0.clock.now(), error);
     }
 
     /// Number of nodes that share the limits.
     pub fn nodes(&self) -> &Nodes {
-        self.fallback().nodes()
+        self.0.fallback.nodes()
     }
 
     /// What the layers decided without the store.
     pub fn stats(&self) -> SharedStats {
-        let cache = self.leases().store().store();
+        let layers = &self.0;
         SharedStats {
-            local: self.0.stats(),
-            fallback: self.fallback().stats(),
-            leases: self.leases().stats(),
-            shards: self.leases().store().stats(),
-            deny_cache_hits: cache.hits(),
-            deny_cache_entries: cache.entries(),
+            local: layers.local.stats(),
+            fallback: layers.fallback.stats(),
+            leases: layers.leases.stats(layers.clock.now()),
+            shards: layers.shards.stats(),
+            deny_cache_hits: layers.denials.hits(),
+            deny_cache_entries: layers.denials.entries(),
         }
-    }
-
-    const fn fallback(&self) -> &Fallback<Leased<S>> {
-        self.0.store()
-    }
-
-    fn leases(&self) -> &Leased<S> {
-        self.fallback().store()
-    }
-
-    fn breaker(&self) -> &Breaker<S> {
-        self.leases().store().store().store()
     }
 }
 
@@ -255,51 +334,69 @@ pub struct SharedStats {
     pub deny_cache_entries: usize,
 }
 
-/// Hands everything to the outermost layer.
+impl<S: Store + 'static> Layers<S> {
+    /// The hash of a key, for the tables of this node.
+    #[inline(always)]
+    pub(super) fn print(&self, key: Key<'_>) -> u64 {
+        self.secret.hash(key)
+    }
+
+    /// The decision of a single charge that needs neither waiting nor the store: from leased units, or a denial
+    /// that the store would repeat.
+    #[inline]
+    pub(super) fn decide_at_once(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        let Op::Take(1..) = charge.op else { return None };
+        let print = self.print(charge.key);
+        if self.leases.has_budget(charge, print) {
+            return self.leases.answer(now, charge, print);
+        }
+        let may_be = charge.options.shards.is_none() && self.denials.is_cached(charge);
+        if may_be { self.denials.denial(now, charge, self.denials.slot(print)) } else { None }
+    }
+
+    /// Drops what the layers hold by other numbers.
+    #[cold]
+    fn drop_old_numbers(&self) {
+        self.denials.clear();
+        self.leases.clear();
+    }
+}
+
 impl<S: Store + 'static> Store for SharedStore<S> {
-    fn decide(
+    async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send {
-        self.0.decide(now, charges, decisions)
+    ) -> Result<DecisionSource, StoreError> {
+        let layers = &*self.0;
+        if layers.seen.is_news(batch.revision) {
+            layers.drop_old_numbers();
+        }
+        if batch.charges.iter().any(is_local) {
+            return layers.decide_local(now, batch, decisions).await;
+        }
+        if let [charge] = batch.charges
+            && let Some(decision) = layers.decide_at_once(now, charge)
+        {
+            decisions.push(decision);
+            return Ok(DecisionSource::Store);
+        }
+        layers.decide_or_fall_back(now, batch, decisions).await
     }
 
-    fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> impl Future<Output = Result<DecisionSource, StoreError>> + Send {
-        self.0.decide_each(now, charges, decisions)
-    }
-
-    fn try_decide_locally(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
-        self.0.try_decide_locally(now, charge)
-    }
-
-    fn explain(
+    async fn explain(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
-    ) -> impl Future<Output = Result<Explanation, StoreError>> + Send {
-        self.0.explain(now, charge)
-    }
-
-    fn endpoint(&self, charge: &Charge<'_>) -> usize {
-        self.0.endpoint(charge)
-    }
-
-    fn ready(&self, now: Timestamp, charge: &Charge<'_>) -> Result<(), StoreError> {
-        self.0.ready(now, charge)
-    }
-
-    fn limits_changed(&self) {
-        self.0.limits_changed();
+    ) -> Result<Explanation, StoreError> {
+        match is_local(charge) {
+            true => Ok(self.0.local.memory.explain(now, charge.key, charge.limit)),
+            false => self.0.explain_sharded(now, charge).await,
+        }
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {
-        self.0.clock(local)
+        self.0.time(local)
     }
 }

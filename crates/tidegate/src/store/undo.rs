@@ -2,7 +2,7 @@
 
 use tidegate_core::{Decision, Limit, Op, Span, Timestamp};
 
-use super::{Charge, Store, StoreError};
+use super::{Batch, Charge, Store, StoreError};
 
 /// What a charge was answered, and when by the store's clock.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,8 @@ async fn ask<S: Store>(
     op: Op,
 ) -> Result<Timestamp, StoreError> {
     let mut decisions = Vec::with_capacity(1);
-    store.decide(local, &[Charge { op, ..*charge }], &mut decisions).await?;
+    let charge = Charge { op, ..*charge };
+    store.decide(local, Batch::one(&charge), &mut decisions).await?;
     let reset_after = decisions.first().map_or(Span::ZERO, |decision| decision.reset_after);
     Ok(store.clock(local) + reset_after)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_tests::model::Model;
 use tidegate_tests::servers::Cluster;
@@ -94,7 +94,7 @@ fn every_slot_decides_as_the_model_does() {
                 .collect();
             let asked = charges.iter().map(|charges| async {
                 let mut decisions = Vec::new();
-                store.decide(now, charges, &mut decisions).await.map(|_| decisions)
+                store.decide(now, Batch::together(charges), &mut decisions).await.map(|_| decisions)
             });
             let found = futures_util::future::join_all(asked).await;
             for (charges, found) in charges.iter().zip(found) {
@@ -135,7 +135,7 @@ fn requests_across_slots_decide_as_the_model_does_when_nobody_else_asks() {
             let charges: Vec<Charge<'_>> =
                 asked.iter().map(|asked| asked.charge(&limits)).collect();
             let (expected, mut found) = (model.decide(now, &charges), Vec::new());
-            store.decide(now, &charges, &mut found).await.expect("a decision");
+            store.decide(now, Batch::together(&charges), &mut found).await.expect("a decision");
             assert_eq!(found, expected, "request {number} at {now}: {asked:?}");
             denied += u32::from(expected.iter().any(|decision| !decision.is_allowed()));
         }

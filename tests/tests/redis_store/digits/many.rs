@@ -1,6 +1,6 @@
 //! Lists and sets far longer than one call may look at.
 
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Algorithm, Detail, Explanation, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_core::State;
 use tidegate_core::algorithm::inflight::{InFlightState, Lease};
@@ -69,7 +69,7 @@ async fn many_leases_that_end_at_once_hold_up_nobody() {
             let key = Key::new(Scope::new("digits", &limit), text.as_bytes());
             let charge = tidegate::store::Charge::new(key, &limit, Op::Take(100));
             let mut found = Vec::new();
-            bench.store.decide(now, &[charge], &mut found).await.expect("a sound server");
+            bench.store.decide(now, Batch::one(&charge), &mut found).await.expect("a sound server");
             assert_eq!(found, [expected], "{text}, call {call}");
             let left = bench.members(&limit, text);
             assert!(members < left + 2 * MOST_REMOVED, "{text}, call {call}: {members} to {left}");

@@ -1,7 +1,7 @@
 //! Nodes whose numbers differ do not refill each other's buckets.
 
-use tidegate::store::Store;
-use tidegate::{Limit, Op, Rate, Span};
+use tidegate::store::{Batch, Charge, Store};
+use tidegate::{Key, Limit, Op, Rate, Scope, Span, Timestamp};
 
 use super::*;
 
@@ -18,6 +18,18 @@ fn patient(url: &str) -> RedisConfig {
 
 fn repairs(node: &Node) -> bool {
     node.client.store.repairs()
+}
+
+impl Node {
+    /// Reads a key by the next revision of the limits.
+    fn change_limits(&self, limit: &Limit) {
+        let key = Key::new(Scope::new("changed", limit), b"key");
+        let read = Charge::new(key, limit, Op::Read(0));
+        let batch = Batch::one(&read).revision(1);
+        let mut decisions = Vec::new();
+        let decided = self.client.store.decide(Timestamp::EPOCH, batch, &mut decisions);
+        self.client.runtime.block_on(decided).expect("a server");
+    }
 }
 
 /// Units that both nodes admit of one key, asked in turns.
@@ -40,7 +52,7 @@ fn bursts_of_1000_and_10_on_one_key_do_not_refill_each_other() {
     nodes.iter().for_each(|node| node.sees(2));
     wait_until("both agree", LIMIT, || nodes.iter().all(repairs));
     *nodes[1].revision.lock().expect("whole") = 2;
-    nodes[1].client.store.limits_changed();
+    nodes[1].change_limits(&small);
     assert!(!repairs(&nodes[1]), "its numbers have just changed");
     wait_until("the other sees it", LIMIT, || !repairs(&nodes[0]));
     wait_until("the lagging node is named", LIMIT, || {

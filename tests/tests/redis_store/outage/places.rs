@@ -12,12 +12,10 @@ fn places_are_a_share_and_come_back() {
     let _entered = runtime.enter();
     let store = runtime.block_on(async {
         let config = RedisConfig::new(&redis.url()).expect("an address").deadline(DEADLINE);
-        let store = RedisStore::connect(config).await.expect("a server");
-        let two = FallbackConfig { nodes: 2.try_into().expect("two"), ..FallbackConfig::default() };
-        Fallback::start(Breaker::new(store, Clock::default()), two, Clock::default())
+        let two = SharedOptions::default().nodes(Nodes::try_from(2).expect("two"));
+        SharedStore::connect(config, two, Clock::default()).await.expect("a server")
     });
     drop(limiter);
-    let store = store.expect("address space");
     let jobs = Limiter::builder().limit("jobs", limit).shared(store).expect("one limit");
     let acquire = || runtime.block_on(jobs.acquire("bob")).expect("an answer").permit();
     let before = acquire().expect("a place of the store's");
@@ -29,7 +27,7 @@ fn places_are_a_share_and_come_back() {
     let kept = acquire().expect("there are three");
     redis.restart();
     wait_until("the store decides again", PATIENCE, || {
-        jobs.store().store().circuits()[0].state == CircuitState::Closed
+        jobs.store().circuits()[0].state == CircuitState::Closed
     });
     // Neither knows of the other's lease, so releasing one frees no place of the other.
     runtime.block_on(kept.release()).expect("it was given here");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate::store::redis::{RedisStore, TimeSource};
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Decision, Key, LeaseId, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_tests::http;
 use tidegate_tests::servers::{Daemon, DaemonSetup, RedisServer, our_program, wait_until};
@@ -151,7 +151,8 @@ fn contents_at_random_lock_no_key() {
     let take = |limit: &Limit, text: &str, micros, op| -> Decision {
         let key = Key::new(Scope::new("limit", limit), text.as_bytes());
         let (charge, mut decisions) = ([Charge::new(key, limit, op)], Vec::new());
-        let asked = store.decide(Timestamp::from_micros(micros), &charge, &mut decisions);
+        let asked =
+            store.decide(Timestamp::from_micros(micros), Batch::together(&charge), &mut decisions);
         runtime.block_on(asked).unwrap_or_else(|error| panic!("{op:?} on {text}: {error}"));
         decisions[0]
     };

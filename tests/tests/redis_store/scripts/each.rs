@@ -1,7 +1,7 @@
 //! Charges that are decided each alone but asked for at once, and whose clock they go by.
 
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::{Charge, Store, StoreError};
+use tidegate::store::{Batch, Charge, Store, StoreError};
 use tidegate::{Decision, Hashing, Key, Limit, ManualClock, Op, Scope, Timestamp};
 use tidegate_tests::servers::RedisServer;
 
@@ -20,7 +20,7 @@ fn charge<'a>(limit: &'a Limit, text: &'a str, op: Op) -> Charge<'a> {
 
 fn each(client: &Client, charges: &[Charge<'_>]) -> Result<Vec<Decision>, StoreError> {
     let mut decisions = Vec::new();
-    client.runtime.block_on(client.store.decide_each(now(), charges, &mut decisions))?;
+    client.runtime.block_on(client.store.decide(now(), Batch::each(charges), &mut decisions))?;
     Ok(decisions)
 }
 
@@ -68,7 +68,7 @@ fn charges_each_alone_are_decided_in_order() {
         assert_eq!(allowed, [true, false, true, true, true], "{limit:?}");
         let store = MemoryStore::new(MemoryStore::MIN_BYTES, Hashing::Fast).expect("memory");
         let mut here = Vec::new();
-        let decided = Store::decide_each(&store, now(), &charges, &mut here);
+        let decided = Store::decide(&store, now(), Batch::each(&charges), &mut here);
         client.runtime.block_on(decided).expect("memory does not fail");
         let told = |decisions: &[Decision]| -> Vec<_> {
             decisions.iter().map(|one| (one.is_allowed(), one.remaining)).collect()
@@ -86,7 +86,7 @@ fn nothing_is_appended_if_one_of_them_has_no_answer() {
     let mut decisions = each(&client, &charges[..1]).expect("a sound server");
     let permitted = format!("~tg:{}:{{a}}", Scope::new("limit", &bucket));
     server.command(&["ACL", "SETUSER", "default", "resetkeys", &permitted]);
-    let failed = client.store.decide_each(now(), &charges, &mut decisions);
+    let failed = client.store.decide(now(), Batch::each(&charges), &mut decisions);
     let error = client.runtime.block_on(failed).expect_err("two keys are not permitted");
     assert!(matches!(error, StoreError::Misconfigured(..)), "{error}");
     assert_eq!(decisions.len(), 1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use redis::from_redis_value;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Charge, Store, StoreError};
+use tidegate::store::{Batch, Charge, Store, StoreError};
 use tidegate::{Decision, Key, Limit, Op, Rate, Scope, Timestamp};
 use tidegate_tests::servers::{RedisServer, wait_until};
 
@@ -36,7 +36,7 @@ async fn decide(store: &RedisStore, text: &str, ops: [Op; 2]) -> Result<Vec<Deci
         Charge::new(key, limit, op)
     });
     let (charges, mut decisions) = (charges.collect::<Vec<_>>(), Vec::new());
-    store.decide(NOW, &charges, &mut decisions).await.map(|_| decisions)
+    store.decide(NOW, Batch::together(&charges), &mut decisions).await.map(|_| decisions)
 }
 
 async fn take(store: &RedisStore, text: &str) -> Result<bool, StoreError> {
@@ -96,7 +96,7 @@ fn without_one_of_two_servers_only_its_limits_fail_and_nothing_stays_reserved() 
     wait_until("what was reserved is given back", PATIENCE, || {
         let mut decisions = Vec::new();
         let charge = Charge::new(key, &limit, Op::Read(0));
-        let decided = runtime.block_on(store.decide(NOW, &[charge], &mut decisions));
+        let decided = runtime.block_on(store.decide(NOW, Batch::one(&charge), &mut decisions));
         decided.expect("the other server is well");
         decisions[0].remaining == 99
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::store::{Charge, Store};
+use tidegate::store::{Batch, Charge, Store};
 use tidegate::{Decision, Key, Limit, Op, Scope, Timestamp};
 use tidegate_tests::clients::limit;
 use tidegate_tests::servers::{RedisServer, wait_until};
@@ -26,7 +26,7 @@ async fn takes(store: &RedisStore, wanted: &[(Limit, u64)]) -> bool {
         })
         .collect();
     let mut decisions = Vec::new();
-    let decided = store.decide(Timestamp::EPOCH, &charges, &mut decisions).await;
+    let decided = store.decide(Timestamp::EPOCH, Batch::together(&charges), &mut decisions).await;
     decided.expect("sound servers");
     decisions.iter().all(Decision::is_allowed)
 }

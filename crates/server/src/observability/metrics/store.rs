@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidegate::store::OnStoreFailure;
-use tidegate::store::breaker::CircuitState;
+use tidegate::store::circuits::CircuitState;
 use tidegate::store::fallback::FallbackStats;
 use tidegate::store::redis::{Condition, Timing};
 
@@ -73,8 +73,8 @@ fn layers(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
         page.value("tidegate_demoted_keys", demoted)?;
     }
     if let Some(shards) = service.shards() {
-        let denied = shards.asked_again.saturating_sub(shards.let_in_again);
-        page.family("tidegate_second_shards_total", outcomes(shards.let_in_again, denied))?;
+        let denied = shards.asked_again.saturating_sub(shards.admitted_again);
+        page.family("tidegate_second_shards_total", outcomes(shards.admitted_again, denied))?;
     }
     Ok(())
 }

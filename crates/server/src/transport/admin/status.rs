@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tidegate::Timestamp;
 use tidegate::policy::{LocallyDecided, OtherNumbers, Switch, in_words};
 use tidegate::store::DomainRevision;
-use tidegate::store::breaker::CircuitReport;
+use tidegate::store::circuits::CircuitReport;
 use tidegate::store::redis::{Finding, Node, RegistryReport};
 
 use crate::observability::hot_keys::{HotKey, TOLD};

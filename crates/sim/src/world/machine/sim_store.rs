@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tidegate::Explanation;
-use tidegate::store::{Charge, DecisionSource, Store, StoreError};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 use tidegate_core::{Decision, Timestamp};
 
 use super::executor::lock;
@@ -29,6 +29,8 @@ pub struct SimStore {
 struct Known {
     /// How far its clock was ahead when it last answered.
     skew: AtomicI64,
+    /// The greatest revision of the limits so far.
+    revision: AtomicU64,
     /// When the node begins to repair states.
     settled_at: AtomicU64,
 }
@@ -36,19 +38,25 @@ struct Known {
 impl SimStore {
     pub(crate) fn new(network: Arc<Mutex<Network>>, node: usize, life: u32) -> Self {
         let settled_at = AtomicU64::new(lock(&network).now + SETTLES);
-        let known = Arc::new(Known { skew: AtomicI64::new(0), settled_at });
+        let known =
+            Arc::new(Known { skew: AtomicI64::new(0), revision: AtomicU64::new(0), settled_at });
         Self { network, node, life, known }
     }
+}
 
-    async fn ask(
+impl Store for SimStore {
+    async fn decide(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
-        is_each: bool,
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
+        let (charges, is_each) = (batch.charges, !batch.is_all_or_nothing());
         let call = {
             let mut network = lock(&self.network);
+            if batch.revision > self.known.revision.fetch_max(batch.revision, Ordering::Relaxed) {
+                self.known.settled_at.store(network.now + SETTLES, Ordering::Relaxed);
+            }
             let repairs = network.now >= self.known.settled_at.load(Ordering::Relaxed);
             network.ask(self.node, self.life, (charges, is_each), repairs)
         };
@@ -64,26 +72,6 @@ impl SimStore {
         decisions.append(&mut own);
         Ok(DecisionSource::Store)
     }
-}
-
-impl Store for SimStore {
-    async fn decide(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        self.ask(now, charges, false, decisions).await
-    }
-
-    async fn decide_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        self.ask(now, charges, true, decisions).await
-    }
 
     async fn explain(
         &self,
@@ -91,11 +79,6 @@ impl Store for SimStore {
         _charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
         Err(StoreError::Protocol("the simulated store decides, and explains nothing".into()))
-    }
-
-    fn limits_changed(&self) {
-        let settled_at = lock(&self.network).now + SETTLES;
-        self.known.settled_at.store(settled_at, Ordering::Relaxed);
     }
 
     fn clock(&self, local: Timestamp) -> Timestamp {

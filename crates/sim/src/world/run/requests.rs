@@ -4,7 +4,7 @@ use std::io;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
-use tidegate::store::{Charge, LimitOptions, Tier};
+use tidegate::store::{Batch, Charge, LimitOptions, Tier};
 use tidegate::{Key, Scope};
 use tidegate_core::{Decision, LeaseId, Limit, Op, Rate};
 
@@ -90,10 +90,9 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
                 charges.push(local.on(LimitOptions::default().tier(Tier::Local)));
             }
             let mut decisions = Vec::with_capacity(charges.len());
-            let source = match is_each {
-                true => store.decide_each(local, &charges, &mut decisions).await,
-                false => store.decide(local, &charges, &mut decisions).await,
-            };
+            let batch = if is_each { Batch::each(&charges) } else { Batch::together(&charges) };
+            let batch = batch.revision(revision as u64);
+            let source = store.decide(local, batch, &mut decisions).await;
             let are_all = decisions.iter().all(Decision::is_allowed);
             let is_one = |it: usize| decisions.get(it).is_some_and(Decision::is_allowed);
             let is_allowed = |it| source.is_ok() && (are_all || is_each && is_one(it));
@@ -155,7 +154,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         let work = Box::pin(async move {
             let text = key.to_string();
             let charge = Charge::new(Key::new(scope, text.as_bytes()), &limit, Op::Release(lease));
-            let _ = store.decide(local, &[charge], &mut Vec::with_capacity(1)).await;
+            let _ = store.decide(local, Batch::one(&charge), &mut Vec::with_capacity(1)).await;
             Done::Worked
         });
         self.adopt(Owner { node, request: Some(request) }, work);

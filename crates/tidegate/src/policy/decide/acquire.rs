@@ -15,7 +15,7 @@ use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::Request;
-use crate::store::{Store, StoreError};
+use crate::store::{Batch, Store, StoreError};
 use crate::verdict::{Details, Verdict};
 
 /// Leases are renewed this many times before they would end.
@@ -72,7 +72,8 @@ impl<S: Store> PolicyLimiter<S> {
     ) -> Result<bool, StoreError> {
         let charges = leases.charges(op);
         let mut decisions = Vec::with_capacity(charges.len());
-        self.0.store.decide_each(self.0.clock.now(), &charges, &mut decisions).await?;
+        let batch = Batch::each(&charges).revision(self.0.revision.current());
+        self.0.store.decide(self.0.clock.now(), batch, &mut decisions).await?;
         Ok(decisions.iter().all(Decision::is_allowed))
     }
 }

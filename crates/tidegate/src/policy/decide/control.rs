@@ -182,7 +182,7 @@ impl<S: Store> PolicyLimiter<S> {
             }
         }
         // Before any request is decided by the new numbers.
-        self.0.store.limits_changed();
+        self.0.revision.change();
         self.change(|controls| {
             controls.overrides.retain(|_, it| now < it.until);
             if controls.overrides.len() >= MAX_CONTROLS && !controls.overrides.contains_key(id) {
@@ -192,19 +192,19 @@ impl<S: Store> PolicyLimiter<S> {
             Ok(())
         })?;
         // Meanwhile the store may have registered the old numbers.
-        self.0.store.limits_changed();
+        self.0.revision.change();
         Ok(())
     }
 
     /// Ends an override; false if there was none.
     pub fn end_overruling(&self, id: &str) -> bool {
         let mut was_there = false;
-        self.0.store.limits_changed();
+        self.0.revision.change();
         let ended = self.change(|controls| {
             was_there = controls.overrides.remove(id).is_some();
             Ok(())
         });
-        self.0.store.limits_changed();
+        self.0.revision.change();
         ended.is_ok() && was_there
     }
 

@@ -7,7 +7,7 @@ use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Limit, Op, Outcome, Timestamp};
 
 use crate::policy::matching::matched_limits::{MatchedLimit, MatchedLimits};
-use crate::store::{Charge, Store, StoreError};
+use crate::store::{Batch, Charge, Store, StoreError};
 use crate::verdict::Details;
 
 /// Reads what every matched limit would say in its turn, and records it.
@@ -23,7 +23,7 @@ pub(in crate::policy) async fn dry_run<S: Store>(
     let mut decisions = Vec::with_capacity(all.len());
     let reads: Vec<Charge<'_>> =
         all.iter().map(|matched| read(matched_limits, matched, 0)).collect();
-    details.source = store.decide_each(local, &reads, &mut decisions).await?;
+    details.source = store.decide(local, Batch::each(&reads), &mut decisions).await?;
     let mut booked: Vec<u64> = Vec::with_capacity(all.len());
     let mut is_denied = false;
     for (number, matched) in all.iter().enumerate() {
@@ -40,9 +40,8 @@ pub(in crate::policy) async fn dry_run<S: Store>(
         let before = before.fold(0, u64::saturating_add);
         if before > 0 {
             let mut again = Vec::with_capacity(1);
-            let source = store
-                .decide_each(local, &[read(matched_limits, matched, before)], &mut again)
-                .await?;
+            let read = read(matched_limits, matched, before);
+            let source = store.decide(local, Batch::one(&read), &mut again).await?;
             details.source = details.source.max(source);
             decisions.splice(number..=number, again);
         }

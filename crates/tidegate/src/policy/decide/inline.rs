@@ -3,14 +3,15 @@
 //! The numbers of a bucket are not part of its key: a request that comes with other numbers continues from
 //! the same state.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
 
-use tidegate_core::{AlgorithmName, Limit, Op, Rate, Timestamp};
+use tidegate_core::{AlgorithmName, Decision, Limit, Op, Rate, Timestamp};
 
 use crate::key::{Key, Scope};
 use crate::policy::decide::limiter::PolicyLimiter;
 use crate::policy::in_words;
-use crate::store::{Charge, Store, StoreError};
+use crate::store::{Batch, Charge, Store, StoreError};
 use crate::verdict::{Details, LimitSource, Record, Verdict};
 
 /// The limit id of limits that come with a request. No limit of a policy has it: no domain begins so.
@@ -21,6 +22,11 @@ static BUCKETS: LazyLock<Scope> = LazyLock::new(|| {
     let bucket = Limit::token_bucket(Rate::per_second(1)).build();
     Scope::new(LIMIT_ID, &bucket.expect("one unit per second is a valid rate"))
 });
+
+thread_local! {
+    /// An empty list for the next request, so that a decision in memory allocates nothing.
+    static DECISIONS: Cell<Vec<Decision>> = const { Cell::new(Vec::new()) };
+}
 
 /// A limit that comes with a request, the key it applies to, and the operation.
 #[derive(Clone, Copy, Debug)]
@@ -54,12 +60,12 @@ impl<S: Store> PolicyLimiter<S> {
         inline: &InlineLimit<'_>,
     ) -> Result<Verdict, StoreError> {
         let (charge, store) = (inline.charge(), self.store());
-        if let Some(decision) = store.try_decide_locally(now, &charge) {
-            return Ok(Verdict::of_one(now, decision));
-        }
-        let mut decisions = Vec::with_capacity(1);
-        let source = store.decide(now, &[charge], &mut decisions).await?;
-        let decision = decisions.pop().ok_or(StoreError::Protocol("no decision".into()))?;
+        let mut decisions = DECISIONS.take();
+        let decided = store.decide(now, Batch::one(&charge), &mut decisions).await;
+        let decision = decisions.pop();
+        DECISIONS.set(decisions);
+        let source = decided?;
+        let decision = decision.ok_or(StoreError::Protocol("no decision".into()))?;
         Ok(Verdict::of_one(store.clock(now), decision).decided_by(source))
     }
 
@@ -94,7 +100,7 @@ impl<S: Store> PolicyLimiter<S> {
     ) -> Result<Box<Details>, StoreError> {
         let charges: Vec<Charge<'_>> = inline.iter().map(InlineLimit::charge).collect();
         let mut decisions = Vec::with_capacity(charges.len());
-        let source = self.store().decide(now, &charges, &mut decisions).await?;
+        let source = self.store().decide(now, Batch::together(&charges), &mut decisions).await?;
         let mut details = Box::new(Details { source, ..Details::default() });
         let limits = inline.iter().zip(&charges).zip(decisions).enumerate();
         details.records.extend(limits.map(|(number, ((limit, charge), decision))| Record {

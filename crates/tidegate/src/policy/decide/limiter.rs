@@ -29,7 +29,7 @@ use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimits}
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::undo::{Answered, undo};
-use crate::store::{Charge, MAX_TOGETHER, Store, StoreError};
+use crate::store::{Batch, Charge, LimitsRevision, MAX_TOGETHER, Store, StoreError};
 use crate::verdict::{Details, Origin, Standing, Verdict};
 
 /// Decides requests by a policy. Cheap to share: clones are handles to the same limiter.
@@ -63,6 +63,8 @@ pub(in crate::policy) struct Shared<S> {
     /// What overrules it for now.
     pub(in crate::policy) controls: ArcSwap<Controls>,
     pub(in crate::policy) store: S,
+    /// Grows whenever limits get other numbers.
+    pub(in crate::policy) revision: LimitsRevision,
     pub(in crate::policy) clock: Clock,
     pub(in crate::policy) stats_registry: StatsRegistry,
 }
@@ -125,6 +127,7 @@ impl<S: Store> PolicyLimiter<S> {
             policy,
             controls,
             store,
+            revision: LimitsRevision::default(),
             clock,
             stats_registry: StatsRegistry::default(),
         }))
@@ -143,12 +146,12 @@ impl<S: Store> PolicyLimiter<S> {
         let has_other_numbers = policy.has_other_numbers(&old);
         if has_other_numbers {
             // Before any request is decided by the new numbers.
-            self.0.store.limits_changed();
+            self.0.revision.change();
         }
         self.0.policy.store(Arc::new(policy));
         if has_other_numbers {
             // Meanwhile the store may have registered the old policy.
-            self.0.store.limits_changed();
+            self.0.revision.change();
         }
     }
 
@@ -246,7 +249,7 @@ impl<S: Store> PolicyLimiter<S> {
         intent: Intent,
     ) -> Result<(Box<Details>, MatchedLimits, Timestamp), CheckError> {
         request.verify()?;
-        let Shared { policy, controls, store, clock, stats_registry } = &*self.0;
+        let Shared { policy, controls, store, clock, stats_registry, .. } = &*self.0;
         let local = clock.now();
         let (mut matched, mut details) =
             (MatchedLimits::with_room(request.descriptors.len()), Box::<Details>::default());
@@ -278,7 +281,9 @@ impl<S: Store> PolicyLimiter<S> {
             dry_run(store, local, &matched, &mut details).await?;
             return Ok((details, matched, now));
         }
-        charge(store, local, &matched, &mut details).await?;
+        // Read after the limits, so that it is at least theirs.
+        let revision = self.0.revision.current();
+        charge((store, revision), local, &matched, &mut details).await?;
         if intent.charges() {
             count_shadows(&details);
             stats_registry.count(&domain, &details, &matched, request);
@@ -289,7 +294,7 @@ impl<S: Store> PolicyLimiter<S> {
 
 /// Decides quotas, then the limits that are charged together, then all others each alone.
 async fn charge<S: Store>(
-    store: &S,
+    (store, revision): (&S, u64),
     local: Timestamp,
     matched: &MatchedLimits,
     details: &mut Details,
@@ -304,10 +309,8 @@ async fn charge<S: Store>(
         let is_denied = is_group && details.exhausted_quota().is_some();
         let charge = |one| if is_denied { matched.read(one) } else { matched.charge(one) };
         let charges: Vec<Charge<'_>> = limits.iter().map(charge).collect();
-        let source = match is_group {
-            true => store.decide(local, &charges, &mut decisions).await?,
-            false => store.decide_each(local, &charges, &mut decisions).await?,
-        };
+        let batch = if is_group { Batch::together(&charges) } else { Batch::each(&charges) };
+        let source = store.decide(local, batch.revision(revision), &mut decisions).await?;
         details.source = details.source.max(source);
         for (one, decision) in limits.iter().zip(decisions.drain(..)) {
             one.record_in(&mut details.records[one.record], decision);

@@ -5,8 +5,8 @@ use tidegate_core::Span;
 
 use super::*;
 use crate::policy::{Descriptor, Hits, Merging, Policy, Request, RequestLimit, Unit};
-use crate::store::local::Local;
 use crate::store::memory::MemoryStore;
+use crate::store::testing::layered;
 use crate::{Clock, Hashing, ManualClock};
 
 const POLICY: &str = "
@@ -100,7 +100,7 @@ fn the_store_hears_nothing_of_a_demoted_key() {
     let clock = Clock::from(ManualClock::at(Timestamp::from_secs(1_000_020)));
     let store = MemoryStore::new(1 << 20, Hashing::Fast).unwrap().with_clock(clock.clone());
     let policy = Policy::load(&[("p", POLICY)], Merging::Refuse).policy.unwrap();
-    let store = Local::new(store, clock.clone()).unwrap();
+    let store = layered(store, clock.clone());
     let limiter = PolicyLimiter::new(policy, store, clock);
     limiter.demote("d", ACME, &demotion(4, None)).unwrap();
     let descriptors = [Descriptor::new(ACME)];
@@ -109,5 +109,5 @@ fn the_store_hears_nothing_of_a_demoted_key() {
     let answer = check.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(answer, Poll::Ready(Ok(answer)) if answer.is_allowed()));
     assert_eq!(limiter.store().store().stats().keys, 0);
-    assert_eq!(limiter.store().stats().allowed, 2, "both limits of the descriptor");
+    assert_eq!(limiter.store().stats().local.allowed, 2, "both limits of the descriptor");
 }

@@ -1,55 +1,55 @@
-//! What is decided without the store.
+//! Decisions without the store.
 
 use std::sync::atomic::Ordering;
 
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, Span, State, Timestamp};
 
-use super::Inner;
 use crate::scaling::{first_share_of_node, share_of_node};
-use crate::store::breaker::USUAL_WAIT;
-use crate::store::{Charge, DecisionSource, OnStoreFailure, Store, StoreError};
+use crate::store::circuits::USUAL_WAIT;
+use crate::store::partition::all_allowed;
+use crate::store::shared::Layers;
+use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Store, StoreError};
 
-/// Marks the numbers of leases that were given without the store. Its own are below 2^53.
-const LOCAL_LEASE: u64 = 1 << 63;
-/// How long to wait for somebody to act.
+/// Marks the numbers of leases that were granted here. The store's are below 2^53.
+const OWN_LEASE: u64 = 1 << 63;
+/// How long to wait if an operator has to act.
 const REFUSED: Span = Span::from_secs(1);
 
-/// Whether a charge is about a lease that was given here.
-pub(super) fn is_local(charge: &Charge<'_>) -> bool {
-    matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= LOCAL_LEASE)
+/// Whether a charge is about a lease that was granted here.
+pub(super) fn is_own_lease(charge: &Charge<'_>) -> bool {
+    matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= OWN_LEASE)
 }
 
-/// What is to be done with a charge.
+/// How a charge is decided.
 enum FallbackAction {
-    /// Its share decides.
+    /// By the share.
     Share(Limit),
-    /// This is the answer.
+    /// With this decision.
     Said(Decision),
 }
 
-impl<S: Store> Inner<S> {
-    /// Decides charges as their policies say for a store that failed with `error`: what asks all or
-    /// nothing, the rest each alone.
+impl<S: Store + 'static> Layers<S> {
+    /// Decides a batch as the policies say for a store that failed with `error`.
     pub(super) fn decide_alone(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         error: &StoreError,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        if charges.len() == 1 || !charges.iter().all(Charge::is_deniable) {
-            return self.decide_each_alone(now, charges, error, decisions);
+        if !batch.is_all_or_nothing() {
+            return self.decide_each_alone(now, batch.charges, error, decisions);
         }
         let before = decisions.len();
-        let (_, decision_source) = self.take_alone(now, charges, error, decisions);
-        if decisions[before..].iter().all(Decision::is_allowed) {
-            self.owe(now, charges);
+        let (_, source) = self.take_alone(now, batch.charges, error, decisions);
+        if all_allowed(&decisions[before..]) {
+            self.owe(now, batch.charges);
         }
-        Ok(decision_source)
+        Ok(source)
     }
 
-    /// The same of charges that all ask, and nothing is owed yet for what is let in. Says when that was, by the
-    /// store's clock.
+    /// Decides takes and reads all or nothing, without a pending debit for admitted units. Returns the time by
+    /// the store's clock.
     pub(super) fn take_alone(
         &self,
         now: Timestamp,
@@ -57,59 +57,63 @@ impl<S: Store> Inner<S> {
         error: &StoreError,
         decisions: &mut Vec<Decision>,
     ) -> (Timestamp, DecisionSource) {
-        self.note(now, error);
+        self.fallback.record_failure(now, error);
         let now = self.time(now);
-        let words: Vec<FallbackAction> =
-            charges.iter().map(|it| self.word(now, it, error)).collect();
+        let actions: Vec<FallbackAction> =
+            charges.iter().map(|it| self.action(now, it, error)).collect();
         let is_denied =
-            |word: &FallbackAction| matches!(word, FallbackAction::Said(it) if !it.is_allowed());
-        let is_denied = words.iter().any(is_denied);
-        let shares: Vec<Charge<'_>> = charges.iter().zip(&words).filter_map(share).collect();
-        let shares: Vec<Charge<'_>> =
-            shares.into_iter().map(|it| if is_denied { read(it) } else { it }).collect();
+            actions.iter().any(|it| matches!(it, FallbackAction::Said(it) if !it.is_allowed()));
+        let shares = charges.iter().zip(&actions).filter_map(|(charge, action)| match action {
+            FallbackAction::Share(limit) => {
+                let op = if is_denied { read(charge.op) } else { charge.op };
+                Some(Charge { limit, op, ..*charge })
+            }
+            FallbackAction::Said(_) => None,
+        });
+        let shares: Vec<Charge<'_>> = shares.collect();
         let mut own = Vec::with_capacity(shares.len());
         match &shares[..] {
             [] => {}
-            [one] => own.push(self.local.decide(now, one)),
+            [one] => own.push(self.fallback.shares.decide(now, one)),
             several => {
-                self.local.decide_together(now, several, |decision| own.push(decision));
+                self.fallback.shares.decide_together(now, several, |decision| own.push(decision));
             }
         }
-        let (mut own, mut decision_source) = (own.into_iter(), DecisionSource::Store);
-        for (charge, word) in charges.iter().zip(&words) {
-            let decision = match word {
+        let (mut own, mut source) = (own.into_iter(), DecisionSource::Store);
+        for (charge, action) in charges.iter().zip(&actions) {
+            let decision = match action {
                 FallbackAction::Said(decision) => Some(*decision),
                 FallbackAction::Share(_) => own.next().map(mark),
             };
             decisions.extend(decision);
-            decision_source = decision_source.max(self.count(charge, error));
+            source = source.max(self.count(charge, error));
         }
-        (now, decision_source)
+        (now, source)
     }
 
-    /// A request is let in by what was decided alone.
+    /// Adds the pending debits of an admitted request.
     pub(super) fn owe(&self, now: Timestamp, charges: &[Charge<'_>]) {
         let now = self.time(now);
         for charge in charges {
             if let Op::Take(cost) = charge.op {
-                self.owed.owe(now, charge, cost);
+                self.fallback.pending.owe(now, charge, cost);
             }
         }
     }
 
-    /// The same, each alone.
-    pub(super) fn decide_each_alone(
+    /// Decides charges each alone.
+    fn decide_each_alone(
         &self,
         now: Timestamp,
         charges: &[Charge<'_>],
         error: &StoreError,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        if !charges.iter().all(is_local) {
-            self.note(now, error);
+        if !charges.iter().all(is_own_lease) {
+            self.fallback.record_failure(now, error);
         }
         let now = self.time(now);
-        let (before, mut decision_source) = (decisions.len(), DecisionSource::Store);
+        let (before, mut source) = (decisions.len(), DecisionSource::Store);
         for charge in charges {
             match self.decide_one(now, charge, error) {
                 Some(decision) => decisions.push(decision),
@@ -118,61 +122,61 @@ impl<S: Store> Inner<S> {
                     return Err(error.clone());
                 }
             }
-            decision_source = decision_source.max(self.count(charge, error));
+            source = source.max(self.count(charge, error));
         }
-        Ok(decision_source)
+        Ok(source)
     }
 
-    /// `None` if nobody but the store can do it.
+    /// `None` if only the store can do it.
     fn decide_one(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
         error: &StoreError,
     ) -> Option<Decision> {
-        let word = self.word(now, charge, error);
-        // It may have arrived: units that come back twice are units too many.
+        let action = self.action(now, charge, error);
+        // It may have been carried out, and units must not be returned twice.
         let is_lost = matches!(charge.op, Op::Return(_)) && may_have_arrived(error);
-        let own = match (&word, charge.op) {
-            (_, Op::Release(_) | Op::Renew(_)) if !is_local(charge) => return None,
+        let own = match (&action, charge.op) {
+            (_, Op::Release(_) | Op::Renew(_)) if !is_own_lease(charge) => return None,
             (_, Op::Release(lease) | Op::Renew(lease)) => {
-                let lease = LeaseId::new(lease.number() & !LOCAL_LEASE)?;
+                let lease = LeaseId::new(lease.number() & !OWN_LEASE)?;
                 let op = match charge.op {
                     Op::Release(_) => Op::Release(lease),
                     _ => Op::Renew(lease),
                 };
                 let limit = self.share_of(charge);
                 return Some(mark(
-                    self.local.decide(now, &Charge { op, limit: &limit, ..*charge }),
+                    self.fallback.shares.decide(now, &Charge { op, limit: &limit, ..*charge }),
                 ));
             }
             (_, Op::Reset) => {
                 let limit = self.share_of(charge);
-                self.local.decide(now, &Charge { limit: &limit, ..*charge });
-                self.owed.forget(now, charge);
+                self.fallback.shares.decide(now, &Charge { limit: &limit, ..*charge });
+                self.fallback.pending.forget(now, charge);
                 return None;
             }
             (FallbackAction::Share(limit), op) => {
                 let op = if is_lost { Op::Read(0) } else { op };
-                mark(self.local.decide(now, &Charge { limit, op, ..*charge }))
+                mark(self.fallback.shares.decide(now, &Charge { limit, op, ..*charge }))
             }
             (FallbackAction::Said(decision), _) => *decision,
         };
         match charge.op {
             _ if is_lost => {}
-            Op::Take(cost) if own.is_allowed() => self.owed.owe(now, charge, cost),
-            Op::Force(units) => self.owed.owe(now, charge, units),
-            Op::Return(units) => self.owed.give_back(now, charge, units),
+            Op::Take(cost) if own.is_allowed() => self.fallback.pending.owe(now, charge, cost),
+            Op::Force(units) => self.fallback.pending.owe(now, charge, units),
+            Op::Return(units) => self.fallback.pending.give_back(now, charge, units),
             _ => {}
         }
         Some(own)
     }
 
-    /// What is answered to a charge of which nobody knows anything.
-    fn word(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> FallbackAction {
+    /// How a charge is decided.
+    fn action(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> FallbackAction {
         let idle = charge.limit.decide(&mut State::default(), now, charge.op);
         match self.mode(charge, error) {
-            // What a key never seen is denied, everybody is.
+            // A charge that a fresh key is denied is denied to every key.
             _ if !idle.is_allowed() && charge.is_deniable() => FallbackAction::Said(idle),
             OnStoreFailure::Local => FallbackAction::Share(self.share_of(charge)),
             OnStoreFailure::Allow => {
@@ -180,11 +184,13 @@ impl<S: Store> Inner<S> {
             }
             OnStoreFailure::Deny => {
                 let wait = match error {
-                    StoreError::Away { retry_after } => *retry_after,
+                    StoreError::Away { retry_after } | StoreError::Drill { retry_after } => {
+                        *retry_after
+                    }
                     error if error.is_outage() => USUAL_WAIT,
                     _ => REFUSED,
                 };
-                // Even if it is tried at this very moment, the answer takes its time.
+                // Even if the store is tried at this moment, its answer takes some time.
                 let wait = wait.max(Span::from_millis(1));
                 let outcome = match charge.is_deniable() {
                     true => Outcome::Deny { retry_after: Some(wait) },
@@ -203,10 +209,10 @@ impl<S: Store> Inner<S> {
         }
     }
 
-    /// What the policy says. `allow` is for a store that is unavailable: a store that refuses, and more
+    /// The mode of a charge. `allow` is for a store that is unavailable: a store that refuses, and more
     /// requests than may wait for it, admit no more than the node's share.
     pub(super) fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
-        match charge.options.on_store_failure.unwrap_or(self.config.otherwise) {
+        match charge.options.on_store_failure.unwrap_or(self.fallback.otherwise) {
             OnStoreFailure::Allow
                 if !error.is_outage() || matches!(error, StoreError::Overloaded) =>
             {
@@ -220,49 +226,46 @@ impl<S: Store> Inner<S> {
     /// until the server of the charge has answered.
     pub(super) fn share_of(&self, charge: &Charge<'_>) -> Limit {
         match self.has_answered(charge) {
-            true => share_of_node(charge.limit, self.config.nodes.count()),
-            false => first_share_of_node(charge.limit, self.config.nodes.count()),
+            true => share_of_node(charge.limit, self.fallback.nodes.count()),
+            false => first_share_of_node(charge.limit, self.fallback.nodes.count()),
         }
     }
 
     fn count(&self, charge: &Charge<'_>, error: &StoreError) -> DecisionSource {
-        // A lease that was given here is none of the store's.
-        if is_local(charge) {
+        // The store has no part in a lease that was granted here.
+        if is_own_lease(charge) {
             return DecisionSource::Store;
         }
         let mode = self.mode(charge, error);
-        self.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
+        self.fallback.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
         DecisionSource::Fallback(mode)
     }
 }
 
-/// Whether the store may have carried out what it gave no answer to.
+/// Whether the store may have carried out a charge that it gave no answer to.
 const fn may_have_arrived(error: &StoreError) -> bool {
-    !matches!(error, StoreError::Away { .. } | StoreError::Overloaded)
+    let is_unsent = matches!(
+        error,
+        StoreError::Away { .. } | StoreError::Drill { .. } | StoreError::Overloaded
+    );
+    !is_unsent
 }
 
-fn share<'a>((charge, word): (&Charge<'a>, &'a FallbackAction)) -> Option<Charge<'a>> {
-    match word {
-        FallbackAction::Share(limit) => Some(Charge { limit, ..*charge }),
-        FallbackAction::Said(_) => None,
+/// The operation without taking units.
+pub(super) const fn read(op: Op) -> Op {
+    match op {
+        Op::Take(cost) => Op::Read(cost),
+        op => op,
     }
 }
 
-/// The same, taking nothing.
-fn read(charge: Charge<'_>) -> Charge<'_> {
-    match charge.op {
-        Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
-        _ => charge,
-    }
+/// The lease of a decision, by the number that the share granted it with.
+pub(super) fn own_lease(decision: &Decision) -> Option<LeaseId> {
+    decision.lease.and_then(|lease| LeaseId::new(lease.number() & !OWN_LEASE))
 }
 
-/// The place of a decision by the number that it was given here.
-pub(super) fn place(decision: &Decision) -> Option<LeaseId> {
-    decision.lease.and_then(|lease| LeaseId::new(lease.number() & !LOCAL_LEASE))
-}
-
-/// Marks the lease as one that was given here.
+/// Marks the lease as granted here.
 fn mark(decision: Decision) -> Decision {
-    let lease = decision.lease.and_then(|lease| LeaseId::new(lease.number() | LOCAL_LEASE));
+    let lease = decision.lease.and_then(|lease| LeaseId::new(lease.number() | OWN_LEASE));
     Decision { lease, ..decision }
 }

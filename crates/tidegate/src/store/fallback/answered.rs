@@ -1,63 +1,47 @@
-//! Which servers of the store have answered since the start.
+//! Asks the store, and remembers its answers.
 
 use std::sync::atomic::Ordering;
 
 use tidegate_core::{Decision, Timestamp};
 
-use super::Inner;
-use crate::store::breaker::MAX_ENDPOINTS;
-use crate::store::{Charge, DecisionSource, Store, StoreError};
+use crate::store::shared::Layers;
+use crate::store::{Batch, Charge, DecisionSource, Store, StoreError};
 
-impl<S: Store> Inner<S> {
-    /// The bit of the endpoint that decides on a charge.
+impl<S: Store + 'static> Layers<S> {
+    /// The bit of the endpoint that decides a charge.
     fn endpoint_bit(&self, charge: &Charge<'_>) -> u64 {
-        1 << (self.store.endpoint(charge) % MAX_ENDPOINTS)
+        1 << self.endpoint(charge)
     }
 
-    /// Whether the endpoint of a charge has decided any since the start.
+    /// Whether the endpoint of a charge has answered since the start.
     pub(super) fn has_answered(&self, charge: &Charge<'_>) -> bool {
-        self.answered_endpoints.load(Ordering::Relaxed) & self.endpoint_bit(charge) != 0
+        let answered = self.fallback.answered_endpoints.load(Ordering::Relaxed);
+        answered & self.endpoint_bit(charge) != 0
     }
 
-    /// Asks the store, and notes that it has answered.
+    /// Asks the store, and records that it has answered, and the states.
     pub(super) async fn ask(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
+        batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         let before = decisions.len();
-        let decision_source = self.store.decide(now, charges, decisions).await?;
-        self.note_answer(now, charges, &decisions[before..]);
-        Ok(decision_source)
-    }
-
-    /// The same for charges that are decided each alone.
-    pub(super) async fn ask_each(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        let before = decisions.len();
-        let decision_source = self.store.decide_each(now, charges, decisions).await?;
-        self.note_answer(now, charges, &decisions[before..]);
-        Ok(decision_source)
-    }
-
-    fn note_answer(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
+        let source = self.decide_leased(now, batch, decisions).await?;
+        let (charges, answered) = (batch.charges, &self.fallback.answered_endpoints);
         let bits = charges.iter().fold(0, |bits, charge| bits | self.endpoint_bit(charge));
-        if self.answered_endpoints.load(Ordering::Relaxed) & bits != bits {
-            self.answered_endpoints.fetch_or(bits, Ordering::Relaxed);
+        if answered.load(Ordering::Relaxed) & bits != bits {
+            answered.fetch_or(bits, Ordering::Relaxed);
         }
         let at = self.time(now);
-        for (charge, decision) in charges.iter().zip(decisions) {
+        for (charge, decision) in charges.iter().zip(&decisions[before..]) {
             self.learn(at, charge, decision);
         }
+        Ok(source)
     }
 
-    /// The store's clock; wall time until the store's clock is known, which shows `local` till then.
-    pub(super) fn time(&self, local: Timestamp) -> Timestamp {
+    /// The store's clock; wall time until the store's clock is known, which shows `local` until then.
+    pub(in crate::store) fn time(&self, local: Timestamp) -> Timestamp {
         match self.store.clock(local) {
             unknown if unknown == local => self.clock.wall(local),
             known => known,

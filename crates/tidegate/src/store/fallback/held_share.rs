@@ -1,74 +1,46 @@
-//! What was taken of shares for a request that waits for the store.
+//! Returns units of shares that were taken for a request that is not admitted.
 
 use tidegate_core::algorithm::bucket::Bucket;
 use tidegate_core::{Decision, Limit, Op, Span, Timestamp};
 
-use super::Inner;
-use super::alone::place;
+use super::alone::own_lease;
+use crate::store::shared::Layers;
 use crate::store::{Charge, OnStoreFailure, Store, StoreError};
 
-/// Units of shares, taken for a request that is not decided yet. Dropping it gives them back.
-pub(super) struct HeldShare<'a, S: Store> {
-    inner: &'a Inner<S>,
-    /// When, by the store's clock.
-    at: Timestamp,
-    charges: &'a [Charge<'a>],
-    decisions: &'a [Decision],
-    error: &'a StoreError,
-    is_kept: bool,
-}
-
-impl<'a, S: Store> HeldShare<'a, S> {
-    pub(super) const fn new(
-        inner: &'a Inner<S>,
+impl<S: Store + 'static> Layers<S> {
+    /// Returns what charges took of their shares `at` that time of the store's clock.
+    pub(super) fn return_shares(
+        &self,
         at: Timestamp,
-        charges: &'a [Charge<'a>],
-        decisions: &'a [Decision],
-        error: &'a StoreError,
-    ) -> Self {
-        Self { inner, at, charges, decisions, error, is_kept: false }
-    }
-
-    /// The request is let in.
-    pub(super) fn keep(mut self) {
-        self.is_kept = true;
-    }
-
-    fn give_back(&self, now: Timestamp, charge: &Charge<'_>, decision: &Decision) {
-        let Op::Take(cost) = charge.op else { return };
-        let limit = self.inner.share_of(charge);
-        let share = |op| Charge { limit: &limit, op, ..*charge };
-        let op = match place(decision) {
-            Some(place) => Op::Release(place),
-            None => {
-                let idle = self.inner.local.decide(now, &share(Op::Read(0))).reset_after;
-                Op::Return(still_owed(&limit, cost, decision, (self.at, now), idle))
+        charges: &[Charge<'_>],
+        decisions: &[Decision],
+        error: &StoreError,
+    ) {
+        let now = self.time(self.clock.now());
+        for (charge, decision) in charges.iter().zip(decisions) {
+            let Op::Take(cost) = charge.op else { continue };
+            // `allow` and `deny` took nothing of the share.
+            if self.mode(charge, error) != OnStoreFailure::Local {
+                continue;
             }
-        };
-        self.inner.local.decide(now, &share(op));
-    }
-}
-
-impl<S: Store> Drop for HeldShare<'_, S> {
-    fn drop(&mut self) {
-        if self.is_kept {
-            return;
-        }
-        let now = self.inner.time(self.inner.clock.now());
-        for (charge, decision) in self.charges.iter().zip(self.decisions) {
-            // Nothing was taken of the share where the policy had the word.
-            if self.inner.mode(charge, self.error) == OnStoreFailure::Local {
-                self.give_back(now, charge, decision);
-            }
+            let limit = self.share_of(charge);
+            let share = |op| Charge { limit: &limit, op, ..*charge };
+            let op = match own_lease(decision) {
+                Some(lease) => Op::Release(lease),
+                None => {
+                    let idle = self.fallback.shares.decide(now, &share(Op::Read(0))).reset_after;
+                    Op::Return(still_owed(&limit, cost, decision, (at, now), idle))
+                }
+            };
+            self.fallback.shares.decide(now, &share(op));
         }
     }
 }
 
-/// How many of the units that a take left with this decision are owed for it still, where nothing at all will be
-/// owed after `idle`. All of them, if that is the instant that the take has left: then nobody has written to a
-/// bucket or a log since, and a window is the same. Else what was refilled would be another's by now, and so
-/// would what a window held that is over, or a log that others have written to. Nobody knows what was refilled if
-/// the clock went back.
+/// How many units of a take the share still owes for it, where the share will be idle after `idle`. All of them,
+/// if that is the instant that the take left: then no other request has written to the bucket or log since, and a
+/// window is the same. Otherwise refilled units, units of a window that is over, and units of a log that others
+/// have written to would be another request's by now. If the clock went back, it is unknown what was refilled.
 fn still_owed(
     limit: &Limit,
     cost: u64,
@@ -85,10 +57,10 @@ fn still_owed(
     }
 }
 
-/// The whole units that a bucket owes for certain which was to be full after `full`, so long after that was said.
+/// The whole units that a bucket certainly owes, `waited` after a decision that it would be full after `full`.
 fn owed(bucket: &Bucket, full: Span, waited: Span) -> u64 {
     let Some(one) = bucket.time_of(1) else { return 0 };
-    // What is told is rounded up, by less than a microsecond.
+    // A decision's times are rounded up, by less than a microsecond.
     let left = full.as_micros().saturating_sub(waited.as_micros() + 1);
     let parts = u128::from(bucket.denominator());
     let unit = (u128::from(one.ticks) * parts + u128::from(one.part)).max(1);

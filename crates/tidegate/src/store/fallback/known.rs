@@ -11,24 +11,24 @@ use tidegate_core::algorithm::fixed_window::FixedWindow;
 use tidegate_core::algorithm::sliding_log::{Entry, SlidingLogState};
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
-use super::Inner;
 use crate::scaling::units_of_share;
+use crate::store::shared::Layers;
 use crate::store::{Charge, Store};
 
-impl<S: Store> Inner<S> {
+impl<S: Store + 'static> Layers<S> {
     /// Remembers the state behind a decision of the store, for the time when the store is unavailable. A share
     /// that this node has used up further keeps its own state: the store may not know of those units yet.
     pub(super) fn learn(&self, at: Timestamp, charge: &Charge<'_>, decision: &Decision) {
         if charge.op == Op::Reset {
             let limit = self.share_of(charge);
-            self.local.decide(at, &Charge { limit: &limit, ..*charge });
+            self.fallback.shares.decide(at, &Charge { limit: &limit, ..*charge });
         }
-        // A key of which the store knows nothing gets a whole share.
+        // A key that the store does not know gets a whole share.
         if decision.remaining == decision.limit && decision.reset_after.is_zero() {
             return;
         }
-        if let Some(state) = share_state(charge.limit, self.config.nodes.count(), at, decision) {
-            self.local.put(at, charge.key, charge.limit, (state, decision));
+        if let Some(state) = share_state(charge.limit, self.fallback.nodes.count(), at, decision) {
+            self.fallback.shares.put(at, charge.key, charge.limit, (state, decision));
         }
     }
 }

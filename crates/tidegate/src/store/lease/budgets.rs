@@ -6,7 +6,7 @@ use tidegate_core::{Limit, Timestamp};
 
 use super::TURN;
 use super::budget::{LocalBudget, Tally};
-use crate::key::{Hashing, Key, Scope, Secret};
+use crate::key::{Key, Scope};
 use crate::store::StoreError;
 use crate::store::tags::{Tags, WAYS};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
@@ -23,7 +23,6 @@ const OFTEN: u16 = 3;
 /// A budget for each key that is in demand, four to a set that the hash of the key chooses.
 #[derive(Debug)]
 pub(super) struct LocalBudgets {
-    secret: Secret,
     /// All that keys without a budget need: close together, so that these hardly ever wait for memory.
     fronts: Box<[Front]>,
     sets: Box<[Line]>,
@@ -119,23 +118,10 @@ impl Slot {
 }
 
 impl LocalBudgets {
-    pub(super) fn new() -> Self {
-        Self::of_size(Secret::new(Hashing::Fast), SETS)
-    }
-
-    /// A few, and where a key has its place is the same every time.
-    pub(super) fn repeatable() -> Self {
-        Self::of_size(Secret::known(), FEW_SETS)
-    }
-
-    fn of_size(secret: Secret, sets: usize) -> Self {
+    pub(super) fn new(is_small: bool) -> Self {
+        let sets = if is_small { FEW_SETS } else { SETS };
         let fronts = (0..sets).map(|_| Front::default()).collect();
-        Self { secret, fronts, sets: (0..sets).map(|_| Line::default()).collect() }
-    }
-
-    #[inline]
-    pub(super) fn print(&self, key: Key<'_>) -> u64 {
-        self.secret.hash(key)
+        Self { fronts, sets: (0..sets).map(|_| Line::default()).collect() }
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use crate::key::{Key, Scope};
 use crate::store::redis::failure::Failure;
 use crate::store::redis::inspection::Finding;
 use crate::store::redis::{RedisStore, StoreError};
-use crate::store::{Charge, Store};
+use crate::store::{Batch, Charge, Store};
 
 /// Inspects every server, then runs every command that a script may need on each.
 pub(super) async fn run(store: &RedisStore, now: Timestamp) -> Result<Vec<Finding>, StoreError> {
@@ -62,7 +62,7 @@ async fn try_apart(store: &RedisStore, now: Timestamp) -> Result<(), StoreError>
     };
     let mut decisions = Vec::new();
     for op in [Op::Take(1), Op::Reset] {
-        store.decide(now, &charges(op), &mut decisions).await?;
+        store.decide(now, Batch::together(&charges(op)), &mut decisions).await?;
     }
     Ok(())
 }
@@ -84,13 +84,13 @@ async fn try_all(
     // A bucket whose interval is not a whole number of microseconds has a separate script.
     let uneven = built(Limit::token_bucket(Rate::new(7, Span::from_secs(1))));
     for limit in limits.iter().chain([&uneven]) {
-        store.decide(now, &[charge(limit, take)], &mut decisions).await?;
+        store.decide(now, Batch::one(&charge(limit, take)), &mut decisions).await?;
     }
     let other = Key::new(Scope::new("self-test:other", &uneven), text).tagged(text);
     let buckets = [charge(&uneven, take), Charge::new(other, &uneven, take)];
-    store.decide(now, &buckets, &mut decisions).await?;
+    store.decide(now, Batch::together(&buckets), &mut decisions).await?;
     let together: Vec<Charge<'_>> = limits.iter().map(|limit| charge(limit, take)).collect();
-    store.decide(now, &together, &mut decisions).await?;
+    store.decide(now, Batch::together(&together), &mut decisions).await?;
     // Entries of the log have left so short a window at once.
     let short = built(Limit::sliding_log(Rate::new(1_000, Span::from_micros(1))));
     let [.., log, in_flight] = limits;
@@ -109,7 +109,7 @@ async fn try_all(
     rest.extend(limits.iter().map(|limit| charge(limit, Op::Reset)));
     rest.push(Charge::new(other, &uneven, Op::Reset));
     for charge in rest {
-        store.decide(now, &[charge], &mut decisions).await?;
+        store.decide(now, Batch::one(&charge), &mut decisions).await?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! When a server counts as gone, and when as back. No clock, no I/O: whoever asks tells it the time.
+//! One circuit: when a server counts as unavailable, and when as recovered. No clock, no I/O.
 //!
 //! ```text
 //!            5 silences in a row, or half of 20 and more within a second
@@ -9,42 +9,41 @@
 //!                                  └─────────────────────────────────────┘
 //! ```
 //!
-//! A ramp is not ended by a single silence: a server of which one answer in a thousand is late would be
-//! found gone in every ramp, and never be back. One that is late more often is not well yet.
+//! A single silence does not end a ramp: a server of which one answer in a thousand is late would fail in
+//! every ramp and never recover.
 //!
 //! # Promise
-//! While it is open, nobody but the probe asks. While it is ramping, a key that may ask once may ask
-//! from then on: which share of the keys it is depends on the key and the time alone, so none is kept
-//! away for longer than the ramp takes, and none goes to and fro between the store and what stands in
-//! for it.
+//! An open circuit sends nothing but probes. A ramping circuit sends a part of the keys that depends on key
+//! and time alone, and only grows: a key that was sent once is sent from then on, so no key changes back and
+//! forth between store and fallback, and none is held back for longer than the ramp.
 
 use tidegate_core::{Span, Timestamp};
 
-/// So many silences in a row open a circuit.
+/// Silences in a row that open a circuit.
 const IN_A_ROW: u32 = 5;
-/// Of so many requests within [`SECOND`], half silent open it too.
+/// Requests within [`SECOND`] of which half have to be silent to open it.
 const ENOUGH: u32 = 20;
 const SECOND: Span = Span::from_secs(1);
-/// So many silences in a ramp open it again, if they are one of [`TENTH`] requests or more.
+/// Silences in a ramp that open it again, if they are at least one in [`TENTH`] requests.
 const TWO: u32 = 2;
 const TENTH: u32 = 10;
-/// A quarter more of the keys may ask after each of these.
+/// After each step of a ramp, a quarter more of the keys is sent.
 const STEP: Span = Span::from_millis(100);
 const STEPS: u64 = 4;
-/// Between probes, give or take a fifth.
-pub(super) const PROBES_APART: Span = Span::from_millis(250);
+/// The mean time between probes; each wait differs by up to a fifth.
+pub(super) const PROBE_INTERVAL: Span = Span::from_millis(250);
 
-/// What was heard of a server.
+/// Whether a server answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// It answered, be it that it refused.
+    /// It answered; a refusal is an answer.
     Answer,
     /// It did not answer in time, or could not be reached.
     Silence,
 }
 
-/// What lets a request ask. What comes of it counts only in the times that it was given in: a silence
-/// from before the circuit opened says nothing of a server that has come back.
+/// Permission to send a request. Its outcome counts only until the circuit changes: a silence from before
+/// the circuit opened says nothing about a server that has recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
@@ -58,16 +57,16 @@ impl Ticket {
     }
 }
 
-/// Whether a server may be asked.
+/// The circuit of one server.
 #[derive(Debug)]
 pub(super) struct Circuit {
     state: State,
-    /// Grows with every change of the state.
+    /// Number of changes of the state.
     times: u64,
     trips: u64,
 }
 
-/// As the picture above has them.
+/// The states of the picture above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Closed { tally: Tally },
@@ -75,11 +74,11 @@ enum State {
     Ramping { since: Timestamp, tally: Tally },
 }
 
-/// What came of asking.
+/// Outcomes of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tally {
     in_a_row: u32,
-    /// Since when the following are counted.
+    /// When the two counters below were reset.
     since: Timestamp,
     asked: u32,
     silent: u32,
@@ -90,7 +89,7 @@ impl Tally {
         Self { in_a_row: 0, since, asked: 0, silent: 0 }
     }
 
-    /// Takes note of one more; true if the server counts as gone by now.
+    /// Adds an outcome; true if the server now counts as unavailable.
     fn add(&mut self, now: Timestamp, heard: Heard) -> bool {
         if now.since(self.since) >= SECOND {
             (self.since, self.asked, self.silent) = (now, 0, 0);
@@ -103,20 +102,20 @@ impl Tally {
         self.in_a_row >= IN_A_ROW || is_half
     }
 
-    /// Whether a server that was just back is not well.
+    /// Whether a server that has just recovered fails too often.
     const fn is_shaky(&self) -> bool {
         self.silent >= TWO && self.silent.saturating_mul(TENTH) >= self.asked
     }
 }
 
-/// How a server is asked at the moment.
+/// Which requests are sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitState {
-    /// By everybody.
+    /// All of them.
     Closed,
-    /// By nobody but a probe in the background.
+    /// None but background probes.
     Open,
-    /// By more and more.
+    /// Those of a growing part of the keys.
     Ramping,
 }
 
@@ -142,12 +141,12 @@ impl Default for Circuit {
 }
 
 impl Circuit {
-    /// Lets any key ask, if everybody may.
+    /// A ticket for any key, if the circuit is closed.
     pub(super) fn enter_closed(&self) -> Option<Ticket> {
         self.is_closed().then_some(Ticket(self.times))
     }
 
-    /// Whether the key of this number may ask; if not, how long until it is worth trying again.
+    /// A ticket for the key of this number; if it is not sent, how long to wait before the next attempt.
     pub(super) fn enter(&mut self, now: Timestamp, key: u64) -> Result<Ticket, Span> {
         match self.state {
             State::Closed { .. } => {}
@@ -166,7 +165,7 @@ impl Circuit {
         Ok(Ticket(self.times))
     }
 
-    /// Takes note of what came of asking; true if that opened the circuit, to be probed `pause` later.
+    /// Records an outcome; true if that opened the circuit, to be probed after `pause`.
     pub(super) fn leave(
         &mut self,
         now: Timestamp,
@@ -189,7 +188,7 @@ impl Circuit {
         opens
     }
 
-    /// Opens a closed circuit, to be probed `pause` later; false if it is not closed.
+    /// Opens a closed circuit, to be probed after `pause`; false if it is not closed.
     pub(super) fn trip(&mut self, now: Timestamp, pause: Span) -> bool {
         let trips = self.is_closed();
         if trips {
@@ -199,7 +198,7 @@ impl Circuit {
         trips
     }
 
-    /// Takes note of what came of a probe; true if that was the last, or else the next is `pause` later.
+    /// Records the outcome of a probe; true if it was the last, otherwise the next one is after `pause`.
     pub(super) fn probed(&mut self, now: Timestamp, heard: Heard, pause: Span) -> bool {
         match (self.state, heard) {
             (State::Open { .. }, Heard::Silence) => {
@@ -219,7 +218,7 @@ impl Circuit {
         self.times += 1;
     }
 
-    /// Whether everybody may ask, without a look at the time.
+    /// Whether all keys are sent, without reading the time.
     pub(super) const fn is_closed(&self) -> bool {
         matches!(self.state, State::Closed { .. })
     }
@@ -233,24 +232,24 @@ impl Circuit {
         }
     }
 
-    /// How often it has opened.
+    /// How often the circuit has opened.
     pub(super) const fn trips(&self) -> u64 {
         self.trips
     }
 }
 
-/// Whether a ramp that began then has been climbed.
+/// Whether a ramp that began at `since` is over.
 const fn is_over(since: Timestamp, now: Timestamp) -> bool {
     now.since(since).as_micros() >= STEP.as_micros() * STEPS
 }
 
-/// Between this probe and the next: four to six fifths of [`PROBES_APART`], as chance has it.
+/// The wait before the next probe: four to six fifths of [`PROBE_INTERVAL`], at random.
 pub(super) const fn pause(chance: u64) -> Span {
-    let fifth = PROBES_APART.as_micros() / 5;
+    let fifth = PROBE_INTERVAL.as_micros() / 5;
     Span::from_micros(4 * fifth + chance % (2 * fifth + 1))
 }
 
-/// In which step of a ramp a key is let in, from 0 on. Keys that differ little are spread all the same.
+/// The step of a ramp, from 0, from which a key is sent. Similar keys are spread as well.
 const fn quarter(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62
 }

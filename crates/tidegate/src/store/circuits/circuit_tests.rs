@@ -1,6 +1,6 @@
 use super::*;
 
-const PAUSE: Span = PROBES_APART;
+const PAUSE: Span = PROBE_INTERVAL;
 
 fn at(millis: u64) -> Timestamp {
     Timestamp::from_secs(1_000) + Span::from_millis(millis)
