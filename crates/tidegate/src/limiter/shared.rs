@@ -151,6 +151,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
     }
 
     /// The store that keeps the state.
+    #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store.0
     }

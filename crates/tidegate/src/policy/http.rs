@@ -28,10 +28,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub use self::headers::HeaderTexts;
 pub(crate) use self::host::HostPattern;
+#[doc(hidden)]
 pub use self::host::normal_host;
 pub(crate) use self::source::Source;
+#[doc(hidden)]
 pub use self::target::{RequestTarget, TargetError};
 pub(crate) use self::template::Template;
 

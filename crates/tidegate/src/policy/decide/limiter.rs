@@ -150,6 +150,7 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// The store that keeps the state.
+    #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store
     }
