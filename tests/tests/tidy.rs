@@ -13,6 +13,8 @@ mod layers;
 mod lexer;
 #[path = "tidy/plants.rs"]
 mod plants;
+#[path = "tidy/public.rs"]
+mod public;
 #[path = "tidy/tree.rs"]
 mod tree;
 #[path = "tidy/words.rs"]
@@ -93,6 +95,11 @@ fn only_the_clock_reads_time() {
 #[test]
 fn the_core_has_no_floats() {
     hold(code::the_core_has_no_floats);
+}
+
+#[test]
+fn the_library_documents_few_items() {
+    hold(public::the_library_documents_few_items);
 }
 
 #[test]

@@ -45,6 +45,7 @@ impl Clock {
 
     /// The wall time when this clock shows `now`: for calendar periods, for overrides that end at a
     /// date, and for displayed times. A corrected wall clock is noticed within about a second.
+    #[doc(hidden)]
     #[inline]
     pub fn wall(&self, now: Timestamp) -> Timestamp {
         let ahead = match self {
@@ -130,6 +131,7 @@ impl SystemClock {
     }
 
     /// False once the counter was found to be wrong and the kernel's clock is used instead.
+    #[doc(hidden)]
     pub fn trusts_counter(&self) -> bool {
         self.0.counter_is_trusted()
     }
@@ -258,6 +260,7 @@ impl ManualClock {
 
     /// Sets what [`Clock::wall`] shows at the current instant, like a corrected wall clock, and
     /// leaves the clock itself unchanged.
+    #[doc(hidden)]
     pub fn set_wall(&self, wall: Timestamp) {
         let ahead = wall.as_micros().wrapping_sub(self.now().as_micros()).cast_signed();
         self.0.wall_ahead.store(ahead, Ordering::SeqCst);

@@ -1,6 +1,6 @@
-//! A rate limiter people enjoy: exact, fast, bounded.
+//! Rate limits and concurrency limits, in memory or shared through Redis: exact, fast and bounded in memory.
 //!
-//! # Three lines
+//! # Quick start
 //! ```
 //! use tidegate::{Limit, Limiter, Rate};
 //!
@@ -11,34 +11,34 @@
 //! # Ok::<(), tidegate::InvalidLimit>(())
 //! ```
 //!
-//! A denial is a value, not an error, and it is honest: [`Verdict::retry_after`] is the exact time
-//! after which the same request passes, to the microsecond.
+//! A denial is a value, not an error, and its wait is exact: from [`Verdict::retry_after`] on, to the
+//! microsecond, the same request passes.
 //!
-//! # What else
-//! | you want | use |
+//! # Tasks
+//! | task | use |
 //! |---|---|
 //! | a cost other than one | [`Limiter::check_cost`] |
-//! | to ask without taking | [`Limiter::peek`] |
-//! | to give back, to start afresh | [`Limiter::refund`], [`Limiter::reset`] |
+//! | read the remaining units without taking any | [`Limiter::peek`] |
+//! | return units; clear a key | [`Limiter::refund`], [`Limiter::reset`] |
 //! | several limits, all or nothing | [`Limiter::builder`], [`Limiter::check_together`] |
-//! | many keys at once, faster | [`Limiter::check_each`] |
-//! | to wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
-//! | to limit what runs at once | [`Limiter::acquire`] |
-//! | to protect a server from overload | [`ConcurrencyLimiter`] |
-//! | the same limits on every node | `RedisStore` and `SharedLimiter` (feature `redis`) |
-//! | every limit in one file | `policy` (features `policy`, `watch`) |
-//! | other numbers while running | [`Limiter::set_limit`] |
-//! | to know why | [`Limiter::explain`], [`Limiter::report`] |
-//! | to test without waiting | [`ManualClock`] |
+//! | many keys in one call | [`Limiter::check_each`] |
+//! | wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
+//! | limit the operations in progress per key | [`Limiter::acquire`] |
+//! | protect a server from overload | [`ConcurrencyLimiter`] |
+//! | share limits between nodes | `SharedStore` and `SharedLimiter` (feature `redis`) |
+//! | read all limits from a file | `policy` (features `policy`, `watch`) |
+//! | change a limit at run time | [`Limiter::set_limit`] |
+//! | explain a decision | [`Limiter::explain`], [`Limiter::report`] |
+//! | test with a manual clock | [`ManualClock`] |
 //!
 //! # Memory
 //! A limiter takes at most [`LimiterBuilder::max_bytes`], about 22 bytes per key of a token bucket, and
-//! only as keys come. State that has expired is free space, so nothing is swept and no thread runs
-//! in the background. Under an attack with more keys than fit, keys that owe least are forgotten
-//! first, keys that are being denied never, and [`Limiter::stats`] counts it.
+//! reserves it as keys arrive. Expired state is free space, so there is no sweep and no background thread.
+//! If more keys arrive than fit, the limiter evicts the keys with the least debt and never a key that is
+//! being denied; [`Limiter::stats`] counts the evictions.
 //!
-//! Keys are kept as 59 bits of a hash with a secret drawn at start: among 10 million live keys the
-//! odds that any two share a budget are 1 in 10,000.
+//! A key is stored as 59 bits of a hash with a random secret: among 10 million live keys, the probability
+//! that any two share one state is 1 in 10,000.
 
 mod clock;
 pub mod concurrency;
@@ -53,12 +53,17 @@ pub mod verdict;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use concurrency::ConcurrencyLimiter;
-pub use key::{Hashing, Key, KeyBytes, Scope, ToKey};
-#[cfg(feature = "tokio")]
-pub use limiter::MAX_WAITING;
-pub use limiter::{Admission, BuildError, Limiter, LimiterBuilder, Listing, Permit};
+pub use key::{Hashing, KeyBytes, ToKey};
+#[doc(hidden)]
+pub use key::{Key, Scope};
+pub use limiter::Limiter;
+pub use limiter::admit::Listing;
+pub use limiter::builder::{BuildError, LimiterBuilder};
+pub use limiter::permit::{Admission, Permit};
 #[cfg(feature = "redis")]
-pub use limiter::{Shared, SharedLimiter};
+pub use limiter::shared::{Shared, SharedLimiter};
+#[cfg(feature = "tokio")]
+pub use limiter::wait::MAX_WAITING;
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
 pub use tidegate_core::client;

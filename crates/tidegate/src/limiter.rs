@@ -8,20 +8,20 @@
 //! One [`Engine`] has every verb. [`Limiter`] over memory runs it without waiting, over a shared store it
 //! awaits the store.
 
-mod admit;
+pub(crate) mod admit;
 mod backend;
-mod builder;
+pub(crate) mod builder;
 mod explain;
 mod limits;
 mod memory;
-mod permit;
+pub(crate) mod permit;
 mod quick;
 #[cfg(feature = "redis")]
 mod renewal;
 #[cfg(feature = "redis")]
-mod shared;
+pub(crate) mod shared;
 #[cfg(feature = "tokio")]
-mod wait;
+pub(crate) mod wait;
 
 use std::sync::Arc;
 
@@ -36,21 +36,13 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::verdict::{Details, Verdict};
 
-pub use self::admit::Listing;
-pub use self::builder::{BuildError, LimiterBuilder};
+use self::builder::BuildError;
 pub(crate) use self::limits::NamedLimit;
-#[cfg(feature = "policy")]
-pub(crate) use self::permit::Place;
-pub use self::permit::{Admission, Permit};
-#[cfg(feature = "redis")]
-pub use self::shared::{Shared, SharedLimiter};
-#[cfg(feature = "tokio")]
-pub use self::wait::MAX_WAITING;
 
 /// Decides whether requests may go ahead. Clones are handles to the same limiter.
 ///
-/// Over memory, the default, every verb returns at once. Over a shared store ([`SharedLimiter`], made by
-/// [`LimiterBuilder::shared`]) the same verbs are `async` and may fail.
+/// Over memory, the default, every verb returns at once. Over a shared store ([`SharedLimiter`](crate::SharedLimiter), made
+/// by [`LimiterBuilder::shared`](crate::LimiterBuilder::shared)) the same verbs are `async` and may fail.
 ///
 /// ```
 /// use tidegate::{Limit, Limiter, Rate};

@@ -1,9 +1,24 @@
-//! Policies: one file that describes every limit.
+//! Policies: all limits of a service in one YAML file.
+//!
+//! ```
+//! use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+//!
+//! let text = "domain: api\ndescriptors:\n  - {key: user, rate: 100/min}";
+//! let loaded = Policy::load(&[("policy.yaml", text)], Merging::Refuse);
+//! let limiter = PolicyLimiter::in_memory(loaded.policy.ok_or(loaded.findings)?)?;
+//!
+//! let entries = [Entry { key: "user", value: "alice" }];
+//! let descriptors = [Descriptor::new(&entries)];
+//! let request = Request { domain: "api", descriptors: &descriptors, hits: None };
+//! assert_eq!(limiter.check_now(&request)?.remaining(), 99);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod decide;
 mod document;
 mod files;
 mod http;
+#[doc(hidden)]
 pub mod language;
 mod load;
 mod matching;
@@ -21,65 +36,85 @@ use self::document::Document;
 use self::document::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
+#[doc(hidden)]
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
 #[cfg(feature = "http")]
 pub use self::decide::http::HttpOptions;
+#[doc(hidden)]
 pub use self::decide::inline::InlineLimit;
 pub use self::decide::leases::{InvalidLeases, Leases};
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
+#[doc(hidden)]
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
+#[doc(hidden)]
 pub use self::decide::shadow::{Agreement, Variant};
+#[doc(hidden)]
 pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
+#[doc(hidden)]
 pub use self::document::nearest::nearest;
-pub use self::document::source::{Revision, Source, SourceError, Texts};
+#[doc(hidden)]
+pub use self::document::source::{Revision, Texts};
+pub use self::document::source::{Source, SourceError};
 pub use self::files::LoadError;
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use self::http::HeaderTexts;
+pub use self::http::RequestError;
+#[doc(hidden)]
 pub use self::http::{
-    Described, HttpRequest, MAX_DESCRIBED, RequestError, RequestRules, RequestTarget, TargetError,
-    normal_host,
+    Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, normal_host,
 };
 #[cfg(feature = "http")]
-pub use self::http::{HeaderTexts, api_key, client_ip, header_value, peer};
+pub use self::http::{api_key, client_ip, header_value, peer};
 pub(crate) use self::matching::level::RuleId;
+#[doc(hidden)]
 pub use self::matching::resolve::Match;
+#[doc(hidden)]
 pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
+#[doc(hidden)]
 pub use self::model::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
-pub use self::model::descriptor::{
-    Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request, RequestLimit,
-};
+#[doc(hidden)]
+pub use self::model::descriptor::RequestLimit;
+pub use self::model::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request};
+#[doc(hidden)]
 pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
+#[doc(hidden)]
 pub use self::model::limit::{Form, Mode, Override, PolicyLimit, Unit};
+#[doc(hidden)]
 pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
+#[doc(hidden)]
 pub use self::model::share::{EnforceSecret, Share};
 #[cfg(feature = "watch")]
 pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
 pub use crate::store::{OnStoreFailure, Tier};
 
-/// Every limit of every domain, checked and ready to be asked.
+/// The limits of all domains, checked when they were loaded.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     domains: HashMap<Box<str>, Arc<Domain>, RandomState>,
 }
 
-/// Whether several files may describe one domain.
+/// Whether several files may define one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merging {
-    /// No: most likely one of them is a copy.
+    /// Two files with one domain are an error: most likely, one is a copy of the other.
     #[default]
     Refuse,
-    /// Yes: their descriptors are put together.
+    /// The descriptors of all files of a domain are merged.
     Allow,
 }
 
 impl Policy {
-    /// Reads a policy from files, given by name and text. What is wrong is told all at once, and then
+    /// Loads a policy from files, each given by name and text. The result lists all errors; with an error
     /// there is no policy.
     pub fn load(files: &[(&str, &str)], merging: Merging) -> Loaded {
         Self::load_at(files, merging, Clock::default().now())
     }
 
-    /// The same as of some other time, which is for what ends some day.
+    /// [`Policy::load`] as of the time `now`, which decides whether an override with `until` has expired.
+    #[doc(hidden)]
     pub fn load_at(files: &[(&str, &str)], merging: Merging, now: Timestamp) -> Loaded {
         let mut findings = Findings::default();
         let mut documents: Vec<Document> = Vec::new();
@@ -98,8 +133,9 @@ impl Policy {
         Loaded { policy, errors, findings: findings.to_string() }
     }
 
-    /// Warns of limits whose `enforce` covers a share of the keys by a public hash: one line, or
-    /// nothing. For a program that has no [`EnforceSecret`].
+    /// A warning, in one line, if a limit's `enforce` covers a percentage of the keys: without an
+    /// [`EnforceSecret`], clients can compute which keys are enforced.
+    #[doc(hidden)]
     pub fn predictable_shares(&self) -> Option<String> {
         let mut ids: Vec<&str> = self
             .limits()
@@ -119,6 +155,7 @@ impl Policy {
     }
 
     /// Limits that some listeners of the daemon do not apply, and why, one line each.
+    #[doc(hidden)]
     pub fn notes(&self) -> Vec<String> {
         let note = |limit: &PolicyLimit| {
             limit.is_in_flight().then(|| {
@@ -135,12 +172,14 @@ impl Policy {
         notes
     }
 
-    /// All domains, in no order.
+    /// All domains, in no particular order.
+    #[doc(hidden)]
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
         self.domains.values().map(|domain| &**domain)
     }
 
     /// A domain by its name.
+    #[doc(hidden)]
     pub fn domain(&self, name: &str) -> Option<&Domain> {
         self.domains.get(name).map(|domain| &**domain)
     }
@@ -149,7 +188,7 @@ impl Policy {
         self.domains.get(name).map(Arc::clone)
     }
 
-    /// The same, with what `old` has counted of limits that are still there.
+    /// This policy with the counters that `old` has for the same limits.
     fn continuing(mut self, old: &Self) -> Self {
         let counted: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();
@@ -169,7 +208,7 @@ impl Policy {
         self
     }
 
-    /// Whether some limit allows another amount than in `old`, or is not there.
+    /// Whether a limit is new or has other numbers than in `old`.
     fn has_other_numbers(&self, old: &Self) -> bool {
         let old: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();
@@ -182,13 +221,13 @@ impl Policy {
     }
 }
 
-/// A policy, if it could be read, and what is to be said about its files.
+/// The result of loading a policy.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// None if there was an error.
+    /// The policy; `None` if there was an error.
     pub policy: Option<Policy>,
-    /// How many errors there were.
+    /// Number of errors.
     pub errors: usize,
-    /// What is to be said, errors and warnings: one `file:line:column: message` per line.
+    /// Errors and warnings, one `file:line:column: message` per line.
     pub findings: String,
 }

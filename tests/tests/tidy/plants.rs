@@ -389,3 +389,24 @@ fn a_library_with_other_dependencies_is_caught() {
     names.pop();
     assert_eq!(count(&names), before + 1);
 }
+
+#[test]
+fn a_library_with_many_documented_items_is_caught() {
+    let check: Check = crate::public::the_library_documents_few_items;
+    let items = |visible: usize, hidden: usize| {
+        let hidden = "#[doc(hidden)]\npub fn h() {}\n".repeat(hidden);
+        "pub fn f() {}\n".repeat(visible) + &hidden + "pub(crate) fn g() {}\n"
+    };
+    caught(check, SOURCE, &items(201, 0), 1);
+    passes(check, SOURCE, &items(200, 50));
+    passes(check, CORE, &items(201, 0));
+    let method = "impl Held {\n".to_owned() + &"    pub fn m() {}\n".repeat(201) + "}\n";
+    caught(check, SOURCE, &method, 1);
+    passes(check, SOURCE, &format!("#[doc(hidden)]\npub struct Held;\n{method}"));
+    passes(
+        check,
+        SOURCE,
+        &format!("#[doc(hidden)]\npub use self::held::{{Held, Other}};\n{method}"),
+    );
+    passes(check, SOURCE, &format!("#[doc(hidden)]\n{method}"));
+}

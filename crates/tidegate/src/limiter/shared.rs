@@ -168,6 +168,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
     }
 
     /// The store that keeps the state.
+    #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store.store
     }

@@ -30,12 +30,15 @@ use std::fmt;
 use std::net::IpAddr;
 
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub use self::headers::HeaderTexts;
 pub(crate) use self::host::HostPattern;
+#[doc(hidden)]
 pub use self::host::normal_host;
 #[cfg(feature = "http")]
 pub use self::identity::{api_key, client_ip, header_value, peer};
 pub(crate) use self::source::Source;
+#[doc(hidden)]
 pub use self::target::{RequestTarget, TargetError};
 pub(crate) use self::template::Template;
 

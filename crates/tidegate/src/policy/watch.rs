@@ -122,6 +122,7 @@ impl Watch {
     }
 
     /// Why some changes are found by polling only; `None` if events work.
+    #[doc(hidden)]
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -142,6 +143,7 @@ impl Drop for Watch {
 impl WatchBuilder {
     /// The texts that the caller has already loaded. They are not reported again; any difference
     /// is, even if it occurred before the watch began.
+    #[doc(hidden)]
     #[must_use]
     pub fn in_force(mut self, texts: &Texts) -> Self {
         self.accepted = Some(Accepted::of(texts));
@@ -149,6 +151,7 @@ impl WatchBuilder {
     }
 
     /// Sets the interval between polls; 5 seconds by default, at least 10 ms.
+    #[doc(hidden)]
     #[must_use]
     pub fn poll_every(mut self, poll: Duration) -> Self {
         self.poll = poll.max(SHORTEST_POLL);
@@ -156,6 +159,7 @@ impl WatchBuilder {
     }
 
     /// Uses no file system events, whose watches may be scarce; changes are found by polling.
+    #[doc(hidden)]
     #[must_use]
     pub fn without_events(mut self) -> Self {
         self.wants_events = false;

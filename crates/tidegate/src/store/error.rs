@@ -61,6 +61,7 @@ pub enum Misconfigured {
 
 impl Misconfigured {
     /// What to do about it.
+    #[doc(hidden)]
     pub const fn advice(self) -> &'static str {
         match self {
             Self::Authentication => {

@@ -62,8 +62,10 @@ pub struct MemoryStore {
 
 impl MemoryStore {
     /// The smallest memory bound.
+    #[doc(hidden)]
     pub const MIN_BYTES: u64 = 64 << 10;
     /// The default memory bound: 256 MiB, for about 11 million keys of a token bucket.
+    #[doc(hidden)]
     pub const DEFAULT_BYTES: u64 = 256 << 20;
 
     /// A store of at most `max_bytes`. It reserves address space only; memory is used as keys are
@@ -98,17 +100,20 @@ impl MemoryStore {
     /// Sets the clock that `now` is read from. When threads decide concurrently on one key, a
     /// thread that was delayed after reading the clock reads it again; with an old `now` a sound
     /// state would look impossible, as if the clock had gone back.
+    #[doc(hidden)]
     pub fn with_clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
     /// Decides one charge.
+    #[doc(hidden)]
     pub fn decide(&self, now: Timestamp, charge: &Charge<'_>) -> Decision {
         self.decide_fully(now, charge, self.print(charge.key))
     }
 
     /// Decides charges separately; prefetches the memory of all of them first.
+    #[doc(hidden)]
     pub fn decide_each(
         &self,
         now: Timestamp,
@@ -131,6 +136,7 @@ impl MemoryStore {
     }
 
     /// Explains the state of a key.
+    #[doc(hidden)]
     pub fn explain(&self, now: Timestamp, key: Key<'_>, limit: &Limit) -> Explanation {
         limit.explain(&self.state(now, key, limit), now)
     }

@@ -82,9 +82,11 @@ pub enum OnStoreFailure {
 
 impl OnStoreFailure {
     /// All of them.
+    #[doc(hidden)]
     pub const ALL: [Self; 3] = [Self::Local, Self::Allow, Self::Deny];
 
-    /// As policies spell it.
+    /// As spelled in policies.
+    #[doc(hidden)]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Local => "local",

@@ -52,8 +52,11 @@ use super::{
 use crate::clock::Clock;
 
 pub use self::config::RedisConfig;
+#[doc(hidden)]
 pub use self::inspection::{Condition, Finding};
+#[doc(hidden)]
 pub use self::registry::RegistryReport;
+#[doc(hidden)]
 pub use self::wire::entry::Node;
 #[doc(hidden)]
 pub use self::wire::script::TimeSource;
@@ -78,6 +81,7 @@ pub struct RedisStore {
 }
 
 /// The measured round trip of a server, and its deadline.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// The mean round trip; `None` before one was measured.
@@ -135,6 +139,7 @@ impl RedisStore {
 
     /// Runs the self-test of [`RedisStore::connect`] again; for a store that was [started without
     /// its servers](RedisConfig::start_without_server), once they answer.
+    #[doc(hidden)]
     pub async fn self_test(&self) -> Result<Vec<Finding>, StoreError> {
         let tested = self_test::run(self, Clock::default().now()).await;
         let fault = tested.as_ref().err().cloned();
@@ -144,6 +149,7 @@ impl RedisStore {
 
     /// Conditions of the servers that weaken limits, as of the last
     /// [self-test](RedisStore::self_test) or [inspection](RedisStore::inspect).
+    #[doc(hidden)]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = self.inspections.findings();
         findings.extend(self.registry.as_ref().and_then(|it| it.finding(&self.routes)));
@@ -152,6 +158,7 @@ impl RedisStore {
 
     /// The number of nodes that share this store, this one included: the largest of the last minute. It is
     /// kept while the store is unavailable, and is 1 before the registry was first read.
+    #[doc(hidden)]
     pub fn nodes(&self) -> Nodes {
         self.registry.as_ref().map_or_else(Nodes::auto, |registry| registry.nodes())
     }
@@ -165,16 +172,19 @@ impl RedisStore {
 
     /// Where the registry reads this node's policy revisions; `PolicyLimiter::publish_revisions`
     /// sets them.
+    #[doc(hidden)]
     pub fn revisions(&self) -> Revisions {
         self.registry.as_ref().map_or_else(Revisions::default, |registry| registry.revisions())
     }
 
     /// The live nodes, as of the last read of the registry.
+    #[doc(hidden)]
     pub fn registry(&self) -> RegistryReport {
         self.registry.as_ref().map_or_else(RegistryReport::default, |registry| registry.report())
     }
 
     /// Whether states that are impossible under this node's numbers are currently repaired.
+    #[doc(hidden)]
     pub fn repairs(&self) -> bool {
         self.settling.flag().load(Ordering::Relaxed)
     }
@@ -184,6 +194,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// The fault of one of the servers; the others have been inspected.
+    #[doc(hidden)]
     pub async fn inspect(&self) -> Result<(), StoreError> {
         self.refresh(false).await
     }
@@ -199,17 +210,20 @@ impl RedisStore {
     }
 
     /// Whether any server has been inspected. False if none has answered since the start.
+    #[doc(hidden)]
     pub fn is_inspected(&self) -> bool {
         !self.inspections.is_empty()
     }
 
     /// Why the last self-test failed; `None` if the servers can be used.
+    #[doc(hidden)]
     pub fn fault(&self) -> Option<StoreError> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The measured round trip and the deadline of the server with this [`Endpoints`] number;
     /// `None` if there is no such server.
+    #[doc(hidden)]
     pub fn timing(&self, endpoint: usize) -> Option<Timing> {
         let server_queue = self.routes.server_queue(endpoint)?;
         Some(Timing {
@@ -221,6 +235,7 @@ impl RedisStore {
     /// Number of states read that Tidegate cannot have written: a key of another type, or values
     /// that are no numbers. Such a key counts as absent, and the next charge on it replaces its
     /// value.
+    #[doc(hidden)]
     pub fn corrupt_states(&self) -> u64 {
         self.corrupt.load(Ordering::Relaxed)
     }
@@ -235,6 +250,7 @@ impl RedisStore {
 
     /// The address of the server with this [`Endpoints`] number; `None` if there is no such
     /// server.
+    #[doc(hidden)]
     pub fn address(&self, endpoint: usize) -> Option<String> {
         self.routes.address(endpoint)
     }

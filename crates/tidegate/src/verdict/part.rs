@@ -143,6 +143,7 @@ impl Part<'_> {
     }
 
     /// The window of envoyproxy/ratelimit that came with the descriptor, if it is one.
+    #[doc(hidden)]
     #[cfg(feature = "policy")]
     pub const fn request_limit(&self) -> Option<RequestLimit> {
         match self.record.source {
@@ -179,11 +180,13 @@ impl Standing {
     ];
 
     /// The standing of this name.
+    #[doc(hidden)]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|standing| standing.as_str() == name)
     }
 
     /// Its name in JSON.
+    #[doc(hidden)]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",

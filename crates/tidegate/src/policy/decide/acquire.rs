@@ -10,7 +10,7 @@ use tidegate_core::{Decision, Op, Timestamp};
 #[cfg(feature = "tokio")]
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
-use crate::limiter::{Admission, Place};
+use crate::limiter::permit::{Admission, Place};
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::matching::matched_limits::{Intent, MatchedLimits};

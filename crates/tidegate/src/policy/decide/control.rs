@@ -158,6 +158,7 @@ impl Controls {
     }
 }
 
+#[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
     /// What overrules the policy now.
     pub fn controls(&self) -> Arc<Controls> {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::request::Parts;
 use tidegate_core::Timestamp;
 
-use crate::limiter::Admission;
+use crate::limiter::permit::Admission;
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, RequestRules, peer};

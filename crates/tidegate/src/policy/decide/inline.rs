@@ -43,6 +43,7 @@ pub struct InlineLimit<'a> {
 
 impl<'a> InlineLimit<'a> {
     /// The operation as a charge on a store.
+    #[doc(hidden)]
     pub fn charge(&self) -> Charge<'a> {
         let scope = match self.limit {
             Limit::Bucket(_) => *BUCKETS,
@@ -52,6 +53,7 @@ impl<'a> InlineLimit<'a> {
     }
 }
 
+#[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
     /// Decides one limit that came with the request. The verdict has no parts.
     pub async fn check_inline(

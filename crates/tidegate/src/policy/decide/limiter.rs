@@ -17,7 +17,7 @@ use tidegate_core::{Decision, Timestamp};
 
 use crate::clock::Clock;
 use crate::key::Hashing;
-use crate::limiter::Admission;
+use crate::limiter::permit::Admission;
 use crate::policy::Policy;
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::dry_run::dry_run;
@@ -161,6 +161,7 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// The store that keeps the state.
+    #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store
     }

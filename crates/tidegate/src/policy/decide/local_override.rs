@@ -79,6 +79,7 @@ fn text(domain: &str, entries: &[Entry<'_>]) -> Vec<u8> {
     text
 }
 
+#[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
     /// Lets this node decide the keys of this descriptor by its share of the limits. No
     /// other node knows of it.

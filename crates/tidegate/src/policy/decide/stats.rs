@@ -249,6 +249,7 @@ impl StatsRegistry {
     }
 }
 
+#[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
     /// What every limit has counted, by the name that envoyproxy/ratelimit gives it: the domain and
     /// the steps of its rule, and its own name if the rule has several.

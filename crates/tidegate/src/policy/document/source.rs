@@ -98,11 +98,13 @@ impl Source {
     }
 
     /// The revision of the files' current texts.
+    #[doc(hidden)]
     pub fn revision(&self) -> Result<Revision, SourceError> {
         Ok(self.read()?.revision())
     }
 
     /// Reads all files.
+    #[doc(hidden)]
     pub fn read(&self) -> Result<Texts, SourceError> {
         let mut left = MAX_TOTAL_BYTES;
         let mut files = Vec::new();

@@ -13,6 +13,7 @@ use crate::policy::model::limit::PolicyLimit;
 /// The most limits that are listed.
 const MAX_NAMED: usize = 100;
 
+#[doc(hidden)]
 impl Policy {
     /// Lists each limit of `old` that still exists and whose keys get their whole quota again under
     /// this policy, one message per limit. At most 100 are listed; the last message counts the

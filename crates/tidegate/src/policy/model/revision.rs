@@ -12,6 +12,7 @@ use crate::policy::model::allowance::in_words;
 use crate::policy::model::rule::Domain;
 use crate::store::{DomainRevision, Revisions, Store};
 
+#[doc(hidden)]
 impl<S: Store + 'static> PolicyLimiter<S> {
     /// Publishes the revision of each domain, so that nodes that share a store can tell whether all
     /// of them have the same policy. Active overrides with their own numbers are part of it. Only

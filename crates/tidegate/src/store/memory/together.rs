@@ -65,6 +65,7 @@ impl MemoryStore {
     ///
     /// # Panics
     /// If there are more than [`MAX_TOGETHER`] charges.
+    #[doc(hidden)]
     pub fn decide_together(
         &self,
         now: Timestamp,

@@ -96,6 +96,7 @@ impl RedisConfig {
 
     /// Other servers for limits of a second or less, which are most of the load and least of the
     /// loss.
+    #[doc(hidden)]
     pub fn per_second(mut self, url: &str) -> Result<Self, StoreError> {
         self.per_second = Some(Servers::parse(url)?);
         Ok(self)
@@ -109,6 +110,7 @@ impl RedisConfig {
     }
 
     /// Stores hashes instead of the texts of keys, for texts that are personal data.
+    #[doc(hidden)]
     pub const fn hash_keys(mut self) -> Self {
         self.hashes_texts = true;
         self
@@ -134,12 +136,14 @@ impl RedisConfig {
     /// The most requests that wait for one server, sent or not; 16,384 by default. Further ones
     /// fail at once with [`StoreError::Overloaded`]. The same number again may wait to release,
     /// renew, refund or reset.
+    #[doc(hidden)]
     pub fn max_in_flight(mut self, requests: usize) -> Self {
         self.max_in_flight = requests.max(1);
         self
     }
 
     /// The most charges in one command: up to 256, 64 by default. 1 sends each charge separately.
+    #[doc(hidden)]
     pub fn max_batch(mut self, charges: usize) -> Self {
         self.max_batch = charges.clamp(1, 256);
         self
@@ -148,6 +152,7 @@ impl RedisConfig {
     /// The most commands in flight per server and slot; 1,024 by default. The store uses as many as
     /// keep throughput independent of the round trip: 16 for each millisecond, and at least 4.
     /// Requests that arrive meanwhile share the next command.
+    #[doc(hidden)]
     pub fn pipeline(mut self, commands: usize) -> Self {
         self.pipeline = commands.max(1);
         self
@@ -157,6 +162,7 @@ impl RedisConfig {
     /// are impossible under its limits; 60 s by default. If the registry shows that all live nodes
     /// have the policy, this node repairs after two [intervals](RedisConfig::register_every). 0
     /// repairs always.
+    #[doc(hidden)]
     pub const fn settles_after(mut self, delay: Duration) -> Self {
         self.settles_after = delay;
         self
@@ -164,12 +170,14 @@ impl RedisConfig {
 
     /// How often this node registers; 5 s by default. It must be the same on all nodes. A dead node
     /// stops counting 12 intervals after its last registration.
+    #[doc(hidden)]
     pub fn register_every(mut self, interval: Duration) -> Self {
         self.register_every = interval.max(Duration::from_millis(10));
         self
     }
 
     /// Does not register this node: other nodes do not count it, and it counts only itself.
+    #[doc(hidden)]
     pub const fn without_registry(mut self) -> Self {
         self.registers = false;
         self
@@ -220,6 +228,7 @@ impl RedisConfig {
     }
 
     /// For tests: the clock that decides.
+    #[doc(hidden)]
     #[doc(hidden)]
     pub const fn time(mut self, time: TimeSource) -> Self {
         self.time = time;

@@ -50,6 +50,7 @@ impl RedisStore {
     /// Returns the units that a charge took at `taken_at`, as for a request whose later charge is
     /// denied. For tests: a request does not wait for the return.
     #[doc(hidden)]
+    #[doc(hidden)]
     pub async fn undo(
         &self,
         now: Timestamp,
