@@ -21,7 +21,7 @@ const VAGUE: [&str; 10] = [
 ];
 
 /// Folders of the crates whose prose is held to the rule.
-const CODE: [&str; 8] = [
+const CODE: [&str; 9] = [
     "crates/cli/src/",
     "crates/core/src/",
     "crates/server/src/",
@@ -29,6 +29,7 @@ const CODE: [&str; 8] = [
     "crates/tidegate/src/concurrency",
     "crates/tidegate/src/limiter",
     "crates/tidegate/src/policy",
+    "crates/tidegate/src/store",
     "crates/tidegate/src/verdict",
 ];
 
