@@ -183,6 +183,9 @@ impl RateLimitService {
     /// Replaces the policy; the state of every key is kept.
     pub fn replace(&self, policy: Policy) {
         self.limiter.replace(policy);
+        if let Some(store) = self.shared_store() {
+            store.store().limits_changed();
+        }
     }
 
     /// Limits whose keys would have their whole quota again under another policy, one message each.
@@ -410,9 +413,10 @@ impl RateLimitService {
 
     /// Whether some of the servers that keep the state are not asked at the moment.
     pub(crate) fn is_degraded(&self) -> bool {
-        let circuits = self.shared_store().map(SharedStore::circuits);
-        let is_away = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
-        circuits.is_some_and(|circuits| circuits.iter().any(is_away))
+        let is_open = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
+        let is_degraded =
+            |store: &SharedStore| store.drill().is_some() || store.circuits().iter().any(is_open);
+        self.shared_store().is_some_and(is_degraded)
     }
 
     /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if

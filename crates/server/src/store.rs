@@ -17,6 +17,10 @@ use crate::runtime::turns::in_turn;
 pub(crate) type SharedStore = shared::SharedStore<RedisStore>;
 
 /// One of the stores.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one in a process, and memory is the quick path"
+)]
 #[derive(Debug)]
 pub(crate) enum AnyStore {
     /// In this process; answers at once.

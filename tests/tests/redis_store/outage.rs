@@ -3,6 +3,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "promises about time are what is tested")]
 
+mod drill;
 mod places;
 mod refusal;
 mod transports;

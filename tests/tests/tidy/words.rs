@@ -29,6 +29,7 @@ const CODE: [&str; 9] = [
     "crates/tidegate/src/concurrency",
     "crates/tidegate/src/limiter",
     "crates/tidegate/src/policy",
+    "crates/tidegate/src/store",
     "crates/tidegate/src/verdict",
     "crates/tower/src/",
 ];

@@ -39,9 +39,11 @@ pub(crate) async fn watch(service: RateLimitService, mut stopped: watch::Receive
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let (mut stopping, mut outages) = (pin!(stopping), Outages::default());
     let (mut reported, mut corrupt, mut intervals) = (Reported::default(), 0, 0);
+    let mut is_drill = false;
     loop {
         reported.report(store.store().findings());
         corrupt = report_corrupt(store, corrupt);
+        is_drill = report_drill(store, is_drill);
         for change in outages.observe(&Observation::of(&service, store)) {
             change.log(store);
         }
@@ -71,6 +73,21 @@ async fn examine(store: &SharedStore, intervals: &mut u32) {
         // The findings are read from the store; failures are counted by the requests that meet them.
         let _ = store.inspect().await;
     }
+}
+
+/// Logs when an outage drill has begun or ended. Returns whether one is under way.
+fn report_drill(store: &SharedStore, was_drill: bool) -> bool {
+    let left = store.drill();
+    match left {
+        Some(left) if !was_drill => warn!(
+            event = "drill_began",
+            seconds = left.as_micros().div_ceil(1_000_000),
+            "an outage drill is under way: the store counts as unavailable"
+        ),
+        None if was_drill => info!(event = "drill_ended", "the outage drill is over"),
+        _ => {}
+    }
+    left.is_some()
 }
 
 /// Logs states that Tidegate cannot have written. Returns their number so far.

@@ -82,7 +82,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext, access: Acces
 }
 
 /// The paths, with a description of each.
-const PATHS: [(&str, &str); 15] = [
+const PATHS: [(&str, &str); 16] = [
     ("/metrics", "metrics in the Prometheus format"),
     ("/stats", "counters in the format of envoyproxy/ratelimit"),
     ("/rlconfig", "all limits of the policy, in the format of envoyproxy/ratelimit"),
@@ -104,6 +104,10 @@ const PATHS: [(&str, &str); 15] = [
     (
         "/v1/demotions",
         "PUT, DELETE: keys that this node decides locally, by its share of the limit",
+    ),
+    (
+        "/v1/drill",
+        "PUT, DELETE: an outage drill, for which the store counts as unavailable for some seconds",
     ),
     ("/v1/log-level", "PUT: the log level"),
     ("/debug/pprof/", "not available: this is not a Go program; use perf or a debugger"),
@@ -167,6 +171,7 @@ impl AdminContext {
             "/v1/overrides" => document(&status::overrides(service)),
             "/v1/kill-switch" => document(&status::switches(service)),
             "/v1/demotions" => document(&status::demotions(service)),
+            "/v1/drill" => document(&status::drill(service)),
             "/v1/log-level" => document(&json!({ "level": service.status().log().level().name() })),
             "/v1/reset" => other_method("POST"),
             _ if path.starts_with("/debug/pprof") => {
@@ -182,7 +187,9 @@ impl AdminContext {
         let head = caller.head;
         let allowed = match head.uri.path() {
             "/v1/reset" => &["POST"][..],
-            "/v1/overrides" | "/v1/kill-switch" | "/v1/demotions" => &["PUT", "DELETE"],
+            "/v1/overrides" | "/v1/kill-switch" | "/v1/demotions" | "/v1/drill" => {
+                &["PUT", "DELETE"]
+            }
             "/v1/log-level" => &["PUT"],
             path if PATHS.iter().any(|(known, _)| *known == path) || path == "/" => {
                 return other_method("GET");

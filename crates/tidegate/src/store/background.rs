@@ -1,4 +1,4 @@
-//! Where layers do work that no request waits for: probes, bookings.
+//! Background work of the layers: probes and debits.
 
 use std::fmt;
 use std::future::Future;
@@ -7,19 +7,18 @@ use std::sync::Arc;
 
 use tidegate_core::Span;
 
-/// Work, in a box.
+/// A boxed future.
 pub type Work<T = ()> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What work in the background needs of the world. Production has tokio's; a simulation has its own, on
-/// invented time.
+/// Runs background work. Production uses tokio; a simulation has its own runtime on simulated time.
 pub trait Runtime: Send + Sync {
-    /// Sees to it that the work is done.
+    /// Runs the work to its end.
     fn spawn(&self, work: Work);
 
-    /// Ends after so long.
+    /// A future that is ready after this time.
     fn sleep(&self, span: Span) -> Work;
 
-    /// Any number.
+    /// A random number.
     fn chance(&self) -> u64;
 }
 
@@ -34,12 +33,12 @@ impl fmt::Debug for Background {
 }
 
 impl Background {
-    /// Work is done by this.
+    /// A handle to this runtime.
     pub fn new(runtime: impl Runtime + 'static) -> Self {
         Self(Arc::new(runtime))
     }
 
-    /// Work is done in the tokio runtime that this is called in.
+    /// A handle to the tokio runtime that this is called in.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

@@ -465,7 +465,7 @@ fn what_ended_while_another_charge_waited_is_not_spent() {
 
 /// Its numbers change while one waits: the budget that it waited for is another's by then.
 #[tokio::test]
-async fn nobody_waits_for_a_purse_that_is_gone() {
+async fn no_request_waits_for_a_budget_that_is_gone() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
     fleet.warm();
     while fleet.stats().outstanding > 0 && fleet.take(0, 1) {}
@@ -494,7 +494,7 @@ async fn nobody_waits_for_a_purse_that_is_gone() {
 
 /// A request spends units, and its budget is another's when it gives them back.
 #[tokio::test]
-async fn units_are_not_given_back_to_another_purse() {
+async fn units_are_not_returned_to_another_budget() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
     fleet.warm();
     assert!(fleet.stats().outstanding > 0);
@@ -538,7 +538,7 @@ fn units_that_are_held_need_no_store() {
 }
 
 #[test]
-fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
+fn a_decision_at_once_is_the_same_as_by_asking() {
     let (asked, looked) = (Fleet::new(1, &per_second(1_000)), Fleet::new(1, &per_second(1_000)));
     for fleet in [&asked, &looked] {
         fleet.warm();
@@ -557,7 +557,7 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
     assert_eq!(
         (try_decide_locally(b"whale"), try_decide_locally(b"minnow")),
         (None, None),
-        "somebody has to be asked"
+        "the store has to be asked"
     );
     assert_eq!((looked.stats(), looked.store.calls()), before);
     assert_eq!(looked.stats().spent, asked.stats().spent);
@@ -565,7 +565,7 @@ fn what_is_at_hand_is_said_as_by_asking_and_nothing_else_is() {
 
 /// A key without a budget is for the store to decide, and what that has denied it is known behind.
 #[test]
-fn what_was_denied_to_a_key_without_a_purse_is_at_hand() {
+fn a_denial_of_a_key_without_a_budget_is_repeated_at_once() {
     let fleet = Fleet::new(1, &per_second(1_000));
     let node = &fleet.nodes[0];
     let one = fleet.charge(b"minnow", Op::Take(1));
@@ -577,7 +577,7 @@ fn what_was_denied_to_a_key_without_a_purse_is_at_hand() {
     };
     let free = decide(Op::Read(1)).remaining;
     assert!(decide(Op::Take(free)).is_allowed());
-    assert_eq!(node.0.decide_at_once(START, &one), None, "nobody has been denied");
+    assert_eq!(node.0.decide_at_once(START, &one), None, "no request has been denied");
     let denied = decide(Op::Take(1));
     assert_eq!(node.0.decide_at_once(START, &one), Some(denied));
     assert!(!denied.is_allowed());
@@ -598,6 +598,6 @@ fn a_key_takes_up_room_only_while_it_is_in_demand() {
     assert!(!gets_one(5, 0) && !gets_one(5, 100) && !gets_one(5, 120), "three times, but not soon");
     assert!(gets_one(5, 149), "three times within two turns");
     assert!(!gets_one(1, 150), "who was there longest has made room");
-    assert!((2..=5).all(|key| gets_one(key, 160)), "and nobody else");
-    assert!(!gets_one(5, 400), "nobody has asked for long");
+    assert!((2..=5).all(|key| gets_one(key, 160)), "and no other key");
+    assert!(!gets_one(5, 400), "no request for a long time");
 }

@@ -1,23 +1,21 @@
-//! What a policy says of a limit beyond its numbers, and how a decision was come by.
+//! The options of a limit beyond its numbers, and where a decision came from.
 
 use std::num::NonZeroU16;
 
 use tidegate_core::Span;
 
-/// What a policy says of a limit beyond its numbers. Stores set it aside; the layers in front of them
-/// go by it.
+/// The options of a limit beyond its numbers. The layers in front of a store use them; the store ignores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitOptions {
-    /// What is answered when the store gives no decision; if nothing, what the layer that answers then
-    /// was told.
+    /// The answer when the store gives no decision; `None` for the stack's default.
     pub on_store_failure: Option<OnStoreFailure>,
-    /// For how long a denial may be repeated without asking the store; nought for not at all. If
-    /// nothing, what the layer that repeats denials was told.
+    /// How long a denial may be repeated without asking the store; 0 for not at all, `None` for the stack's
+    /// default.
     pub refund_staleness: Option<Span>,
-    /// How close to the store it is decided.
+    /// Where it is decided.
     pub tier: Tier,
-    /// Into how many keys each key of the limit is divided; not at all if nothing.
+    /// The number of keys that each key of the limit is divided into; `None` for one.
     pub shards: Option<NonZeroU16>,
     /// Whether its windows are calendar periods. In this process such a window is decided by wall time,
     /// and every other limit by the monotonic clock. A shared store decides by its own clock.
@@ -25,7 +23,7 @@ pub struct LimitOptions {
 }
 
 impl LimitOptions {
-    /// These options, with this answer to a store that is away.
+    /// These options, with this answer while the store is unavailable.
     #[must_use]
     pub const fn on_store_failure(self, mode: OnStoreFailure) -> Self {
         Self { on_store_failure: Some(mode), ..self }
@@ -37,7 +35,7 @@ impl LimitOptions {
         Self { refund_staleness: Some(longest), ..self }
     }
 
-    /// These options, decided so close to the store.
+    /// These options, decided in this tier.
     #[must_use]
     pub const fn tier(self, tier: Tier) -> Self {
         Self { tier, ..self }
@@ -56,27 +54,27 @@ impl LimitOptions {
     }
 }
 
-/// How close to the store decisions are made.
+/// Where decisions are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tier {
-    /// In it.
+    /// In the store.
     #[default]
     Exact,
-    /// From units taken ahead.
+    /// From units that the node took in advance.
     Leased,
-    /// Without it: on this node alone.
+    /// On this node alone.
     Local,
 }
 
-/// What is answered when the store gives no decision. Later is worse.
+/// The answer when the store gives no decision, ordered from best to worst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OnStoreFailure {
-    /// What this node's share of the limit says.
+    /// The decision of this node's share of the limit.
     #[default]
     Local,
-    /// Go ahead.
+    /// Admit.
     Allow,
-    /// Stay out.
+    /// Deny.
     Deny,
 }
 
@@ -96,14 +94,14 @@ impl OnStoreFailure {
     }
 }
 
-/// How the decisions of a request were come by. Later is worse, and a request goes by the worst of its
+/// Where a request's decisions came from, ordered from best to worst; a request reports the worst of its
 /// charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DecisionSource {
-    /// The store that keeps the state gave them, or whoever holds units of it.
+    /// The store, or a layer that holds units or denials of the store.
     #[default]
     Store,
-    /// The store gave none: the policy's word for that case did.
+    /// The fallback, because the store gave none.
     Fallback(OnStoreFailure),
 }
 

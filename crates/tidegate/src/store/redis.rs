@@ -189,6 +189,12 @@ impl RedisStore {
         self.settling.flag().load(Ordering::Relaxed)
     }
 
+    /// Registers other limits at once, and repairs no state until the other nodes have them. Without this
+    /// call, the first batch with a new [revision](Batch::revision) does it.
+    pub fn limits_changed(&self) {
+        self.settling.begin();
+    }
+
     /// Inspects the servers again, so that [`RedisStore::findings`] shows conditions that have
     /// begun or ended since the start. A server that does not answer keeps its findings.
     ///

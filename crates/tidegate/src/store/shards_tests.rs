@@ -229,7 +229,7 @@ fn what_is_not_divided_passes_as_it_is() {
     assert_eq!(store.store().asked(), [(key.scope, Op::Take(1)); 3]);
 }
 
-/// A denial belongs to one shard: nobody may take it for one of the whole key.
+/// A denial belongs to one shard: no layer may take it for one of the whole key.
 #[test]
 fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
     let limit = built(Limit::fixed_window(Rate::per_minute(2)));

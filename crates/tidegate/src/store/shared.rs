@@ -2,7 +2,7 @@
 //!
 //! # Layer order
 //! A batch passes the layers from top to bottom. Each decides the charges that it can and passes the others on;
-//! `partition.rs` divides the batch and merges the decisions. ADR 29 gives the reasons for the order.
+//! `partition.rs` divides the batch and merges the decisions. ADR 17 gives the reasons for the order.
 //!
 //! | layer | decides without the store |
 //! |---|---|

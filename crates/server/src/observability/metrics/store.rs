@@ -41,6 +41,7 @@ pub(super) fn encode(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt
         page.value("tidegate_nodes", u64::from(nodes.count().get()))?;
     }
     if let Some(store) = service.shared_store() {
+        page.value("tidegate_store_drill", u64::from(store.drill().is_some()))?;
         fallback(&store.stats().fallback, page)?;
     }
     let times = service.status().times(|thread| &thread.store_times);

@@ -131,6 +131,7 @@ pub(crate) static METRICS: &[Metric] = &[
         "outcome",
         "Charges decided by this node alone, by `local` limits and demoted keys: allowed or denied.",
     ),
+    gauge("tidegate_store_drill", "", "1 during an outage drill, else 0."),
     gauge("tidegate_demoted_keys", "", "Demoted keys, at most 1,000."),
     counter(
         "tidegate_second_shards_total",

@@ -10,13 +10,15 @@ use tidegate::policy::{
     Policy, PolicyLimit, Request, Rule, Switch, nearest,
 };
 use tidegate::store::StoreError;
-use tidegate::{InvalidLimit, Limit, Rate, Timestamp};
+use tidegate::store::circuits::MAX_DRILL;
+use tidegate::{InvalidLimit, Limit, Rate, Span, Timestamp};
 use tidegate_core::Builder;
 
 use super::audit::Change;
 use super::status;
 use crate::observability::log::Level;
 use crate::service::RateLimitService;
+use crate::store::SharedStore;
 use crate::transport::http::unreadable_json;
 
 /// The longest reason that is accepted.
@@ -83,6 +85,14 @@ pub(super) async fn carry_out(
             let ended = service.limiter().promote(&key.domain, &entries);
             let value = shown(service, &key.domain, &entries);
             ended_or_absent(ended, Change { value, reason, ..Change::default() })
+        }
+        "/v1/drill" if is_put => start_drill(service, read(body)?)?,
+        "/v1/drill" => {
+            let DrillEnd { reason } =
+                if body.is_empty() { DrillEnd::default() } else { read(body)? };
+            let reason = checked(reason)?;
+            let ended = service.shared_store().is_some_and(SharedStore::end_drill);
+            ended_or_absent(ended, Change { reason, ..Change::default() })
         }
         _ => {
             let LevelName { level, reason } = read(body)?;
@@ -158,6 +168,37 @@ fn refused(service: &RateLimitService, error: &ControlError, name: &str) -> Stri
 struct Named {
     limit: String,
     reason: Option<String>,
+}
+
+/// An outage drill, and its duration.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrillRequest {
+    seconds: u64,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DrillEnd {
+    reason: Option<String>,
+}
+
+fn start_drill(
+    service: &RateLimitService,
+    request: DrillRequest,
+) -> Result<(Value, Change), Refused> {
+    let reason = checked(request.reason)?;
+    let store = service
+        .shared_store()
+        .ok_or("there is no shared store whose outage could be rehearsed: this daemon keeps its state in memory")?;
+    let longest = MAX_DRILL.as_micros() / 1_000_000;
+    if request.seconds == 0 || request.seconds > longest {
+        return Err(format!("seconds is {}; say 1 to {longest}", request.seconds).into());
+    }
+    store.start_drill(Span::from_secs(request.seconds));
+    let value = format!("outage drill of {} s", request.seconds);
+    Ok((status::drill(service), Change { limit: None, value, reason }))
 }
 
 #[derive(Debug, Deserialize)]

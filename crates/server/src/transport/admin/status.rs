@@ -12,6 +12,7 @@ use tidegate::store::redis::{Finding, Node, RegistryReport};
 use crate::observability::hot_keys::{HotKey, TOLD};
 use crate::observability::utc::Utc;
 use crate::service::RateLimitService;
+use crate::store::SharedStore;
 
 /// Why the daemon is not ready; `None` if it is. Asks the store. An unavailable store does not
 /// count, because the policy defines the fallback; a misconfigured store does, because an operator
@@ -55,6 +56,7 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
         let finding = |it: Finding| json!({ "server": it.server, "condition": it.condition.as_str(), "message": it.message });
         let findings: Vec<Value> = store.store().findings().into_iter().map(finding).collect();
         told["store"]["findings"] = findings.into();
+        told["store"]["drill"] = drill(service)["drill"].take();
         told["nodes"] = node_count(service);
         let registry = store.store().registry();
         told["repair"] = json!({
@@ -63,6 +65,13 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
         });
     }
     told
+}
+
+/// The outage drill under way, if any, and the seconds that it still takes.
+pub(super) fn drill(service: &RateLimitService) -> Value {
+    let left = service.shared_store().and_then(SharedStore::drill);
+    let left = left.map(|left| left.as_micros().div_ceil(1_000_000));
+    json!({ "drill": left.map(|seconds| json!({ "seconds_left": seconds })) })
 }
 
 /// The live nodes that share the store.

@@ -44,3 +44,7 @@ impl Drill {
         (!left.is_zero()).then_some(left)
     }
 }
+
+#[cfg(test)]
+#[path = "drill_tests.rs"]
+mod tests;

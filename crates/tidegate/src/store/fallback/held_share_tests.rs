@@ -95,7 +95,7 @@ fn all_is_given_back_where_nobody_has_written_since() {
         let limit = limit.build().unwrap();
         let mut state = State::default();
         let taken = limit.decide(&mut state, THEN, Op::Take(1));
-        // A log holds nothing later than now, so nobody knows what it was when the clock goes back.
+        // A log holds nothing later than now, so its content is unknown when the clock goes back.
         let is_log = matches!(limit, Limit::SlidingLog(_));
         let back = if is_log { THEN } else { THEN - Span::from_millis(3) };
         for now in [THEN, THEN + Span::from_millis(3), back] {

@@ -1,12 +1,11 @@
-//! What was let in without the store, and still has to be booked there.
+//! Pending debits: units that were admitted without the store, to be debited when it recovers.
 //!
-//! For each key a state is kept that knows of nothing but that. It is charged as the store's would have
-//! been, by the same numbers, and so forgets as that would have: what has been refilled by the time that
-//! the store is back, or lies in a window that is over, is not booked.
+//! Each key has a state of these units alone, charged by the limit's own numbers. Units that have been refilled
+//! by the time the store recovers, and units of a window that is over, are therefore not debited.
 //!
 //! # Bounds
-//! At most [`MAX_KEYS`] keys and [`MAX_BYTES`] of their texts; what comes on top is let in all the same,
-//! is never booked, and is counted.
+//! At most [`MAX_KEYS`] keys and [`MAX_BYTES`] of their texts. Units of further keys are counted and never
+//! debited.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,17 +20,17 @@ use crate::store::{Charge, LimitOptions, StoreError};
 pub(super) const MAX_KEYS: usize = 1 << 16;
 /// The most bytes of their texts and tags.
 const MAX_BYTES: usize = 16 << 20;
-/// Keys looked at in one go for some whose server is back, as nobody can note anything meanwhile.
+/// Keys examined under one lock for those whose server is available.
 const MOST_LOOKED_AT: usize = 512;
 
-/// What all keys owe the store.
+/// The pending debits of all keys.
 #[derive(Debug, Default)]
 pub(super) struct PendingDebits(Mutex<Accounts>);
 
 #[derive(Debug, Default)]
 struct Accounts {
     keys: HashMap<Arc<Name>, Account, RandomState>,
-    /// Every key once, in the order in which they are booked.
+    /// Every key once, in the order of their debits.
     queue: VecDeque<Arc<Name>>,
     bytes: usize,
     /// Units that there was no room for.
@@ -48,18 +47,18 @@ struct Name {
 #[derive(Debug)]
 struct Account {
     limit: Limit,
-    /// Which tell where the store keeps it.
+    /// They determine where the store keeps the key.
     options: LimitOptions,
-    /// By the numbers of its [`twin`].
+    /// By the numbers of [`twin`].
     state: State,
-    /// Units that were let in, by the same numbers. Where the store's clock is thought to have gone back, as it
-    /// is by some milliseconds for the time that messages take, the state seems to hold more than that.
-    let_in: u64,
-    /// The store refused to book it the last time.
+    /// Admitted units. If the store's clock seems to go back, as it does by the time that messages take, the state
+    /// seems to owe more than that.
+    admitted: u64,
+    /// The store refused the last attempt.
     is_refused: bool,
 }
 
-/// What one key owes, on its way to the store.
+/// The debit of one key, on its way to the store.
 #[derive(Debug)]
 pub(super) struct Debit {
     name: Arc<Name>,
@@ -76,12 +75,12 @@ impl Name {
 }
 
 impl Debit {
-    /// What books it: never denied, and never more than there is.
+    /// The charge that makes the debit: never denied, and never below empty.
     pub(super) fn charge(&self) -> Charge<'_> {
         Charge::new(self.name.key(), &self.limit, Op::Force(self.units)).on(self.options)
     }
 
-    /// The same, after this came of it.
+    /// The same debit after this error.
     pub(super) fn refused_by(self, error: &StoreError) -> Self {
         Self { is_refused: !error.is_outage(), ..self }
     }
@@ -92,9 +91,9 @@ impl PendingDebits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A key has been let in with so many units more.
+    /// Adds units that were admitted.
     pub(super) fn owe(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
-        // A place is not spent: whoever holds it gives it back.
+        // A place is not spent: its holder releases it.
         if units == 0 || matches!(charge.limit, Limit::InFlight(_)) {
             return;
         }
@@ -103,19 +102,19 @@ impl PendingDebits {
         self.lock().book(now, Arc::new(name), (*charge.limit, charge.options), units);
     }
 
-    /// A key has got so many units back. What it does not owe is nobody's here.
+    /// Subtracts units that were returned; more than the key owes are dropped.
     pub(super) fn give_back(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
         self.change(now, charge, Op::Return(units));
     }
 
-    /// A key starts afresh.
+    /// Drops the debit of a key that was reset.
     pub(super) fn forget(&self, now: Timestamp, charge: &Charge<'_>) {
         self.change(now, charge, Op::Reset);
     }
 
     fn change(&self, now: Timestamp, charge: &Charge<'_>, op: Op) {
         let mut owed = self.lock();
-        // Most of the time there is nobody.
+        // Nearly always there are no pending debits.
         if owed.keys.is_empty() {
             return;
         }
@@ -123,14 +122,14 @@ impl PendingDebits {
         let name = Name { scope, text: text.into(), tag: tag.into() };
         if let Some(account) = owed.keys.get_mut(&name) {
             twin(&account.limit).decide(&mut account.state, now, op);
-            account.let_in = match op {
-                Op::Return(units) => account.let_in.saturating_sub(units),
+            account.admitted = match op {
+                Op::Return(units) => account.admitted.saturating_sub(units),
                 _ => 0,
             };
         }
     }
 
-    /// Takes out what some keys owe whose servers are back, at most so many.
+    /// Takes out the debits of at most `most` keys whose servers are available.
     pub(super) fn due(
         &self,
         now: Timestamp,
@@ -147,7 +146,7 @@ impl PendingDebits {
             let units = units(account, now);
             let Account { limit, options, is_refused, .. } = *account;
             let debit = Debit { name, limit, options, units, is_refused };
-            // What was refused is tried with nobody beside it.
+            // A refused debit is tried alone.
             let is_beside = is_refused && !due.is_empty();
             if units > 0 && (is_beside || !is_back(&debit.charge())) {
                 owed.queue.push_back(debit.name);
@@ -165,7 +164,7 @@ impl PendingDebits {
         due
     }
 
-    /// What could not be booked is owed again.
+    /// Puts back debits that could not be made.
     pub(super) fn owe_again(&self, now: Timestamp, debits: Vec<Debit>) {
         let mut owed = self.lock();
         for Debit { name, limit, options, units, is_refused } in debits {
@@ -176,7 +175,7 @@ impl PendingDebits {
         }
     }
 
-    /// How many keys owe something, and how many units there was no room for.
+    /// The number of keys, and of the units without room.
     pub(super) fn tally(&self) -> (usize, u64) {
         let owed = self.lock();
         (owed.keys.len(), owed.forgotten)
@@ -194,12 +193,12 @@ impl Accounts {
         let op = Op::Force(units);
         if let Some(account) = self.keys.get_mut(&name) {
             if account.limit != limit {
-                // A debt is kept as time, which is another number of units by other numbers.
-                (account.limit, account.let_in) = (limit, u64::MAX);
-                account.let_in = self::units(account, now);
+                // Debt is kept as time: by other numbers it is another number of units.
+                (account.limit, account.admitted) = (limit, u64::MAX);
+                account.admitted = self::units(account, now);
             }
             account.options = options;
-            account.let_in = account.let_in.saturating_add(units);
+            account.admitted = account.admitted.saturating_add(units);
             twin(&limit).decide(&mut account.state, now, op);
             return;
         }
@@ -208,7 +207,7 @@ impl Accounts {
             return;
         }
         let state = State::default();
-        let mut account = Account { limit, options, state, let_in: units, is_refused: false };
+        let mut account = Account { limit, options, state, admitted: units, is_refused: false };
         twin(&limit).decide(&mut account.state, now, op);
         self.bytes += bytes(&name);
         self.queue.push_back(Arc::clone(&name));
@@ -220,15 +219,14 @@ fn bytes(name: &Name) -> usize {
     name.text.len() + name.tag.len()
 }
 
-/// What the store would still know of.
+/// The units that the store would still count.
 fn units(account: &mut Account, now: Timestamp) -> u64 {
     let read = twin(&account.limit).decide(&mut account.state, now, Op::Read(0));
-    read.limit.saturating_sub(read.remaining).min(account.let_in)
+    read.limit.saturating_sub(read.remaining).min(account.admitted)
 }
 
-/// The numbers that an account is kept by: the limit's own. Only a log would take room for every request.
-/// The counter in its place takes them to be spread evenly over their window: of what came late in it, some
-/// is forgotten sooner than by the log, and never booked.
+/// The numbers of an account's state: the limit's own, and for a log, which would need room for every request, a
+/// sliding window. That assumes even spacing: some units of a late burst are dropped sooner than by the log.
 fn twin(limit: &Limit) -> Limit {
     match limit {
         Limit::SlidingLog(log) => {

@@ -1,47 +1,46 @@
-//! What one node holds of one key's limit, ahead of its requests. No clock, no I/O.
+//! The units of one key that a node took in advance. No clock, no I/O.
 
 use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
 use super::{DRIFT_PARTS, LEASE, PIECES, QUANTUM, TURN};
 
-/// A key that was asked for at most so many units in so many turns is not in demand.
+/// A key with at most this many units of demand in as many turns is not in demand.
 const IDLE_TURNS: u64 = 4;
 
-/// Units that are here to be spent, and when to ask for more. In this order, so that what every request
-/// needs lies together.
+/// Units to spend, and when to ask for more. The fields that every request needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct LocalBudget {
     limit: Limit,
-    /// The most units that are asked for at once.
+    /// The most units of one grant.
     most: u64,
     units: u64,
-    /// From then on they are void.
+    /// When the units expire.
     ends: Timestamp,
     demand: Demand,
-    /// What the store had left besides when it granted last, and when it would be as never used.
+    /// The store's remaining units at the last grant, and when the key would be idle.
     rest: u64,
     idle_at: Timestamp,
     pub(super) tally: Tally,
-    /// The number of the last grant, so that what was spent of one is not given back to another; 0 if what
-    /// it held is void.
+    /// The number of the last grant, so that units of one are not returned to another; 0 if its units were
+    /// dropped.
     grant: u64,
-    /// Somebody asks for more at the moment.
+    /// A request is asking the store for more.
     is_filling: bool,
-    /// The store had less than was asked for: until then it is not asked again.
+    /// The store had less than was asked for, and is not asked again before this time.
     dry_until: Timestamp,
-    /// What it had instead; none if it has had all since.
+    /// The units it had instead; `None` if the last grant was complete.
     scarce: Option<u64>,
-    /// When it would have had what it denied last.
+    /// When the store would have had the units that it denied last.
     retry_at: Timestamp,
 }
 
-/// What became of units, in all.
+/// Totals of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Tally {
     pub(super) spent: u64,
-    /// Requests answered from here, be it that they were denied.
+    /// Requests answered without the store, denials included.
     pub(super) answered: u64,
     pub(super) granted: u64,
     pub(super) unspent: u64,
@@ -60,25 +59,25 @@ impl Tally {
     }
 }
 
-/// What is to be done about a request.
+/// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// This is the answer. Units of this grant were spent on it.
+    /// Return this decision; units of this grant were spent on it.
     Answer(Decision, u64),
-    /// The store is to be asked for just this request: the key is not in demand.
+    /// Ask the store for this request alone: the key is not in demand.
     Ask,
-    /// The store is to be asked for more.
+    /// Ask the store for a grant.
     Fill(Order),
-    /// Somebody does so already.
+    /// Wait for the request that already does so.
     Wait,
 }
 
-/// What the store is asked for: so many times so many units, as many of them as it has.
+/// A request for a grant: up to `times` pieces of `units`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) units: u64,
     pub(super) times: u64,
-    /// What the request lacks that this is for.
+    /// The units that the request itself lacks.
     pub(super) least: u64,
 }
 
@@ -87,31 +86,31 @@ impl Order {
         Self::of(max(total.div_ceil(PIECES), least), total, least)
     }
 
-    /// In pieces of so many units.
+    /// In pieces of `units`.
     const fn of(units: u64, total: u64, least: u64) -> Self {
         let times = max(total / units, 1);
         Self { units, times: if times > PIECES { PIECES } else { times }, least }
     }
 
-    /// In smaller pieces, if the store has enough left for the request after all.
+    /// In smaller pieces, if the store has enough left for the request.
     pub(super) fn smaller(self, left: u64) -> Option<Self> {
         let fits = self.units > self.least && left >= self.least;
         fits.then(|| Self::new(left.min(self.units), self.least))
     }
 }
 
-/// What came of asking the store.
+/// The store's answer to an order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
-    /// No other has it.
+    /// Unique on this node.
     pub(super) number: u64,
-    /// Before it was asked.
+    /// The time before the store was asked.
     pub(super) sent: Timestamp,
     pub(super) units: u64,
-    /// What it said last, and of what it granted that which ends first.
+    /// The last decision, and of the granted pieces the one that ends first.
     pub(super) last: Decision,
     pub(super) first: Decision,
-    /// Whether that was all it was asked for.
+    /// Whether all pieces were granted.
     pub(super) is_all: bool,
 }
 
@@ -139,17 +138,17 @@ impl LocalBudget {
         }
     }
 
-    /// Whether these are the numbers that it was filled by.
+    /// Whether the budget was filled by these numbers.
     pub(super) fn is_of(&self, limit: &Limit) -> bool {
         self.limit == *limit
     }
 
-    /// Whether nobody is about to fill it, so that it may be another key's.
+    /// Whether no request is filling the budget, so that another key may have its place.
     pub(super) const fn is_free(&self) -> bool {
         !self.is_filling
     }
 
-    /// Whether nothing is here, nobody is about to change that, and hardly anybody has asked for long.
+    /// Whether the budget is empty, is not being filled, and has had hardly any demand for a while.
     pub(super) fn is_idle(&mut self, now: Timestamp) -> bool {
         now.since(self.demand.since).as_micros() >= IDLE_TURNS * TURN.as_micros()
             && self.demand.asked <= IDLE_TURNS
@@ -158,7 +157,7 @@ impl LocalBudget {
             && self.units(now) == 0
     }
 
-    /// Since when demand has been watched: an old budget is nobody's concern.
+    /// When the current measurement of demand began; the oldest budget is replaced first.
     pub(super) const fn since(&self) -> Timestamp {
         self.demand.since
     }
@@ -171,13 +170,13 @@ impl LocalBudget {
         self.units
     }
 
-    /// What it holds is worth nothing any more.
+    /// Drops the units.
     pub(super) const fn void(&mut self) {
         self.tally.expired += self.units;
         (self.units, self.grant) = (0, 0);
     }
 
-    /// Takes out everything, to be given back.
+    /// Takes out all units, to be returned to the store.
     pub(super) fn empty(&mut self, now: Timestamp) -> u64 {
         let units = self.units(now);
         self.tally.returned += units;
@@ -185,7 +184,7 @@ impl LocalBudget {
         units
     }
 
-    /// Answers a request that has not waited, if nobody need be asked for that.
+    /// Answers a request that has not waited, if the store need not be asked.
     #[inline]
     pub(super) fn answer(&mut self, now: Timestamp, cost: u64) -> Option<Decision> {
         let is_here = self.units(now) >= cost;
@@ -196,7 +195,7 @@ impl LocalBudget {
         Some(if is_here { self.spend(now, cost) } else { self.denial(now) })
     }
 
-    /// A request asks for units. Whoever has waited once waits for nobody else.
+    /// The next step for a request. A request waits for another one at most once.
     #[inline]
     pub(super) fn take(&mut self, now: Timestamp, cost: u64, has_waited: bool) -> Step {
         if cost > self.most {
@@ -224,11 +223,11 @@ impl LocalBudget {
         }
         self.is_filling = true;
         let total = max(total, least);
-        // What it had is soon out of date.
+        // The store's last shortage is soon out of date.
         let scarce = self.scarce.filter(|_| now < self.dry_until + TURN);
         Step::Fill(match scarce {
             None => Order::new(total, least),
-            // In pieces that are small enough for about as much as there was the last time.
+            // In pieces small enough for about as much as the store had last time.
             Some(had) => Order::of(max(had / (PIECES / 2), least), total, least),
         })
     }
@@ -249,7 +248,7 @@ impl LocalBudget {
         self.said(now, Outcome::Deny { retry_after })
     }
 
-    /// How it stands, as far as is known here: what others took since the last grant is not.
+    /// A decision from what this node knows; units that others took since the last grant are not counted.
     fn said(&self, now: Timestamp, outcome: Outcome) -> Decision {
         let limit = capacity(&self.limit);
         let reset_after = match outcome {
@@ -260,17 +259,17 @@ impl LocalBudget {
         Decision { outcome, limit, remaining, reset_after, unbooked: 0, lease: None }
     }
 
-    /// What a request would be told that takes nothing, if that is known here.
+    /// The decision of a read, if the units are held.
     pub(super) fn look(&mut self, now: Timestamp, cost: u64) -> Option<Decision> {
         (self.units(now) >= cost).then(|| self.said(now, Outcome::Allow))
     }
 
-    /// The store has granted something, or nothing.
+    /// Adds a grant, which may be empty.
     pub(super) fn fill(&mut self, now: Timestamp, grant: &Grant) {
         let Grant { number, sent, units, last, first, is_all } = grant;
         if *units > 0 {
             let ends = *sent + self.lasts(first);
-            // What is left of an earlier grant ends with it or earlier, and so does all of it.
+            // All units end with the grant that ends first.
             let ends = if self.units(now) > 0 { ends.min(self.ends) } else { ends };
             (self.units, self.ends) = (self.units + units, ends);
             self.tally.granted += units;
@@ -285,13 +284,13 @@ impl LocalBudget {
         }
     }
 
-    /// Nobody asks for more any longer.
+    /// The request for a grant has ended.
     pub(super) const fn filled(&mut self) {
         self.is_filling = false;
     }
 
-    /// Spends on a request what was asked for on its behalf; a denial if the store had not enough. `None` if
-    /// it had, and what it granted has ended on its way or others have spent what was here before.
+    /// Decides the request that the grant was for: spends units, or denies if the store had not enough. `None` if
+    /// it had, but the grant has expired on its way or other requests have spent the units.
     pub(super) fn settle(&mut self, now: Timestamp, cost: u64) -> Option<(Decision, u64)> {
         let decision = match self.units(now) >= cost {
             true => self.spend(now, cost),
@@ -301,7 +300,7 @@ impl LocalBudget {
         Some((decision, self.grant))
     }
 
-    /// A request was not let in after all, and gives back what was spent on it, unless that has ended.
+    /// Returns the units of a request that is not admitted, unless the grant has expired.
     pub(super) fn unspend(&mut self, now: Timestamp, cost: u64, grant: u64) {
         if grant == self.grant && now < self.ends {
             self.units += cost;
@@ -309,11 +308,11 @@ impl LocalBudget {
         }
     }
 
-    /// For how long from when it was asked for a grant may be spent, by a clock that differs from the
-    /// store's by [`DRIFT_PARTS`] at most.
+    /// How long a grant may be spent, from before it was asked for, by a clock that differs from the store's by at
+    /// most one in [`DRIFT_PARTS`].
     fn lasts(&self, granted: &Decision) -> Span {
         let span = match &self.limit {
-            // Its window is the first of the two that a unit counts in.
+            // A unit counts in two windows; the grant ends with the first.
             Limit::SlidingWindow(window) => {
                 granted.reset_after.as_micros().saturating_sub(window.length().as_micros())
             }
@@ -324,7 +323,7 @@ impl LocalBudget {
     }
 }
 
-/// The most that a node asks for at once: what the rate gives in a turn; of a window, a small part.
+/// The largest grant: what the rate gives in a turn; of a window, a sixteenth.
 fn most(limit: &Limit) -> u64 {
     match limit {
         Limit::Bucket(bucket) => {
@@ -335,7 +334,7 @@ fn most(limit: &Limit) -> u64 {
     }
 }
 
-/// The most that a key can take at once.
+/// The capacity of a limit that can be leased.
 pub(super) const fn capacity(limit: &Limit) -> u64 {
     match limit {
         Limit::Bucket(bucket) => bucket.capacity(),
@@ -345,7 +344,7 @@ pub(super) const fn capacity(limit: &Limit) -> u64 {
     }
 }
 
-/// How much is asked for in a turn, from what was asked for in the last one.
+/// The demand of a key per turn, measured over the last turn.
 #[derive(Debug)]
 struct Demand {
     since: Timestamp,

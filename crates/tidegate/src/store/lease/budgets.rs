@@ -1,4 +1,4 @@
-//! The budgets of all keys, within a bound.
+//! The budgets of all keys in demand, within a bound.
 
 use std::task::Waker;
 
@@ -17,23 +17,22 @@ pub const MAX_BUDGETS: usize = SETS * WAYS;
 const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 3;
-/// A key that is asked for so many times within two turns gets a budget. No more than two bits can count.
+/// Requests within two turns that give a key a budget; two bits count them.
 const OFTEN: u16 = 3;
 
-/// A budget for each key that is in demand, four to a set that the hash of the key chooses.
+/// A budget for each key in demand, four to a set; the hash of the key chooses the set.
 #[derive(Debug)]
 pub(super) struct LocalBudgets {
-    /// All that keys without a budget need: close together, so that these hardly ever wait for memory.
+    /// All that keys without a budget need, close together in memory.
     fronts: Box<[Front]>,
     sets: Box<[Line]>,
 }
 
-/// What is known of a set without its lock.
+/// The part of a set that is read without its lock.
 #[derive(Debug, Default)]
 struct Front {
     tags: Tags,
-    /// The last four keys that were asked for and have no slot. If two threads are here at once, one of
-    /// their visits may be lost.
+    /// The last four keys without a slot that had a request. Concurrent visits may be lost.
     lately: AtomicU64,
 }
 
@@ -45,31 +44,30 @@ struct Line(Mutex<Set>);
 #[derive(Debug, Default)]
 struct Set {
     slots: Vec<Slot>,
-    /// What became of the units of budgets that are gone, if there are any.
+    /// Totals of the budgets that were removed.
     gone: Option<Box<Tally>>,
 }
 
-/// A key that was asked for, in 16 bits: 9 of its print, in which turn the first time, counted round in 5,
-/// and how often since. Of two keys that are taken for one, one gets a budget too early.
+/// A key with a recent request, in 16 bits: 9 of its print, 5 of the turn of its first request, 2 of their number.
+/// If two keys look the same, one gets a budget too early.
 #[derive(Clone, Copy, Debug)]
 struct Visit(u16);
 
-/// A budget, whose it is, and who waits for it to be filled. In this order, so that what every request
-/// needs lies together.
+/// A budget, its key, and the requests that wait for it. The fields that every request needs come first.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Slot {
     print: u64,
     pub(super) budget: LocalBudget,
-    /// To give back what it holds; none if it has never held anything.
+    /// The key, to return units to the store; `None` if the budget never held any.
     pub(super) owner: Option<Box<Owner>>,
     waiting: Vec<Waker>,
-    /// How often somebody has ended to fill it, and what went wrong the last time.
+    /// Number of completed refills, and the error of the last one, if any.
     pub(super) fillings: u32,
     failed: Option<StoreError>,
 }
 
-/// A key that somebody keeps.
+/// An owned key and its limit.
 #[derive(Debug)]
 pub(super) struct Owner {
     scope: Scope,
@@ -90,7 +88,7 @@ impl Owner {
 }
 
 impl Slot {
-    /// Nobody fills it any more. Whoever waits is to be woken, once nobody holds a lock.
+    /// A refill has ended. The caller wakes the waiting requests once it has released the lock.
     #[must_use]
     pub(super) fn filled(&mut self, failed: Option<StoreError>) -> Vec<Waker> {
         self.budget.filled();
@@ -99,7 +97,7 @@ impl Slot {
         std::mem::take(&mut self.waiting)
     }
 
-    /// What came of the filling of this number; `None` if it is not over, and whom to wake then.
+    /// The outcome of the refill with this number; `None` while it is under way, and then `waker` is woken.
     pub(super) fn outcome(
         &mut self,
         filling: u32,
@@ -111,7 +109,7 @@ impl Slot {
             }
             return None;
         }
-        // Of one that has long been over nobody knows any more; it is not asked about twice.
+        // Only the outcome of the last refill is known.
         let is_last = self.fillings == filling.wrapping_add(1);
         Some(self.failed.clone().filter(|_| is_last).map_or(Ok(()), Err))
     }
@@ -130,7 +128,7 @@ impl LocalBudgets {
         (&self.fronts[number], &self.sets[number].0)
     }
 
-    /// Does something with the budget of a key, if there is one.
+    /// Runs `work` on the budget of a key, if there is one.
     #[inline]
     pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
         let (front, set) = self.set(print);
@@ -140,22 +138,21 @@ impl LocalBudgets {
         lock(set).slots.iter_mut().find(|slot| slot.print == print).map(work)
     }
 
-    /// Whether a key has a budget, as far as can be told at a glance: if not, it has none.
+    /// Whether a key may have a budget; false if it certainly has none.
     #[inline]
     pub(super) fn may_hold(&self, print: u64) -> bool {
         self.set(print).0.tags.may_hold(print)
     }
 
-    /// Whether a key has a budget or gets one if it is asked for now; that it is, is counted.
+    /// Whether a key may have a budget or gets one by a request now, which is counted.
     #[inline]
     pub(super) fn may_have(&self, print: u64, now: Timestamp) -> bool {
         let (front, _) = self.set(print);
         front.tags.may_hold(print) || front.is_in_demand(print, now)
     }
 
-    /// Does something with the budget that a key has by these numbers; it gets one if it is in demand and
-    /// there is room, and loses it when it no longer is. `None` if it has none, or somebody fills the one
-    /// of other numbers.
+    /// Runs `work` on the budget of a key by these numbers. A key in demand gets a budget if there is room, and
+    /// loses it when it no longer is. `None` if it has none, or one of other numbers is being filled.
     #[inline]
     pub(super) fn of<T>(
         &self,
@@ -165,7 +162,7 @@ impl LocalBudgets {
         work: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
         let (front, set) = self.set(print);
-        // Whoever is asked for less often is decided in the store, with a budget or without.
+        // A key with fewer requests is decided in the store.
         let may_hold = front.tags.may_hold(print);
         if !may_hold && !front.is_in_demand(print, now) {
             return None;
@@ -191,7 +188,7 @@ impl LocalBudgets {
         set.slots.get_mut(way).map(work)
     }
 
-    /// Takes away what all of them hold.
+    /// Drops the units of all budgets.
     pub(super) fn void(&self) {
         for set in &self.sets {
             let mut set = lock(&set.0);
@@ -201,7 +198,7 @@ impl LocalBudgets {
         }
     }
 
-    /// Takes what some of the keys hold, at most so many of them.
+    /// Takes out the units of at most `most` keys.
     pub(super) fn empty(&self, now: Timestamp, most: usize) -> Vec<(Box<Owner>, u64)> {
         let mut emptied = Vec::new();
         for set in &self.sets {
@@ -211,7 +208,7 @@ impl LocalBudgets {
                     return emptied;
                 }
                 let Some(owner) = slot.owner.take() else { continue };
-                // What is given back late would be given to another window.
+                // Units that are returned late would go to another window.
                 if !matches!(owner.limit, Limit::Bucket(_)) {
                     slot.budget.void();
                     continue;
@@ -225,7 +222,7 @@ impl LocalBudgets {
         emptied
     }
 
-    /// What became of all units, and how many there are still.
+    /// Totals of all units, and the number held now.
     pub(super) fn tally(&self, now: Timestamp) -> (Tally, u64) {
         let (mut tally, mut outstanding) = (Tally::default(), 0);
         for set in &self.sets {
@@ -245,7 +242,7 @@ impl Front {
         self.tags.set(slots.iter().map(|slot| slot.print));
     }
 
-    /// Whether a key that has no slot is asked for [`OFTEN`] within two turns, this time included.
+    /// Whether a key without a slot has had [`OFTEN`] requests within two turns, this one included.
     fn is_in_demand(&self, print: u64, now: Timestamp) -> bool {
         let first = Visit::first(print, now);
         let lately = self.lately.load(Ordering::Relaxed);
@@ -267,7 +264,7 @@ impl Visit {
     const TIMES: u16 = 0b11;
     const TURNS: u16 = 0b1_1111;
 
-    /// That of a key that was never asked for.
+    /// The first visit of a key.
     const fn first(print: u64, now: Timestamp) -> Self {
         let turn = (now.as_micros() / TURN.as_micros()) as u16 & Self::TURNS;
         Self((print >> 55 << 7) as u16 | turn << 2 | 1)
@@ -277,7 +274,7 @@ impl Visit {
         self.0 & Self::TIMES
     }
 
-    /// Whether this is the same key, in this turn or the one before; nobody has not been here at all.
+    /// Whether this is a visit of the same key, in this turn or the one before.
     const fn is_before(self, now: Self) -> bool {
         let turns = (now.0 >> 2).wrapping_sub(self.0 >> 2) & Self::TURNS;
         self.times() > 0 && self.0 >> 7 == now.0 >> 7 && turns <= 1
@@ -285,7 +282,7 @@ impl Visit {
 }
 
 impl Set {
-    /// Takes a budget away, whose units are void.
+    /// Removes a budget and its units.
     fn remove(&mut self, way: usize) {
         let old = self.slots.swap_remove(way);
         self.bury(old);
@@ -294,11 +291,11 @@ impl Set {
     fn bury(&mut self, mut old: Slot) {
         old.budget.void();
         self.gone.get_or_insert_default().add(&old.budget.tally);
-        // Nobody fills it, so nobody has to wait.
+        // No refill is under way, so these requests need not wait.
         old.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// A place for a key: its own, a free one, or that of the key that has not been asked for for longest.
+    /// A place for a key: its own, a free one, or that of the key whose demand is oldest.
     fn place(
         &mut self,
         own: Option<usize>,

@@ -1,4 +1,4 @@
-//! Which limits can be leased, and what is left of them at the store.
+//! Which limits can be leased, and their capacity at the store.
 
 use tidegate_core::Limit;
 use tidegate_core::algorithm::fixed_window::Denied;
@@ -7,8 +7,8 @@ use super::LEASE;
 use crate::scaling::with_capacity;
 use crate::store::{Charge, Tier};
 
-/// What a limit of `tier: leased` is at the store: a bucket gives up what nodes may hold unspent. `None` if
-/// it cannot be leased, or its burst is less than four times what the rate gives in a lease time.
+/// A limit of `tier: leased` as the store has it: a bucket is smaller by what nodes may hold unspent. `None` if
+/// the limit cannot be leased, or its burst is less than four times what the rate gives in a lease time.
 pub fn leased(limit: &Limit) -> Option<Limit> {
     match limit {
         Limit::Bucket(bucket) if bucket.burst() == bucket.capacity() => {
@@ -28,7 +28,7 @@ pub fn leased(limit: &Limit) -> Option<Limit> {
     }
 }
 
-/// Whether a charge is of a limit whose units may be taken ahead.
+/// Whether the units of a charge's limit may be taken in advance.
 pub(super) const fn is_leased(charge: &Charge<'_>) -> bool {
     let is_leased = matches!(charge.options.tier, Tier::Leased);
     is_leased

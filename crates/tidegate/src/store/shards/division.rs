@@ -1,4 +1,4 @@
-//! How a limit is divided, and what its shards are called.
+//! The division of a limit into shards, and the keys of the shards.
 
 use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
@@ -7,19 +7,19 @@ use crate::key::{Key, Scope};
 use crate::scaling::resized;
 use crate::store::Charge;
 
-/// A limit in so many parts. Their units are the whole's, as even as whole numbers can be; the rate of
-/// a bucket is divided exactly.
+/// A limit in several parts. Their units add up to the limit's and differ by at most one; the rate of a bucket
+/// is divided exactly.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Division {
     of: u32,
-    /// So many of the shards have one unit more.
+    /// Number of shards with one unit more.
     larger: u32,
-    /// What those have, and the others.
+    /// The limit of these shards, and that of the others.
     limits: [Limit; 2],
     units: u64,
 }
 
-/// What one shard's state is kept under.
+/// The key and the limit of one shard.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
     pub(super) number: u32,
@@ -29,9 +29,9 @@ pub(super) struct Shard {
 }
 
 impl Division {
-    /// The division that a charge asks for; `None` if it asks for none, or its limit cannot be divided
-    /// and stays whole: shards that space what they let in cannot do so together, places in flight are
-    /// released by who took them, and a shard without units would let nobody in.
+    /// The division that a charge asks for; `None` if it asks for none, or its limit cannot be divided: shards
+    /// cannot space requests together, an in-flight place is released where it was taken, and a shard without
+    /// units would admit nothing.
     pub(super) fn of(charge: &Charge<'_>) -> Option<Self> {
         let of = charge.options.shards?.get().min(MAX_SHARDS);
         Self::new(charge.limit, of.into())
@@ -49,13 +49,13 @@ impl Division {
         if of < 2 || units < parts {
             return None;
         }
-        // If the larger one is a limit, so is the smaller.
+        // If the larger part is a valid limit, so is the smaller.
         let part = |units: u64| resized(limit, (1, of), |_| units);
         let limits = [part(units.div_ceil(parts))?, part(units / parts)?];
         Some(Self { of, larger: (units % parts) as u32, limits, units })
     }
 
-    /// How many shards there are.
+    /// Number of shards.
     pub(super) const fn shards(&self) -> u32 {
         self.of
     }
@@ -64,7 +64,7 @@ impl Division {
         &self.limits[if number < self.larger { 0 } else { 1 }]
     }
 
-    /// How many shards, from the first, may ever let in this cost; all of them if none does.
+    /// Number of shards, from the first, that can admit this cost; all of them if none can.
     pub(super) fn eligible(&self, cost: u64) -> u32 {
         let fits = |limit: &Limit| {
             !limit.decide(&mut State::default(), Timestamp::EPOCH, Op::Read(cost)).is_never()
@@ -85,8 +85,8 @@ impl Division {
         Shard { number, scope, tag, limit: *self.limit(number) }
     }
 
-    /// What shards said that were asked the same, as the whole would say it as far as they know: the
-    /// units left are taken to be as many in the others.
+    /// The decision of the whole key, estimated from the decisions of some shards: the other shards are taken
+    /// to have as many units left.
     pub(super) fn whole(&self, asked: &[(u32, Decision)], last: &Decision) -> Decision {
         let all = asked.iter().map(|(_, decision)| decision);
         let (left, of) = all.clone().fold((0_u128, 0_u128), |(left, of), it| {
@@ -103,14 +103,14 @@ impl Division {
 }
 
 impl Shard {
-    /// The same charge, on this shard. What it is denied on is the shard's and nobody else's.
+    /// The same charge on this shard, without the place for the denied state, which is the shard's alone.
     pub(super) fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
         let key = Key { scope: self.scope, text: charge.key.text, tag: &self.tag };
         Charge { key, limit: &self.limit, denied_state: None, ..*charge }
     }
 }
 
-/// Two letters that tell the tags of shards apart.
+/// Two letters that distinguish the tags of shards.
 ///
 /// A cluster finds the slot of a key by CRC-16, which is linear: what two letters change of a slot does
 /// not depend on the tag before them. Each bit of a shard's number is given the letters that halve the

@@ -1,7 +1,7 @@
-//! How units are shared out.
+//! Distributes units over shards.
 
-/// Shares `units` out so that nobody gets more than there is room for, and otherwise all alike. What
-/// fits nowhere comes on top of the last.
+/// Distributes `units` evenly, and gives no shard more than it has room for. Units that fit nowhere are added to
+/// the last shard.
 pub(super) fn spread(units: u64, room: &[u64]) -> Vec<u64> {
     let mut parts = vec![0; room.len()];
     let mut order: Vec<usize> = (0..room.len()).collect();
