@@ -1,0 +1,176 @@
+//! The tower layer over a real Redis that nodes share.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use hyper::{Request, Response};
+use tidegate::policy::{Merging, Policy, PolicyLimiter};
+use tidegate::store::redis::{RedisConfig, RedisStore};
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::{Clock, Limit, Limiter, Rate, SharedLimiter, Span};
+use tidegate_tests::servers::RedisServer;
+use tidegate_tower::{Header, OneKey, RateLimitLayer};
+use tower::ServiceExt;
+
+fn config(server: &RedisServer) -> RedisConfig {
+    RedisConfig::new(&server.url()).expect("a URL").deadline(Duration::from_secs(10))
+}
+
+async fn limiter(server: &RedisServer, limit: Limit) -> SharedLimiter<RedisStore> {
+    let store = RedisStore::connect(config(server)).await.expect("a server");
+    Limiter::builder().limit("per client", limit).shared(store).expect("a valid limit")
+}
+
+fn bucket(units: u64) -> Limit {
+    Limit::token_bucket(Rate::per_hour(1)).burst(units).build().expect("valid numbers")
+}
+
+fn app(layer: RateLimitLayer) -> Router {
+    Router::new().route("/", get(async || "served")).layer(layer)
+}
+
+async fn ask(app: &Router) -> Response<Body> {
+    let request = Request::builder().uri("/").header("x-user", "17").body(Body::empty());
+    let Ok(response) = app.clone().oneshot(request.expect("a request")).await;
+    response
+}
+
+/// Waits until a condition on the shared state holds, at most ten seconds.
+async fn comes_true(mut is_true: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        let mut pause = tokio::time::interval(Duration::from_millis(5));
+        while !is_true().await {
+            pause.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("it comes true");
+}
+
+#[tokio::test]
+async fn two_nodes_share_one_limit() {
+    let server = RedisServer::start();
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let layer = RateLimitLayer::limit(limiter(&server, bucket(10)).await);
+        nodes.push(app(layer.identify(Header::named("x-user"))));
+    }
+    let mut admitted = 0;
+    for number in 0..30 {
+        let response = ask(&nodes[number % 2]).await;
+        assert!(response.headers().contains_key("ratelimit"));
+        admitted += usize::from(response.status() == 200);
+    }
+    assert_eq!(admitted, 10);
+}
+
+/// A client that leaves while Redis decides gets no units, although Redis took them.
+#[tokio::test]
+async fn a_request_cancelled_while_redis_decides_returns_its_units() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, bucket(10)).await;
+    let app = app(RateLimitLayer::limit(limiter.clone()).identify(OneKey));
+    assert_eq!(ask(&app).await.status(), 200);
+    server.pause();
+    let waiting = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app).await.status() }
+    });
+    let mut pause = tokio::time::interval(Duration::from_millis(20));
+    for _ in 0..3 {
+        pause.tick().await;
+    }
+    assert!(!waiting.is_finished());
+    waiting.abort();
+    assert!(waiting.await.is_err());
+    server.resume();
+    comes_true(async || limiter.peek("", 1).await.expect("a verdict").remaining() == 9).await;
+}
+
+/// The slot of a leaky bucket in Redis is returned if it is the last one.
+#[tokio::test]
+async fn a_cancelled_delay_returns_the_last_slot() {
+    let server = RedisServer::start();
+    let limit = Limit::leaky_bucket(Rate::per_minute(1)).burst(1).queue(3).build();
+    let limiter = limiter(&server, limit.expect("valid numbers")).await;
+    let app = app(RateLimitLayer::limit(limiter.clone()).identify(OneKey));
+    assert_eq!(ask(&app).await.status(), 200);
+    let left = async || limiter.peek("", 1).await.expect("a verdict").remaining();
+    let mut waiting = Vec::new();
+    for expected in [2, 1] {
+        let app = app.clone();
+        waiting.push(tokio::spawn(async move { ask(&app).await.status() }));
+        comes_true(async || left().await == expected).await;
+    }
+    let (first, last) = (waiting.remove(0), waiting.remove(0));
+    last.abort();
+    comes_true(async || left().await == 2).await;
+    // Now the first one is the last.
+    first.abort();
+    comes_true(async || left().await == 3).await;
+}
+
+/// A place in flight is held until the body ends.
+#[tokio::test]
+async fn places_in_redis_are_held_until_the_body_ends() {
+    let server = RedisServer::start();
+    let limit = Limit::in_flight(1, Span::from_secs(60)).expect("valid numbers");
+    let limiter = limiter(&server, limit).await;
+    let app = app(RateLimitLayer::limit(limiter.clone()).identify(OneKey));
+    let served = ask(&app).await;
+    assert_eq!(served.status(), 200);
+    let denied = ask(&app).await;
+    assert_eq!(
+        (denied.status().as_u16(), &denied.headers()["retry-after"]),
+        (429, &"1".parse().expect("a value"))
+    );
+    drop(served);
+    comes_true(async || limiter.peek("", 1).await.expect("a verdict").is_allowed()).await;
+    assert_eq!(ask(&app).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_store_that_is_unavailable_is_503_without_ratelimit() {
+    let server = RedisServer::start();
+    let limiter = limiter(&server, bucket(10)).await;
+    let strict = app(RateLimitLayer::limit(limiter.clone()).identify(OneKey));
+    let lenient = app(RateLimitLayer::limit(limiter).identify(OneKey).admit_on_store_failure());
+    assert_eq!(ask(&strict).await.status(), 200);
+    server.kill();
+    let failed = ask(&strict).await;
+    assert_eq!(failed.status(), 503);
+    assert_eq!(failed.headers()["retry-after"], "1");
+    assert!(!failed.headers().contains_key("ratelimit"));
+    assert_eq!(ask(&lenient).await.status(), 200);
+}
+
+/// A policy over the production stack; `on_store_failure: deny` is 503.
+#[tokio::test]
+async fn a_policy_denies_while_redis_is_unavailable() {
+    let file = "
+domain: api
+requests:
+  rules:
+    - {path: /, descriptors: [{entries: [{key: user, header: x-user}]}]}
+descriptors:
+  - {key: user, rate: 2/h, on_store_failure: deny}
+";
+    let server = RedisServer::start();
+    let clock = Clock::default();
+    let store = SharedStore::connect(config(&server), SharedOptions::default(), clock.clone());
+    let loaded = Policy::load(&[("policy.yaml", file)], Merging::Refuse);
+    let policy = loaded.policy.expect("no mistakes");
+    let limiter = PolicyLimiter::new(policy, store.await.expect("a server"), clock);
+    let app = app(RateLimitLayer::policy(limiter, "api"));
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(ask(&app).await.status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+    server.kill();
+    comes_true(async || ask(&app).await.status() == 503).await;
+    let failed = ask(&app).await;
+    assert!(failed.headers().contains_key("retry-after"));
+    assert!(!failed.headers().contains_key("ratelimit"));
+}
