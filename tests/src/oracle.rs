@@ -15,11 +15,16 @@ use tidegate_core::{AlgorithmName, Decision, MAX_COST, Op, Outcome, Span};
 
 use crate::subject::{Numbers, Subject};
 
+/// The longest that a key is blocked: 30 days.
+const LONGEST_BLOCK: u64 = 30 * 86_400_000_000;
+
 /// The model of one key under one limit.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     numbers: Numbers,
     key: Key,
+    /// When the key was blocked, and for how long.
+    blocked: Option<(u64, u64)>,
 }
 
 /// What each family remembers.
@@ -44,7 +49,7 @@ impl Oracle {
             Subject::Rated(AlgorithmName::SlidingLog) => Key::SlidingLog(Default::default()),
             Subject::InFlight => Key::InFlight(Default::default()),
         };
-        Self { numbers, key }
+        Self { numbers, key, blocked: None }
     }
 
     /// New numbers on living state: the same family and, for windows, the same length.
@@ -57,6 +62,52 @@ impl Oracle {
 
     /// What a limit must answer at `now`, in microseconds since the epoch.
     pub fn decide(&mut self, now: u64, op: Op) -> Decision {
+        let Some(block_for) = self.numbers.block_for else { return self.decide_rate(now, op) };
+        let (is_take, cost) = match op {
+            Op::Take(cost) => (cost > 0, cost),
+            Op::Read(cost) => (false, cost),
+            _ => (false, 0),
+        };
+        match op {
+            Op::Reset => self.blocked = None,
+            Op::Block(span) if span.is_zero() => self.blocked = None,
+            Op::Block(span) => self.blocked = Some((now, span.as_micros().min(LONGEST_BLOCK))),
+            // A block that began later than now begins now: the clock went back.
+            Op::Take(1..) | Op::Force(1..) => {
+                self.blocked = self.blocked.map(|(at, long)| (at.min(now), long))
+            }
+            _ => {}
+        }
+        let mut left = self.left(now);
+        let rate_op = match op {
+            Op::Take(cost) if left > 0 || cost == 0 => Op::Read(cost),
+            op => op,
+        };
+        let mut decision = self.decide_rate(now, rate_op);
+        let wait = decision.retry_after().map(Span::as_micros);
+        if left == 0 && cost > 0 && wait.is_some() {
+            // The first denial; only a take starts the block.
+            if is_take {
+                self.blocked = Some((now, block_for));
+                left = block_for;
+            }
+            decision.outcome = deny(wait.map(|wait| wait.max(block_for)));
+        } else if left > 0 && cost > 0 && !decision.is_never() {
+            decision.outcome = deny(Some(wait.unwrap_or(0).max(left)));
+        }
+        if left > 0 {
+            decision.remaining = 0;
+            decision.reset_after = decision.reset_after.max(Span::from_micros(left));
+        }
+        decision
+    }
+
+    /// How much longer the key is blocked.
+    fn left(&self, now: u64) -> u64 {
+        self.blocked.map_or(0, |(at, long)| (at.min(now) + long).saturating_sub(now))
+    }
+
+    fn decide_rate(&mut self, now: u64, op: Op) -> Decision {
         match &mut self.key {
             Key::Bucket(bucket) => bucket.decide(now, op),
             Key::FixedWindow(window) => window.decide(&self.numbers, now, op),

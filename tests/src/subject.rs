@@ -66,6 +66,8 @@ pub struct Numbers {
     pub offset: u64,
     /// Fixed windows: whether denied requests count.
     pub count_denied: bool,
+    /// Rates: how long a denial blocks the key, if it does. Microseconds.
+    pub block_for: Option<u64>,
 }
 
 impl Numbers {
@@ -91,7 +93,10 @@ impl Numbers {
         if name == AlgorithmName::SlidingLog && self.count > 10_000 {
             builder = builder.large_log();
         }
-        builder.build()
+        match self.block_for {
+            Some(block_for) => builder.build()?.blocking(Span::from_micros(block_for)),
+            None => builder.build(),
+        }
     }
 
     /// The most a fully idle key can take at once.
@@ -115,6 +120,7 @@ impl fmt::Display for Numbers {
         if self.offset > 0 {
             write!(f, " offset {}us", self.offset)?;
         }
+        self.block_for.map_or(Ok(()), |block_for| write!(f, " block_for {block_for}us"))?;
         if self.count_denied { f.write_str(" count_denied") } else { Ok(()) }
     }
 }

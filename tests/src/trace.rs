@@ -11,7 +11,7 @@ mod numbers;
 use std::fmt;
 
 use fastrand::Rng;
-use tidegate_core::{Decision, LeaseId, Op, Timestamp};
+use tidegate_core::{Decision, LeaseId, Op, Span, Timestamp};
 
 use crate::subject::{Numbers, Subject};
 use clock::Clock;
@@ -98,6 +98,8 @@ impl Trace {
             OpKind::Reset => Op::Reset,
             OpKind::Release => Op::Release(self.lease()),
             OpKind::Renew => Op::Renew(self.lease()),
+            OpKind::Block if self.rng.bool() => Op::Block(Span::ZERO),
+            OpKind::Block => Op::Block(Span::from_micros(numbers::spread(&mut self.rng, 43))),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The [`Algorithm`] trait: a limit is a pure function of (state, now, operation).
 
+pub mod blocking;
 pub mod bucket;
 pub mod fixed_window;
 pub mod inflight;
@@ -20,7 +21,8 @@ use crate::time::{Span, Timestamp};
 ///
 /// - **L1 bound**: no interval admits more than [`Algorithm::promise`] units.
 /// - **L2 exact wait**: a denial with `retry_after` w is a denial at w - 1 and an admission at w.
-/// - **L3 stable denial**: a denial does not change the state (except for a *repair*, see below).
+/// - **L3 stable denial**: a denial does not change the state (except for a *repair*, see below, and
+///   for the block that the first denial of a [`blocking`] rate starts).
 /// - **L4 additivity**: taking a and then b at one instant equals taking a + b.
 /// - **L5 peek**: `Take(0)` and `Read` write nothing.
 /// - **L6 idle**: from [`Algorithm::idle_at`] on, the state decides like a fresh state.

@@ -28,6 +28,10 @@ pub enum Op {
     /// Extend an in-flight lease by another full time to live. Denied for good if the lease has
     /// expired, because another request may hold its units by now.
     Renew(LeaseId),
+    /// Deny the key for this time from now, at most 30 days, whatever its units; zero lifts the
+    /// block. For rates with a block ([`Blocking`](crate::algorithm::blocking::Blocking)); changes
+    /// nothing elsewhere.
+    Block(Span),
 }
 
 /// The id of one lease of an in-flight limit. Never used twice on one key.

@@ -1,5 +1,6 @@
 //! [`Explanation`]: a key's state in numbers and in words.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -74,6 +75,13 @@ pub enum Detail {
         /// The leases that hold them.
         leases: Vec<Lease>,
     },
+    /// A rate whose key is blocked.
+    Blocked {
+        /// When the block ends.
+        until: Timestamp,
+        /// The state of the rate.
+        rate: Box<Self>,
+    },
 }
 
 impl fmt::Display for Explanation {
@@ -135,6 +143,7 @@ impl fmt::Display for Detail {
             Self::InFlight { held, leases } => {
                 write!(f, "{held} in flight under {} leases", leases.len())
             }
+            Self::Blocked { until, rate } => write!(f, "blocked until {until}, {rate}"),
         }
     }
 }

@@ -28,6 +28,10 @@ pub enum InvalidLimit {
     InFlight,
     /// A lease would live for less than 1 us or longer than 100 years.
     LeaseTime,
+    /// A block would last for less than 1 us or longer than 30 days.
+    BlockTime,
+    /// A block was given to a limit that is not a rate.
+    BlockOutsideRate,
     /// `burst` was given to a window.
     BurstOnWindow,
     /// `queue` was given to something other than a leaky bucket.
@@ -60,6 +64,8 @@ impl fmt::Display for InvalidLimit {
             }
             Self::InFlight => "an in-flight limit must be between 1 and 100,000",
             Self::LeaseTime => "a lease must live between 1us and 100 years",
+            Self::BlockTime => "a block must last between 1us and 30 days",
+            Self::BlockOutsideRate => "only a rate has a block",
             Self::BurstOnWindow => {
                 "burst belongs to buckets: a window admits its whole count at once anyway"
             }

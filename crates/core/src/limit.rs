@@ -4,6 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::algorithm::Algorithm;
+use crate::algorithm::blocking::{Blocking, BlockingState};
 use crate::algorithm::bucket::{Bucket, BucketState};
 use crate::algorithm::fixed_window::{Denied, FixedWindow, FixedWindowState};
 use crate::algorithm::inflight::{InFlight, InFlightState};
@@ -29,6 +30,8 @@ pub enum Limit {
     SlidingLog(SlidingLog),
     /// In-flight (concurrency).
     InFlight(InFlight),
+    /// A rate whose denials block the key for a while.
+    Blocking(Blocking),
 }
 
 impl Limit {
@@ -68,6 +71,19 @@ impl Limit {
         InFlight::new(places, ttl.into()).map(Self::InFlight)
     }
 
+    /// The same rate, which denies a key for `block_for` once it has denied it.
+    pub fn blocking(self, block_for: impl Into<Span>) -> Result<Self, InvalidLimit> {
+        Blocking::new(self, block_for.into()).map(Self::Blocking)
+    }
+
+    /// The rate of a limit with a block; any other limit itself.
+    pub const fn without_block(&self) -> Self {
+        match self {
+            Self::Blocking(blocking) => blocking.rate(),
+            other => *other,
+        }
+    }
+
     /// The name of the state family, as used in Redis keys and scripts.
     pub const fn family(&self) -> &'static str {
         match self {
@@ -76,6 +92,7 @@ impl Limit {
             Self::SlidingWindow(_) => "sliding_window",
             Self::SlidingLog(_) => "sliding_log",
             Self::InFlight(_) => "inflight",
+            Self::Blocking(blocking) => blocking.family(),
         }
     }
 }
@@ -279,13 +296,15 @@ pub enum State {
     SlidingLog(SlidingLogState),
     /// Of an in-flight limit.
     InFlight(InFlightState),
+    /// Of a rate with a block.
+    Blocking(BlockingState),
 }
 
 /// Runs `$run` on the algorithm and the state of its family.
 macro_rules! dispatch {
     ($limit:expr, $state:expr, |$algorithm:ident, $inner:ident| $run:expr) => {
         dispatch!(@ $limit, $state, |$algorithm, $inner| $run,
-            Bucket, FixedWindow, SlidingWindow, SlidingLog, InFlight)
+            Bucket, FixedWindow, SlidingWindow, SlidingLog, InFlight, Blocking)
     };
     (@ $limit:expr, $state:expr, |$algorithm:ident, $inner:ident| $run:expr, $($family:ident),*) => {
         match $limit {
@@ -322,7 +341,7 @@ impl Algorithm for Limit {
                 }
             };
         }
-        decide!(Bucket, FixedWindow, SlidingWindow, SlidingLog, InFlight)
+        decide!(Bucket, FixedWindow, SlidingWindow, SlidingLog, InFlight, Blocking)
     }
 
     fn idle_at(&self, state: &State) -> Timestamp {
@@ -340,6 +359,7 @@ impl Algorithm for Limit {
             Self::SlidingWindow(algorithm) => algorithm.promise(within),
             Self::SlidingLog(algorithm) => algorithm.promise(within),
             Self::InFlight(algorithm) => algorithm.promise(within),
+            Self::Blocking(algorithm) => algorithm.promise(within),
         }
     }
 

@@ -464,6 +464,16 @@ impl RateLimitService {
         self.limiter.reset(request).await
     }
 
+    /// Blocks the keys of a request under limits with `block_for`; zero lifts their blocks. Returns the
+    /// number of limits.
+    pub(crate) async fn block(
+        &self,
+        request: &Request<'_>,
+        span: Span,
+    ) -> Result<usize, CheckError> {
+        self.limiter.block(request, span).await
+    }
+
     /// What every limit of the policy would say, and how it stands.
     pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.explain(request).await

@@ -22,7 +22,7 @@ pub struct Scope(u64);
 impl Scope {
     /// The scope of the limit `name`.
     pub fn new(name: &str, limit: &Limit) -> Self {
-        let (length, offset) = match limit {
+        let (length, offset) = match &limit.without_block() {
             Limit::FixedWindow(window) => (window.length(), window.offset()),
             Limit::SlidingWindow(window) => (window.length(), Default::default()),
             _ => Default::default(),

@@ -46,7 +46,7 @@ pub(crate) fn first_share_of_node(limit: &Limit, nodes: NonZeroU32) -> Limit {
 pub(crate) fn resized(
     limit: &Limit,
     (times, out_of): (u32, u32),
-    share: impl Fn(u64) -> u64,
+    share: impl Fn(u64) -> u64 + Copy,
 ) -> Option<Limit> {
     let window = |count, length| Rate::new(share(count), length);
     match limit {
@@ -79,6 +79,9 @@ pub(crate) fn resized(
             other.build().ok()
         }
         Limit::InFlight(it) => Limit::in_flight(share(it.limit()), it.ttl()).ok(),
+        Limit::Blocking(it) => {
+            resized(&it.rate(), (times, out_of), share)?.blocking(it.block_for()).ok()
+        }
         _ => None,
     }
 }

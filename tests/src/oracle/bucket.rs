@@ -58,7 +58,7 @@ impl Bucket {
                 let (outcome, _) = self.take(&level, cost);
                 self.answer(outcome, &level, 0)
             }
-            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) => {
+            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) | Op::Block(_) => {
                 self.answer(Outcome::Allow, &level, 0)
             }
             Op::Return(cost) => {

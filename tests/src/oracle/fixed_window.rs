@@ -38,7 +38,7 @@ impl FixedWindow {
                     self.kept = Some(after);
                 }
             }
-            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) => {}
+            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) | Op::Block(_) => {}
             Op::Return(_) if seen.count == 0 => {}
             Op::Return(cost) => {
                 after.count = seen.count.saturating_sub(cost);

@@ -39,7 +39,7 @@ impl InFlight {
                     *self = after.clone();
                 }
             }
-            Op::Return(_) | Op::Force(0) => {}
+            Op::Return(_) | Op::Force(0) | Op::Block(_) => {}
             Op::Force(cost) => {
                 let booked = cost.min(room);
                 unbooked = cost - booked;

@@ -36,7 +36,7 @@ impl SlidingLog {
                     self.kept.clone_from(&after);
                 }
             }
-            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) => {}
+            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) | Op::Block(_) => {}
             Op::Return(cost) => {
                 give_back(&mut after, cost);
                 self.kept.clone_from(&after);

@@ -40,7 +40,7 @@ impl SlidingWindow {
                     self.kept = Some(after);
                 }
             }
-            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) => {}
+            Op::Return(0) | Op::Force(0) | Op::Release(_) | Op::Renew(_) | Op::Block(_) => {}
             Op::Return(_) if seen.current + seen.previous == 0 => {}
             Op::Return(cost) => {
                 let newer = cost.min(seen.current);

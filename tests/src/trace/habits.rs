@@ -16,6 +16,7 @@ pub(super) enum OpKind {
     Reset,
     Release,
     Renew,
+    Block,
 }
 
 /// How large.
@@ -75,6 +76,7 @@ impl Habits {
             (OpKind::Reset, 1),
             (OpKind::Release, releases),
             (OpKind::Renew, releases),
+            (OpKind::Block, 1),
         ];
         let costs = [
             (CostKind::Nought, 3),

@@ -24,6 +24,7 @@ pub(super) fn random(rng: &mut Rng, subject: Subject) -> Numbers {
         queue: None,
         offset: 0,
         count_denied: false,
+        block_for: (subject != Subject::InFlight && rng.u32(0..4) == 0).then(|| block_for(rng)),
     };
     match subject {
         Subject::Rated(AlgorithmName::FixedWindow) => {
@@ -42,6 +43,9 @@ pub(super) fn random(rng: &mut Rng, subject: Subject) -> Numbers {
 /// Other numbers for the same key: windows keep their length and alignment.
 pub(super) fn changed(rng: &mut Rng, numbers: &Numbers) -> Numbers {
     let fresh = random(rng, numbers.subject);
+    // With or without a block is another family.
+    let block_for = numbers.block_for.map(|_| fresh.block_for.unwrap_or_else(|| block_for(rng)));
+    let fresh = Numbers { block_for, ..fresh };
     let scaled = rng.bool();
     match numbers.subject {
         Subject::Rated(
@@ -64,6 +68,11 @@ pub(super) fn changed(rng: &mut Rng, numbers: &Numbers) -> Numbers {
         }
         Subject::Rated(_) => fresh,
     }
+}
+
+/// From a microsecond to thirty days.
+fn block_for(rng: &mut Rng) -> u64 {
+    spread(rng, 42).clamp(1, 30 * 86_400_000_000)
 }
 
 /// Roughly how long one unit takes, in microseconds.

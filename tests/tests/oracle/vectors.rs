@@ -10,7 +10,16 @@ const MINUTE: u64 = 60 * SECOND;
 
 fn numbers(name: AlgorithmName, count: u64, per: u64) -> Numbers {
     let subject = Subject::Rated(name);
-    Numbers { subject, count, per, burst: None, queue: None, offset: 0, count_denied: false }
+    Numbers {
+        subject,
+        count,
+        per,
+        burst: None,
+        queue: None,
+        offset: 0,
+        count_denied: false,
+        block_for: None,
+    }
 }
 
 /// How many single units pass if one is asked for at each of these instants.

@@ -8,9 +8,9 @@ mod requests;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Clock, Hashing, ManualClock, Span, Timestamp, Verdict};
+use tidegate::{Admission, Clock, Hashing, ManualClock, Span, Timestamp, Verdict};
 
 /// New Year 2027, before any override of the examples ends.
 const START: Timestamp = Timestamp::from_secs(1_798_761_600);
@@ -51,6 +51,19 @@ impl Desk {
 
     /// Asks about descriptors, each written as `key=value key=value`.
     fn ask(&self, descriptors: &[&str]) -> Verdict {
+        self.with_request(descriptors, |request| self.limiter.check_now(request))
+    }
+
+    /// The same, holding places of in-flight limits.
+    fn acquire(&self, descriptors: &[&str]) -> Admission {
+        self.with_request(descriptors, |request| self.limiter.acquire_now(request))
+    }
+
+    fn with_request<T>(
+        &self,
+        descriptors: &[&str],
+        ask: impl FnOnce(&Request<'_>) -> Result<T, CheckError>,
+    ) -> T {
         let entries: Vec<Vec<Entry<'_>>> = descriptors
             .iter()
             .map(|text| {
@@ -61,7 +74,7 @@ impl Desk {
         let descriptors: Vec<Descriptor<'_>> =
             entries.iter().map(|entries| Descriptor::new(entries)).collect();
         let request = Request { domain: &self.domain, descriptors: &descriptors, hits: None };
-        self.limiter.check_now(&request).expect("a decision")
+        ask(&request).expect("a decision")
     }
 
     /// How many of so many requests pass.

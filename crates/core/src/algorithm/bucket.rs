@@ -247,7 +247,7 @@ impl Bucket {
                 *state = BucketState::default();
                 (Outcome::Allow, false)
             }
-            Op::Release(_) | Op::Renew(_) => (Outcome::Allow, false),
+            Op::Release(_) | Op::Renew(_) | Op::Block(_) => (Outcome::Allow, false),
         };
         if write {
             state.full_at = seen.full_at;

@@ -165,7 +165,7 @@ impl Algorithm for FixedWindow {
                 seen = self.seen(state, now).0;
                 (Outcome::Allow, false)
             }
-            Op::Release(_) | Op::Renew(_) => (Outcome::Allow, false),
+            Op::Release(_) | Op::Renew(_) | Op::Block(_) => (Outcome::Allow, false),
         };
         if write {
             *state = seen;

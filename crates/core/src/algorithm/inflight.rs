@@ -208,7 +208,7 @@ impl Algorithm for InFlight {
         let (mut outcome, mut unbooked, mut lease) = (Outcome::Allow, 0, None);
         match op {
             // Units of an in-flight limit are returned by releasing their lease only.
-            Op::Return(_) => {}
+            Op::Return(_) | Op::Block(_) => {}
             Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
                 outcome = self.test(state, &seen, now, cost);

@@ -210,7 +210,7 @@ impl Algorithm for SlidingLog {
         let mut unbooked = 0;
         let mut outcome = Outcome::Allow;
         match op {
-            Op::Return(0) | Op::Release(_) | Op::Renew(_) => {}
+            Op::Return(0) | Op::Release(_) | Op::Renew(_) | Op::Block(_) => {}
             Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
                 outcome = self.test(state, &seen, now, cost);

@@ -208,7 +208,7 @@ impl Algorithm for SlidingWindow {
                 seen = self.seen(state, now);
                 (Outcome::Allow, false)
             }
-            Op::Release(_) | Op::Renew(_) => (Outcome::Allow, false),
+            Op::Release(_) | Op::Renew(_) | Op::Block(_) => (Outcome::Allow, false),
         };
         if write {
             *state = seen.state;

@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use strategy::{Case, Change};
+use tidegate_core::algorithm::blocking::BlockingState;
 use tidegate_core::algorithm::bucket::Bucket;
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::laws::{
-    Trace, Violation, changed_numbers, check_all, check_all_but_stable_denial,
+    Trace, Violation, additivity, changed_numbers, check_all, check_all_but_stable_denial,
+    exact_wait, idle, monotone, peek, remaining, reset,
 };
 use tidegate_core::{Algorithm, Op, Timestamp};
 
@@ -74,6 +76,42 @@ proptest! {
     #[test]
     fn an_in_flight_limit_keeps_every_law(case in strategy::in_flight()) {
         holds(check_all(&case.algorithm, &case.trace))?;
+    }
+
+    /// A block outlasts a refill (L7), and the first denial writes it (L3). While time runs forward, it
+    /// keeps these laws: a take under a block does not repair the rate.
+    #[test]
+    fn a_rate_with_a_block_keeps_its_waits_exact(case in strategy::blocking()) {
+        let (limit, mut trace) = (&case.algorithm, case.trace);
+        trace.steps.iter_mut().for_each(|step| step.micros = step.micros.max(0));
+        let trace = &trace;
+        for law in [exact_wait, additivity, peek, idle, remaining, monotone, reset] {
+            holds(law(limit, trace))?;
+        }
+    }
+
+    /// The block of the first denial is the only change that a denial makes, and a block only denies.
+    #[test]
+    fn a_block_is_started_by_the_first_denial_alone(case in strategy::blocking()) {
+        let (limit, rate) = (case.algorithm, case.algorithm.rate());
+        let mut state = BlockingState::default();
+        let mut newest = Timestamp::EPOCH;
+        for (now, op) in instants(&case.trace) {
+            newest = now.max(newest);
+            let before = state.clone();
+            let is_blocked = before.block.until > newest.as_micros();
+            let alone = rate.decide(&mut (*before.rate).clone(), newest, op);
+            let decision = limit.decide(&mut state, newest, op);
+            let Op::Take(1..) = op else { continue };
+            prop_assert_eq!(decision.is_allowed(), alone.is_allowed() && !is_blocked);
+            if is_blocked {
+                prop_assert_eq!(&state, &before);
+            } else if !decision.is_allowed() && !decision.is_never() {
+                prop_assert_eq!(&state.rate, &before.rate);
+                let until = newest + limit.block_for();
+                prop_assert_eq!(state.block.until, until.as_micros());
+            }
+        }
     }
 
     #[test]

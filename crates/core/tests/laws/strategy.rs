@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tidegate_core::algorithm::blocking::Blocking;
 use tidegate_core::algorithm::bucket::Bucket;
 use tidegate_core::algorithm::fixed_window::{Denied, FixedWindow};
 use tidegate_core::algorithm::inflight::InFlight;
@@ -130,13 +131,14 @@ fn step(rhythm: &Rhythm, ((pace, far), (kind, size, cost)): Raw) -> Step {
         15..=16 => Op::Force(cost),
         17..=18 => Op::Release(LeaseId::new(far.max(1)).expect("valid numbers")),
         19 => Op::Renew(LeaseId::new(far.max(1)).expect("valid numbers")),
+        20 => Op::Block(Span::from_micros(far % (2 * DAY))),
         _ => Op::Reset,
     };
     Step::new(micros, op)
 }
 
 fn trace(rhythm: Rhythm) -> impl Strategy<Value = Trace> {
-    let raw = ((0..24_u8, any::<u64>()), (0..21_u8, 0..16_u8, any::<u64>()));
+    let raw = ((0..24_u8, any::<u64>()), (0..22_u8, 0..16_u8, any::<u64>()));
     let start = prop_oneof![
         Just(0),
         0..=2 * DAY,
@@ -256,6 +258,16 @@ pub(crate) fn any_limit() -> impl Strategy<Value = Case<Limit>> {
         sliding_log().prop_map(|case| named(case, Limit::SlidingLog)),
         in_flight().prop_map(|case| named(case, Limit::InFlight)),
     ]
+}
+
+/// Any rate, with a block from a microsecond to a day.
+pub(crate) fn blocking() -> impl Strategy<Value = Case<Blocking>> {
+    let rates =
+        any_limit().prop_filter("a rate", |case| !matches!(case.algorithm, Limit::InFlight(_)));
+    (rates, magnitude(DAY)).prop_map(|(case, block_for)| {
+        let made = Blocking::new(case.algorithm, Span::from_micros(block_for.max(1)));
+        Case { algorithm: made.expect("valid numbers"), trace: case.trace }
+    })
 }
 
 /// Two limits whose numbers have nothing to do with one another; the trace is in the rhythm of the

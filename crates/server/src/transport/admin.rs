@@ -82,7 +82,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext, access: Acces
 }
 
 /// The paths, with a description of each.
-const PATHS: [(&str, &str); 16] = [
+const PATHS: [(&str, &str); 17] = [
     ("/metrics", "metrics in the Prometheus format"),
     ("/stats", "counters in the format of envoyproxy/ratelimit"),
     ("/rlconfig", "all limits of the policy, in the format of envoyproxy/ratelimit"),
@@ -101,6 +101,7 @@ const PATHS: [(&str, &str); 16] = [
     ("/v1/reset", "POST: resets a key, or the keys of descriptors"),
     ("/v1/overrides", "PUT, DELETE: temporary overrides of limits"),
     ("/v1/kill-switch", "PUT, DELETE: limits in shadow mode"),
+    ("/v1/blocks", "PUT, DELETE: blocks a key under limits with block_for, or lifts its block"),
     (
         "/v1/demotions",
         "PUT, DELETE: keys that this node decides locally, by its share of the limit",
@@ -174,6 +175,7 @@ impl AdminContext {
             "/v1/drill" => document(&status::drill(service)),
             "/v1/log-level" => document(&json!({ "level": service.status().log().level().name() })),
             "/v1/reset" => other_method("POST"),
+            "/v1/blocks" => other_method("PUT, DELETE"),
             _ if path.starts_with("/debug/pprof") => {
                 let why = "there are no pprof endpoints: this is not a Go program; use perf or a \
                            debugger on the process";
@@ -187,7 +189,7 @@ impl AdminContext {
         let head = caller.head;
         let allowed = match head.uri.path() {
             "/v1/reset" => &["POST"][..],
-            "/v1/overrides" | "/v1/kill-switch" | "/v1/demotions" | "/v1/drill" => {
+            "/v1/overrides" | "/v1/kill-switch" | "/v1/blocks" | "/v1/demotions" | "/v1/drill" => {
                 &["PUT", "DELETE"]
             }
             "/v1/log-level" => &["PUT"],

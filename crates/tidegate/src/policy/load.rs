@@ -1,6 +1,7 @@
 //! Loads a policy from documents: checks every field once and reports every error.
 
 mod advice;
+mod block;
 mod bypass;
 mod domain;
 mod envoy_form;

@@ -146,7 +146,7 @@ impl DenyCache {
 
     fn staleness(&self, charge: &Charge<'_>) -> Span {
         match charge.limit {
-            Limit::InFlight(_) => Span::ZERO,
+            Limit::InFlight(_) | Limit::Blocking(_) => Span::ZERO,
             _ => charge.options.refund_staleness.unwrap_or(self.staleness),
         }
     }

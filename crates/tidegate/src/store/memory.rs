@@ -159,7 +159,7 @@ impl MemoryStore {
     fn read_ahead(&self, limit: &Limit, print: u64) -> u64 {
         let word = match limit {
             Limit::Bucket(bucket) if is_narrow(bucket) => &self.narrow.home_line(print)[0],
-            Limit::SlidingLog(_) | Limit::InFlight(_) => return 0,
+            Limit::SlidingLog(_) | Limit::InFlight(_) | Limit::Blocking(_) => return 0,
             _ => &self.wide.home_line(print)[0],
         };
         word.load(Ordering::Relaxed)

@@ -219,7 +219,7 @@ impl From<Headers> for http::HeaderMap {
 impl Item<'_> {
     /// The time that the limit refers to: for buckets, that of a full refill.
     fn length(&self) -> Option<Span> {
-        match self.limit? {
+        match &self.limit?.without_block() {
             Limit::Bucket(bucket) => {
                 let fill = bucket.fill_time();
                 Some(Span::from_micros(fill.ticks + u64::from(fill.part > 0)))
@@ -235,7 +235,7 @@ impl Item<'_> {
     /// is all there can be, or no wait helps.
     fn until_more(&self, now: Timestamp) -> Option<Span> {
         let decision = self.decision;
-        let wait = match self.limit {
+        let wait = match self.limit.map(Limit::without_block) {
             // Places become free when requests end, long before their leases expire.
             Some(Limit::InFlight(_)) if decision.is_allowed() => return None,
             Some(Limit::InFlight(_)) if !decision.is_never() => IN_FLIGHT_RETRY,

@@ -122,7 +122,7 @@ impl Details {
 
 /// The algorithm of a limit that no policy spells.
 const fn algorithm_of(limit: &Limit) -> &'static str {
-    match limit {
+    match &limit.without_block() {
         Limit::FixedWindow(_) => "fixed_window",
         Limit::SlidingWindow(_) => "sliding_window",
         Limit::SlidingLog(_) => "sliding_log",

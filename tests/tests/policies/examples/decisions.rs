@@ -178,3 +178,31 @@ fn a_hot_key_is_held_back_on_each_node() {
     let shards = domain.rules().iter().filter_map(|rule| rule.limits()[0].shards());
     assert_eq!(shards.map(|it| it.get()).collect::<Vec<_>>(), [8]);
 }
+
+#[test]
+fn a_login_is_blocked_after_too_many_attempts() {
+    let desk = Desk::open("login.yaml");
+    assert_eq!(desk.passing(6, &["account=bob"]), 5);
+    let denied = desk.ask(&["account=bob"]);
+    assert_eq!(denied.retry_after(), Some(Duration::from_secs(900)), "the log is full for longer");
+    desk.wait(Span::from_secs(900));
+    assert_eq!(desk.passing(6, &["account=bob"]), 5);
+    assert_eq!(desk.passing(101, &["client=192.0.2.1"]), 100);
+    desk.wait(Span::from_secs(86_399));
+    assert_eq!(desk.passing(1, &["client=192.0.2.1"]), 0);
+    desk.wait(Span::from_secs(1));
+    assert_eq!(desk.passing(1, &["client=192.0.2.1"]), 1);
+}
+
+#[test]
+fn a_user_runs_twenty_requests_at_once() {
+    let desk = Desk::open("concurrency.yaml");
+    let (user, batch) = (["user=bob"], ["user=batch"]);
+    let held: Vec<_> = (0..25).filter_map(|_| desk.acquire(&user).permit()).collect();
+    assert_eq!(held.len(), 20);
+    assert_eq!(desk.passing(81, &user), 80, "a denied request spends no unit");
+    drop(held);
+    assert_eq!((0..101).filter_map(|_| desk.acquire(&batch).permit()).count(), 100);
+    let exports: Vec<_> = (0..3).filter_map(|_| desk.acquire(&["export=x"]).permit()).collect();
+    assert_eq!(exports.len(), 2, "each takes two of four places");
+}

@@ -230,3 +230,32 @@ fn reset_and_rate_give_relief_at_once() {
     overrule(&daemon, &json!({ "limit": "api/user#", "rate": "8/min", "seconds": 60 }));
     assert_eq!(passed(&daemon, "api", bob), 8);
 }
+
+#[test]
+fn a_block_is_set_and_lifted_by_hand() {
+    let daemon = daemon(None);
+    let policy = "{domain: api, descriptors: [{key: login, rate: 2/min, block_for: 10m}, {key: user, rate: 2/min}]}";
+    let loaded = Policy::load(&[("p.yaml", policy)], Merging::Refuse);
+    daemon.service.replace(loaded.policy.expect(&loaded.findings));
+    let descriptor = json!([["login", "bob"]]);
+    let target = json!({ "domain": "api", "descriptor": descriptor });
+    let block = |seconds: u64| {
+        let mut wish = target.clone();
+        wish["seconds"] = seconds.into();
+        daemon.admin("PUT /v1/blocks", &wish)
+    };
+    let (status, told) = block(3_600);
+    assert_eq!((status, &told["limits_blocked"]), (200, &json!(1)), "{told}");
+    assert_eq!(passed(&daemon, "api", ("login", "bob")), 0);
+    assert_eq!(passed(&daemon, "api", ("login", "ann")), 2);
+    let (status, told) = daemon.admin("DELETE /v1/blocks", &target);
+    assert_eq!((status, &told["limits_lifted"]), (200, &json!(1)), "{told}");
+    assert_eq!(passed(&daemon, "api", ("login", "bob")), 2);
+    for seconds in [0, 30 * 86_400 + 1] {
+        assert_eq!(block(seconds).0, 400, "{seconds}");
+    }
+    let other = json!({ "domain": "api", "descriptor": [["user", "bob"]], "seconds": 60 });
+    let (status, told) = daemon.admin("PUT /v1/blocks", &other);
+    assert_eq!(status, 400, "{told}");
+    assert!(told.to_string().contains("no limit with block_for"), "{told}");
+}

@@ -13,6 +13,7 @@ use tidegate::store::StoreError;
 use tidegate::store::circuits::MAX_DRILL;
 use tidegate::{InvalidLimit, Limit, Rate, Span, Timestamp};
 use tidegate_core::Builder;
+use tidegate_core::algorithm::blocking::Blocking;
 
 use super::audit::Change;
 use super::status;
@@ -78,6 +79,7 @@ pub(super) async fn carry_out(
             ended_or_absent(ended, Change { limit: Some(limit), reason, ..Change::default() })
         }
         "/v1/kill-switch" => switch(service, read(body)?, is_put)?,
+        "/v1/blocks" => block(service, read(body)?, is_put).await?,
         "/v1/demotions" if is_put => demote(service, read(body)?)?,
         "/v1/demotions" => {
             let key: DemotedKey = read(body)?;
@@ -244,6 +246,43 @@ async fn reset(service: &RateLimitService, whose: ResetTarget) -> Result<(Value,
         _ => return Err("say key, or domain and descriptors as lists of [key, value] pairs".into()),
     };
     Ok((answer, Change { limit: None, value, reason }))
+}
+
+/// A key to block, and for how long; to lift a block, without a time.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlockRequest {
+    domain: String,
+    descriptor: Vec<(String, String)>,
+    seconds: Option<u64>,
+    reason: Option<String>,
+}
+
+async fn block(
+    service: &RateLimitService,
+    request: BlockRequest,
+    is_put: bool,
+) -> Result<(Value, Change), Refused> {
+    let longest = Blocking::MAX_BLOCK.as_micros() / 1_000_000;
+    let seconds = match (request.seconds, is_put) {
+        (Some(seconds), true) if (1..=longest).contains(&seconds) => seconds,
+        (None, false) => 0,
+        (_, true) => return Err(format!("say seconds, from 1 to {longest}").into()),
+        (_, false) => return Err("a block is lifted at once: leave out seconds".into()),
+    };
+    let reason = checked(request.reason)?;
+    let entries: Vec<Entry<'_>> =
+        request.descriptor.iter().map(|(key, value)| Entry { key, value }).collect();
+    let descriptors = [Descriptor::new(&entries)];
+    let asked = Request { domain: &request.domain, descriptors: &descriptors, hits: None };
+    let limits = service.block(&asked, Span::from_secs(seconds)).await?;
+    if limits == 0 {
+        return Err("no limit with block_for applies to this descriptor".into());
+    }
+    let told = if is_put { format!("for {seconds} s") } else { "lifted".into() };
+    let value = format!("{} {told}", shown(service, &request.domain, &entries));
+    let answer = if is_put { "limits_blocked" } else { "limits_lifted" };
+    Ok((json!({ answer: limits }), Change { limit: None, value, reason }))
 }
 
 /// An override of a limit, and its duration.

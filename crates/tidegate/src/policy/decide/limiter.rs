@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_core::{Decision, Timestamp};
+use tidegate_core::{Decision, Span, Timestamp};
 
 use crate::clock::Clock;
 use crate::key::Hashing;
@@ -221,6 +221,13 @@ impl<S: Store> PolicyLimiter<S> {
     /// Resets the keys of the request under every limit that applies.
     pub async fn reset(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Reset).await
+    }
+
+    /// Blocks the keys of the request for this long, at most 30 days, under every limit with `block_for`
+    /// that applies; zero lifts their blocks. Returns the number of limits.
+    pub async fn block(&self, request: &Request<'_>, span: Span) -> Result<usize, CheckError> {
+        let (details, ..) = self.decide(request, Intent::Block(span)).await?;
+        Ok(details.records.iter().filter(|record| record.decision.is_some()).count())
     }
 
     /// What [`PolicyLimiter::acquire`] would say, with the reason and the state of every limit

@@ -156,6 +156,14 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "`fixed_window`: denied requests count towards the window too.",
         ),
         field(
+            "block_for",
+            Kind::Period,
+            "block_for: 10m",
+            "After a denial, the key is denied for this long, from 1s to 30d. Later denials do not \
+             extend the block; a reset or an operator (`/v1/blocks` on the admin port) lifts it. \
+             Such a limit is always exact. Adding or removing the field resets the limit's keys.",
+        ),
+        field(
             "calendar",
             Kind::Map(&CALENDAR),
             "calendar: {tz: Europe/Paris}",

@@ -91,7 +91,7 @@ fn lease_advice(numbers: &Numbers) -> Option<String> {
 
 /// The most units that one request can take.
 pub(super) fn capacity(limit: &Limit) -> u64 {
-    match limit {
+    match &limit.without_block() {
         Limit::Bucket(bucket) => bucket.capacity(),
         Limit::FixedWindow(window) => window.limit(),
         Limit::SlidingWindow(window) => window.limit(),

@@ -27,8 +27,9 @@ pub(super) fn read(
     let (name, replaces) = (fields.text("name", findings), replaces(&fields, findings));
     let unlimited = fields.flag("unlimited", findings);
     let meaningless: &[&str] = match unlimited {
-        false => &["calendar", "count_denied", "name", "ttl"],
+        false => &["block_for", "calendar", "count_denied", "name", "ttl"],
         true => &[
+            "block_for",
             "burst",
             "calendar",
             "count_denied",
@@ -73,6 +74,7 @@ pub(super) fn read(
             queue: descriptor.number("queue", findings),
             denied,
             calendar: None,
+            block_for: None,
             tier: choices.tier,
         };
         written.finish(&numbers, choices, findings)?

@@ -27,6 +27,7 @@ const RATE_FIELDS: &[&str] = &[
     "burst",
     "queue",
     "algorithm",
+    "block_for",
     "count_denied",
     "calendar",
     "shadow",

@@ -8,6 +8,7 @@ use foldhash::quality::RandomState;
 use tidegate_core::{AlgorithmName, Rate, Span};
 
 use super::advice::advise;
+use super::block;
 use super::envoy_form;
 use super::fields::Fields;
 use super::hot;
@@ -176,6 +177,7 @@ fn native(
         None => choices.algorithm,
     };
     let numbers = numbers::read(fields, chosen, findings)?;
+    let choices = block::exact(&numbers, choices);
     let name = fields.text("name", findings);
     Written { fields, trail, name, form: Form::Native }.finish(&numbers, choices, findings)
 }

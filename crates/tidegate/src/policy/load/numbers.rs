@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Builder, InvalidLimit, Limit, Rate, Span};
 
+use super::block;
 use super::fields::Fields;
 use crate::key::Scope;
 use crate::policy::document::Node;
@@ -24,6 +25,7 @@ pub(super) struct Numbers {
     pub(super) queue: Option<u64>,
     pub(super) denied: Denied,
     pub(super) calendar: Option<Calendar>,
+    pub(super) block_for: Option<Span>,
     pub(super) tier: Tier,
 }
 
@@ -60,6 +62,7 @@ pub(super) fn read(
         queue: fields.number("queue", findings),
         denied,
         calendar,
+        block_for: block::read(fields, findings),
         tier: Tier::Exact,
     })
 }
@@ -108,6 +111,10 @@ impl Numbers {
         let limit = match self.tier == Tier::Leased {
             true => self.leased(limit, fields, findings)?,
             false => limit,
+        };
+        let limit = match self.block_for {
+            Some(block_for) => limit.blocking(block_for).ok()?,
+            None => limit,
         };
         let allowance = match &self.calendar {
             None => Allowance::Limited { limit, scope: Scope::new(id, &limit) },

@@ -29,6 +29,8 @@ pub(in crate::policy) enum Intent {
     Return,
     /// Delete the state of its keys.
     Reset,
+    /// Block its keys for this long, under limits that have a block; zero lifts the blocks.
+    Block(Span),
 }
 
 impl Intent {
@@ -37,9 +39,13 @@ impl Intent {
         matches!(self, Self::Take | Self::Acquire)
     }
 
-    /// Whether in-flight limits take part. Units are returned to them by a release only.
-    const fn decides_in_flight(self) -> bool {
-        !matches!(self, Self::Take | Self::Return)
+    /// Whether a limit takes part. Units are returned to an in-flight limit by a release only.
+    const fn decides(self, limit: &Limit) -> bool {
+        match self {
+            Self::Take | Self::Return => !matches!(limit, Limit::InFlight(_)),
+            Self::Block(_) => matches!(limit, Limit::Blocking(_)),
+            Self::Acquire | Self::Read | Self::Reset => true,
+        }
     }
 }
 
@@ -274,6 +280,9 @@ impl MatchedLimits {
     ) {
         let rate = Rate::new(limit.requests_per_unit.into(), Span::from_secs(limit.unit.seconds()));
         let Ok(numbers) = Limit::fixed_window(rate).count_denied().build() else { return };
+        if !side.intent.decides(&numbers) {
+            return;
+        }
         let scope = Scope::new("request", &numbers);
         let ((numbers, scope), options) =
             side.settle("request", (numbers, scope), LimitOptions::default());
@@ -325,9 +334,7 @@ impl MatchedLimits {
             let standing = match (mode, numbers) {
                 (Mode::Off, _) => Standing::Off,
                 (_, None) => Standing::Unlimited,
-                (_, Some((Limit::InFlight(_), _))) if !side.intent.decides_in_flight() => {
-                    Standing::Skipped
-                }
+                (_, Some((numbers, _))) if !side.intent.decides(&numbers) => Standing::Skipped,
                 (Mode::Shadow, _) => Standing::Shadow,
                 (Mode::Enforce, _) if is_spared || !self.is_enforced(limit, side) => {
                     Standing::Shadow
@@ -432,5 +439,6 @@ fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
         (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
         (Intent::Return, None) => Op::Return(cost),
         (Intent::Reset, _) => Op::Reset,
+        (Intent::Block(span), _) => Op::Block(span),
     }
 }

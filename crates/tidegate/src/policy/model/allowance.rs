@@ -112,6 +112,10 @@ impl fmt::Display for Numbers<'_> {
                 let (places, ttl) = (in_flight.limit(), length_in_words(in_flight.ttl()));
                 write!(f, "{places} at once, each for {ttl} unless renewed")
             }
+            Limit::Blocking(blocking) => {
+                let block = length_in_words(blocking.block_for());
+                write!(f, "{}; a denial blocks the key for {block}", Numbers(&blocking.rate()))
+            }
             other => f.write_str(other.family()),
         }
     }

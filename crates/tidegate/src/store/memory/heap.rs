@@ -1,4 +1,4 @@
-//! States that do not fit a slot: logs and leases.
+//! States that do not fit a slot: logs, leases, and rates with a block.
 //!
 //! Sharded maps behind locks that share the memory budget of the tables and evict by the same rule:
 //! idle keys first, then the least debt, never a key that is being denied.
@@ -55,8 +55,9 @@ impl Tenant {
 /// Bytes of one tenant besides its list: the tenant, its map entry, and room to grow.
 const TENANT_BYTES: u64 = 4 * size_of::<Tenant>() as u64;
 
-/// Bytes of the first allocation of an empty list: four entries of the larger kind.
-const FIRST_LIST_BYTES: u64 = 4 * 24;
+/// Bytes of the first allocation of an empty list, four entries of the larger kind, and of the state
+/// that a block stands beside.
+const FIRST_LIST_BYTES: u64 = 4 * 24 + size_of::<State>() as u64;
 
 /// Whether a decision changes the state in place or on a copy that replaces it.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +147,7 @@ impl Heap {
         lookup: &Lookup<'_, Limit>,
         copied: Copied,
     ) -> Option<u64> {
-        if !matches!(lookup.op, Op::Take(1..) | Op::Force(1..)) {
+        if !matches!(lookup.op, Op::Take(1..) | Op::Force(1..) | Op::Block(_)) {
             return Some(0);
         }
         let (bytes, purpose) = match (shard.tenant(print), copied) {
@@ -275,6 +276,7 @@ impl Shard {
 
 fn heap_bytes(state: &State) -> u64 {
     match state {
+        State::Blocking(blocking) => size_of::<State>() as u64 + heap_bytes(&blocking.rate),
         State::SlidingLog(log) => log.heap_bytes() as u64,
         State::InFlight(leases) => leases.heap_bytes() as u64,
         _ => 0,
@@ -283,6 +285,7 @@ fn heap_bytes(state: &State) -> u64 {
 
 fn growth_bytes(state: &State) -> u64 {
     match state {
+        State::Blocking(blocking) => growth_bytes(&blocking.rate),
         State::SlidingLog(log) => log.growth_bytes() as u64,
         State::InFlight(leases) => leases.growth_bytes() as u64,
         _ => FIRST_LIST_BYTES,

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use tidegate_core::algorithm::blocking::Block;
 use tidegate_core::{Algorithm, Limit, State, Timestamp};
 
 use crate::key::Scope;
@@ -24,7 +25,11 @@ impl Overflow {
         self.states.get(&scope).map(|(state, _)| state.clone()).unwrap_or_default()
     }
 
-    pub(super) fn put(&mut self, scope: Scope, limit: &Limit, state: State, now: Timestamp) {
+    pub(super) fn put(&mut self, scope: Scope, limit: &Limit, mut state: State, now: Timestamp) {
+        if let State::Blocking(state) = &mut state {
+            // One client's denial must not block all keys without room.
+            state.block = Block::default();
+        }
         let idle_at = limit.idle_at(&state);
         if self.states.len() >= MOST && !self.states.contains_key(&scope) {
             self.states.retain(|_, (_, idle_at)| *idle_at > now);

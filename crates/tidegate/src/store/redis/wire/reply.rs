@@ -4,6 +4,7 @@
 //! only returns whether it admitted, and the two must agree.
 
 use redis::Value;
+use tidegate_core::algorithm::blocking::{Block, BlockingState};
 use tidegate_core::algorithm::bucket::{BucketState, Moment};
 use tidegate_core::algorithm::fixed_window::FixedWindowState;
 use tidegate_core::algorithm::inflight::{InFlightState, Lease};
@@ -109,7 +110,8 @@ impl<'a> Reader<'a> {
         &mut self,
         script_args: &ScriptArgs,
     ) -> Result<Answer, StoreError> {
-        let listed = matches!(script_args.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
+        let listed =
+            matches!(script_args.limit.without_block(), Limit::SlidingLog(_) | Limit::InFlight(_));
         match script_args.verb() {
             Verb::Take(_) | Verb::Read(_) => {
                 let admitted = self.number()?;
@@ -167,6 +169,11 @@ impl<'a> Reader<'a> {
                     leases.push(Lease { id, expires, weight });
                 }
                 State::InFlight(InFlightState::restore(leases, last_id))
+            }
+            Limit::Blocking(blocking) => {
+                let block = Block { from: self.number()?, until: self.number()? };
+                let rate = Box::new(self.state(&blocking.rate())?);
+                State::Blocking(BlockingState { block, rate })
             }
             _ => return Err(StoreError::protocol("a family that has no script")),
         })

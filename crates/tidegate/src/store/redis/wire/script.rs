@@ -13,6 +13,7 @@ const FIXED_WINDOW: &str = include_str!("../lua/fixed_window.lua");
 const SLIDING_WINDOW: &str = include_str!("../lua/sliding_window.lua");
 const SLIDING_LOG: &str = include_str!("../lua/sliding_log.lua");
 const INFLIGHT: &str = include_str!("../lua/inflight.lua");
+const BLOCKING: &str = include_str!("../lua/blocking.lua");
 
 /// The table in which batches look up families.
 const TABLE: &str = "local families = { bucket = bucket, fixed_window = fixed_window, \
@@ -55,6 +56,7 @@ pub(in crate::store::redis) struct Scripts {
     pub(in crate::store::redis) sliding_window: Script,
     pub(in crate::store::redis) sliding_log: Script,
     pub(in crate::store::redis) inflight: Script,
+    pub(in crate::store::redis) blocking: Script,
     pub(in crate::store::redis) batch_bucket: Script,
     pub(in crate::store::redis) batch: Script,
 }
@@ -90,6 +92,16 @@ impl Scripts {
             sliding_window: single("sliding_window", SLIDING_WINDOW),
             sliding_log: single("sliding_log", SLIDING_LOG),
             inflight: single("inflight", INFLIGHT),
+            blocking: Script::new(&[
+                clock,
+                TTL,
+                CORRUPT,
+                REPLY,
+                &families,
+                TABLE,
+                BLOCKING,
+                &include_str!("../lua/single.lua").replace("family_", "blocking_"),
+            ]),
             batch_bucket: bucket(include_str!("../lua/batch_bucket.lua")),
             batch: Script::new(&[
                 clock,
@@ -98,6 +110,7 @@ impl Scripts {
                 REPLY,
                 &families,
                 TABLE,
+                BLOCKING,
                 include_str!("../lua/batch.lua"),
             ]),
         }
@@ -131,7 +144,8 @@ mod tests {
             ("sliding_log", sliding_log, "20f646a01f1bceb4ecb6201aa9c5fec8896b746f"),
             ("inflight", inflight, "a51e23b2daa902ec9015d7af94d5915748a990b5"),
             ("batch_bucket", batch_bucket, "99ce1367fb07ba60ce1835e471a350fcd1f12a52"),
-            ("batch", batch, "8c9e33e5c6afdb96033da16b7467393b20b8025c"),
+            ("blocking", &scripts.blocking, "73340402e101eb6c27515d12238d3385ca66c77d"),
+            ("batch", batch, "795e99bf9a311851449ee4cc77ea81408336f74a"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

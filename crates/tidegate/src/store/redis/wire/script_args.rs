@@ -4,6 +4,7 @@
 //! quotient is computed here and passed as an argument.
 
 use redis::Cmd;
+use tidegate_core::algorithm::blocking::Blocking;
 use tidegate_core::algorithm::bucket::{Bucket, Moment};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Limit, MAX_COST, Op, Timestamp};
@@ -44,6 +45,7 @@ pub(in crate::store::redis) enum Verb {
     Release(u64),
     Renew(u64),
     Undo(u64),
+    Block(u64),
     Dump,
 }
 
@@ -58,6 +60,7 @@ impl Verb {
             Self::Release(_) => "release",
             Self::Renew(_) => "renew",
             Self::Undo(_) => "undo",
+            Self::Block(_) => "block",
             Self::Dump => "dump",
         }
     }
@@ -72,7 +75,8 @@ impl Verb {
             | Self::Release(number)
             | Self::Renew(number)
             | Self::Undo(number) => number,
-            Self::Reset | Self::Dump => 0,
+            // The rate takes nothing.
+            Self::Block(_) | Self::Reset | Self::Dump => 0,
         }
     }
 
@@ -100,14 +104,20 @@ impl ScriptArgs {
             Op::Reset => Verb::Reset,
             Op::Release(lease) if in_flight => Verb::Release(lease.number()),
             Op::Renew(lease) if in_flight => Verb::Renew(lease.number()),
-            Op::Release(_) | Op::Renew(_) => Verb::Read(0),
+            Op::Block(span) if matches!(self.limit, Limit::Blocking(_)) => {
+                Verb::Block(span.min(Blocking::MAX_BLOCK).as_micros())
+            }
+            Op::Release(_) | Op::Renew(_) | Op::Block(_) => Verb::Read(0),
         }
     }
 
     /// Whether repeated operations on one key can be sent as one: the state is small enough to be
     /// returned whole, so that each can be decided from the first answer.
     pub(in crate::store::redis) fn repeats(&self) -> bool {
-        let small = !matches!(self.limit, Limit::SlidingLog(_) | Limit::InFlight(_));
+        let small = matches!(
+            self.limit,
+            Limit::Bucket(_) | Limit::FixedWindow(_) | Limit::SlidingWindow(_)
+        );
         small && matches!(self.verb(), Verb::Take(_))
     }
 
@@ -120,6 +130,7 @@ impl ScriptArgs {
             Limit::SlidingWindow(_) => &scripts.sliding_window,
             Limit::SlidingLog(_) => &scripts.sliding_log,
             Limit::InFlight(_) => &scripts.inflight,
+            Limit::Blocking(_) => &scripts.blocking,
             // `Limit` is non-exhaustive; the store must not guess an unknown family.
             _ => unreachable!("every family has a script"),
         }
@@ -138,7 +149,14 @@ impl ScriptArgs {
 
     /// Appends family, operation and numbers, as `batch.lua` reads them.
     pub(in crate::store::redis) fn write(&self, command: &mut Cmd, repairs: bool) {
-        command.arg(self.limit.family()).arg(self.verb().as_str());
+        let family = match &self.limit {
+            Limit::Blocking(blocking) => match blocking.rate() {
+                Limit::SlidingLog(_) => "blocking_list",
+                _ => "blocking",
+            },
+            limit => limit.family(),
+        };
+        command.arg(family).arg(self.verb().as_str());
         self.write_numbers(command, repairs);
         if let Work::Undo { taken_at, .. } = self.work {
             command.arg(taken_at.as_micros());
@@ -181,10 +199,34 @@ impl ScriptArgs {
                 command.arg(number).arg(within(in_flight.limit()));
                 command.arg(in_flight.ttl().as_micros()).arg(u8::from(repairs));
             }
+            Limit::Blocking(blocking) => {
+                let limit = blocking.rate();
+                let block_for = match verb {
+                    Verb::Block(span) => span.cast_signed(),
+                    Verb::Read(0) => -1,
+                    // A cost that never fits starts no block.
+                    _ if never_fits(&limit, verb) => 0,
+                    _ => blocking.block_for().as_micros().cast_signed(),
+                };
+                command.arg(block_for).arg(limit.family());
+                Self { limit, work: self.work }.write_numbers(command, repairs);
+            }
             // `Limit` is non-exhaustive; the store must not guess an unknown family.
             _ => unreachable!("every family has a script"),
         }
     }
+}
+
+/// Whether no wait makes these units fit.
+fn never_fits(limit: &Limit, verb: Verb) -> bool {
+    let capacity = match limit {
+        Limit::Bucket(bucket) => bucket.capacity(),
+        Limit::FixedWindow(window) => window.limit(),
+        Limit::SlidingWindow(window) => window.limit(),
+        Limit::SlidingLog(log) => log.limit(),
+        _ => u64::MAX,
+    };
+    verb.number() > capacity.min(MAX_COST)
 }
 
 /// Whether every instant is a whole number of microseconds.
