@@ -36,6 +36,7 @@ impl From<ManualClock> for Clock {
 impl Clock {
     /// The current time.
     #[inline]
+    #[doc(hidden)]
     pub fn now(&self) -> Timestamp {
         match self {
             Self::System(clock) => clock.now(),
@@ -62,6 +63,7 @@ impl Clock {
 /// jump between cores. Every tenth of a second one reader therefore compares the two: small drift
 /// is corrected, and a counter that has jumped is not used again.
 #[derive(Clone, Debug)]
+#[doc(hidden)]
 pub struct SystemClock(Arc<Shared>);
 
 #[derive(Debug)]
@@ -117,6 +119,7 @@ impl SystemClock {
 
     /// The current time.
     #[inline]
+    #[doc(hidden)]
     pub fn now(&self) -> Timestamp {
         let shared = &*self.0;
         let raw = shared.counter.raw();
@@ -249,6 +252,7 @@ impl ManualClock {
 
     /// The current time.
     #[inline]
+    #[doc(hidden)]
     pub fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.0.micros.load(Ordering::SeqCst))
     }

@@ -78,6 +78,7 @@ impl ConcurrencyLimiter {
     }
 
     /// Netflix's Gradient2. Under sustained overload its limit drifts to the maximum.
+    #[doc(hidden)]
     pub fn gradient2() -> ConcurrencyBuilder {
         ConcurrencyBuilder::new(builder::Kind::Gradient2)
     }
@@ -99,6 +100,7 @@ impl ConcurrencyLimiter {
 
     /// Takes a permit if one is free. Counts no shed request, so that the caller may wait instead.
     #[inline]
+    #[doc(hidden)]
     pub fn take(&self, class: Class) -> Option<Permit> {
         let shared = &*self.shared;
         let class = shared.shares.known(class);

@@ -111,6 +111,7 @@ impl<'a> Key<'a> {
 /// How a store turns keys into fingerprints. Both ways use a secret drawn at the start, so that no
 /// client can choose keys that collide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum Hashing {
     /// A fast keyed hash.
     #[default]

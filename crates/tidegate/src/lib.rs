@@ -56,16 +56,21 @@ pub use concurrency::ConcurrencyLimiter;
 pub use key::{Hashing, KeyBytes, ToKey};
 #[doc(hidden)]
 pub use key::{Key, Scope};
-pub use limiter::Limiter;
+#[doc(hidden)]
 pub use limiter::admit::Listing;
-pub use limiter::builder::{BuildError, LimiterBuilder};
-pub use limiter::permit::{Admission, Permit};
 #[cfg(feature = "redis")]
 pub use limiter::shared::{Shared, SharedLimiter};
 #[cfg(feature = "tokio")]
+#[doc(hidden)]
 pub use limiter::wait::MAX_WAITING;
+pub use limiter::{
+    Limiter,
+    builder::{BuildError, LimiterBuilder},
+    permit::{Admission, Permit},
+};
 pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
+#[doc(hidden)]
 pub use tidegate_core::client;
 pub use tidegate_core::{
     Algorithm, AlgorithmName, Decision, Detail, Explanation, InvalidLimit, LeaseId, Limit, Op,

@@ -44,6 +44,7 @@ pub use self::decide::control::{
 pub use self::decide::http::HttpOptions;
 #[doc(hidden)]
 pub use self::decide::inline::InlineLimit;
+#[doc(hidden)]
 pub use self::decide::leases::{InvalidLeases, Leases};
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
 #[doc(hidden)]
@@ -56,6 +57,7 @@ pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
 pub use self::document::nearest::nearest;
 #[doc(hidden)]
 pub use self::document::source::{Revision, Texts};
+#[doc(hidden)]
 pub use self::document::source::{Source, SourceError};
 pub use self::files::LoadError;
 #[cfg(feature = "http")]
@@ -67,6 +69,7 @@ pub use self::http::{
     Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, normal_host,
 };
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub use self::http::{api_key, client_ip, header_value, peer};
 pub(crate) use self::matching::level::RuleId;
 #[doc(hidden)]
@@ -87,7 +90,11 @@ pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 #[doc(hidden)]
 pub use self::model::share::{EnforceSecret, Share};
 #[cfg(feature = "watch")]
-pub use self::watch::{Refusal, Update, Watch, WatchBuilder};
+pub use self::watch::{Refusal, Watch};
+#[cfg(feature = "watch")]
+#[doc(hidden)]
+pub use self::watch::{Update, WatchBuilder};
+#[doc(hidden)]
 pub use crate::store::{OnStoreFailure, Tier};
 
 /// The limits of all domains, checked when they were loaded.

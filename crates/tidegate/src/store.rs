@@ -1,11 +1,17 @@
 //! Stores keep the state of limits and decide charges on it.
 
+#[doc(hidden)]
 pub mod background;
+#[doc(hidden)]
 pub mod circuits;
+#[doc(hidden)]
 pub mod deny_cache;
 mod error;
+#[doc(hidden)]
 pub mod fallback;
+#[doc(hidden)]
 pub mod lease;
+#[doc(hidden)]
 pub mod local;
 pub mod memory;
 mod nodes;
@@ -13,6 +19,7 @@ mod options;
 mod partition;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[doc(hidden)]
 pub mod shards;
 pub mod shared;
 mod tags;
@@ -36,6 +43,7 @@ pub use options::{DecisionSource, LimitOptions, OnStoreFailure, Tier};
 /// One operation on one key of one limit. Takes, returns, resets and reads are all charges, so every layer
 /// in front of a store sees them.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub struct Charge<'a> {
     /// The key whose state is charged.
     pub key: Key<'a>,
@@ -51,6 +59,7 @@ pub struct Charge<'a> {
 
 /// The state on which a store denied a charge. It tells what the store would answer a little later.
 #[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)]
 pub struct DeniedState {
     /// The state of the key before the denial. Of a log it may be an excerpt on which this cost is decided
     /// as on the whole log.
@@ -106,10 +115,12 @@ impl<'a> Charge<'a> {
 }
 
 /// The most charges that are decided together. A request that meets more limits is a mistake in its policy.
+#[doc(hidden)]
 pub const MAX_TOGETHER: usize = 16;
 
 /// Charges that go to a store in one call, and how they are decided.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub struct Batch<'a> {
     /// The charges, in order.
     pub charges: &'a [Charge<'a>],

@@ -31,8 +31,10 @@ pub(crate) use self::details::{Details, LimitSource, Origin, Record};
 #[cfg(feature = "policy")]
 pub(crate) use self::fold::rank;
 pub use self::headers::Headers;
+#[doc(hidden)]
 pub use self::json::Problem;
 pub use self::part::{Part, Standing};
+#[doc(hidden)]
 pub use self::rounding::{whole_millis, whole_seconds};
 
 /// The answer to a request: whether it may go ahead, and the state of its limits.
@@ -150,6 +152,7 @@ impl Verdict {
     /// The verdict on a request that cannot wait for its [delay](Verdict::delay): denied, until the delay
     /// has passed. Its units are still taken.
     #[must_use]
+    #[doc(hidden)]
     pub fn without_waiting(mut self) -> Self {
         self.folded = refused_to_wait(self.folded);
         for record in self.details.iter_mut().flat_map(|details| &mut details.records) {
@@ -159,26 +162,31 @@ impl Verdict {
     }
 
     /// Units of [`Limiter::force`](crate::Limiter::force) that did not fit.
+    #[doc(hidden)]
     pub const fn unbooked(&self) -> u64 {
         self.folded.unbooked
     }
 
     /// Number of the strictest limit, in the order of [`Verdict::parts`]; `None` if no limit counts.
+    #[doc(hidden)]
     pub const fn binding(&self) -> Option<usize> {
         if self.binding == UNLIMITED { None } else { Some(self.binding as usize) }
     }
 
     /// The decision of the strictest limit.
+    #[doc(hidden)]
     pub const fn decision(&self) -> &Decision {
         &self.folded
     }
 
     /// When the verdict was given, by the clock of the store that decided.
+    #[doc(hidden)]
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
     /// Where the decisions came from: the store, or the fallback while it is unavailable.
+    #[doc(hidden)]
     pub const fn source(&self) -> DecisionSource {
         self.source
     }

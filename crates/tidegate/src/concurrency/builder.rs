@@ -71,6 +71,7 @@ impl ConcurrencyBuilder {
     }
 
     /// The limit at the start; 20 unless set.
+    #[doc(hidden)]
     pub fn initial_limit(mut self, limit: u32) -> Self {
         self.range.initial = limit;
         self
@@ -78,6 +79,7 @@ impl ConcurrencyBuilder {
 
     /// How slow requests may get before the adaptive limit shrinks, in per cent of the latency
     /// without queueing; 150 unless set.
+    #[doc(hidden)]
     pub fn tolerance(mut self, percent: u32) -> Self {
         self.tolerance = percent;
         self
@@ -106,12 +108,14 @@ impl ConcurrencyBuilder {
     }
 
     /// The clock, for tests.
+    #[doc(hidden)]
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = clock.into();
         self
     }
 
     /// The seed that spreads the probes of several nodes; random unless set.
+    #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self

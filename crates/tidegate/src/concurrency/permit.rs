@@ -35,6 +35,7 @@ impl Permit {
 
     /// Ends the latency of the request, whose outcome is reported later: for a gRPC response, whose status
     /// follows its body.
+    #[doc(hidden)]
     pub fn stop_clock(&mut self) {
         let now = self.limiter.shared.clock.now();
         self.latency.get_or_insert(now.since(self.started));
@@ -43,6 +44,7 @@ impl Permit {
     /// Reports the outcome and keeps the permit: for a response whose head is ready, so that a slow
     /// reader of its body does not count as a slow server. Later reports are ignored.
     #[inline]
+    #[doc(hidden)]
     pub fn report(&mut self, outcome: Outcome) {
         if self.is_sampled {
             return;

@@ -178,6 +178,7 @@ impl ConcurrencyLimiter {
     ///
     /// # Errors
     /// As there, and at the deadline.
+    #[doc(hidden)]
     pub async fn acquire_before(&self, class: Class, deadline: Timestamp) -> Result<Permit, Shed> {
         if let Some(permit) = self.take(class) {
             return Ok(permit);

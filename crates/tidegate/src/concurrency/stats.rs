@@ -61,10 +61,12 @@ pub enum ShedReason {
 
 impl ShedReason {
     /// All reasons, for metrics.
+    #[doc(hidden)]
     pub const ALL: [Self; 5] =
         [Self::Limit, Self::QueueFull, Self::Displaced, Self::QueueTimeout, Self::Deadline];
 
     /// The reason as a metric's label.
+    #[doc(hidden)]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",

@@ -17,6 +17,7 @@ use crate::verdict::Verdict;
 
 /// Whether a verdict lists the [parts](Verdict::parts) of an admission; that of a denial does in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum Listing {
     /// Always: for header fields on every response.
     Always,
@@ -41,6 +42,7 @@ impl Limiter {
     /// # Ok::<(), tidegate::InvalidLimit>(())
     /// ```
     #[inline]
+    #[doc(hidden)]
     pub fn admit(&self, key: impl ToKey, cost: u64, listing: Listing) -> (Verdict, Option<Permit>) {
         let key = key.to_key();
         let Engine { limits, store, .. } = &*self.0;
@@ -68,6 +70,7 @@ impl Limiter {
 
     /// Returns the units that [`Limiter::admit`] took for a request that was then not served. Units that
     /// are back by now, and a slot of a leaky bucket behind which other requests have theirs, stay taken.
+    #[doc(hidden)]
     pub fn cancel(&self, key: impl ToKey, cost: u64, verdict: &Verdict) {
         let now = self.0.clock.now();
         let key = key.to_key();
@@ -84,6 +87,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
     ///
     /// # Errors
     /// If the store gives no decision.
+    #[doc(hidden)]
     pub async fn admit(
         &self,
         key: impl ToKey,
@@ -102,6 +106,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
     ///
     /// # Errors
     /// If the store is unavailable: the units stay taken.
+    #[doc(hidden)]
     pub async fn cancel(
         &self,
         key: impl ToKey,

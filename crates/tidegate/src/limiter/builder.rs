@@ -54,6 +54,7 @@ impl LimiterBuilder {
     }
 
     /// How keys are hashed.
+    #[doc(hidden)]
     pub const fn hashing(mut self, hashing: Hashing) -> Self {
         self.hashing = hashing;
         self

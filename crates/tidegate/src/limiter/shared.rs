@@ -113,6 +113,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
     ///
     /// # Panics
     /// If there are not as many keys as limits.
+    #[doc(hidden)]
     pub async fn check_together_in<K: AsRef<[u8]> + Sync>(
         &self,
         tag: impl ToKey,

@@ -25,6 +25,7 @@ use crate::store::{Store, StoreError};
 use crate::verdict::Verdict;
 
 /// The most waiters of one limiter; further calls return at once.
+#[doc(hidden)]
 pub const MAX_WAITING: usize = 65_536;
 
 /// The queues of a limiter, one for each key with waiters.

@@ -36,6 +36,7 @@ pub(crate) use self::host::HostPattern;
 #[doc(hidden)]
 pub use self::host::normal_host;
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub use self::identity::{api_key, client_ip, header_value, peer};
 pub(crate) use self::source::Source;
 #[doc(hidden)]

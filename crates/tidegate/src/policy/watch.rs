@@ -46,6 +46,7 @@ pub struct Watch {
 
 /// Configures a [`Watch`].
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct WatchBuilder {
     source: Source,
     accepted: Option<Accepted>,
@@ -55,6 +56,7 @@ pub struct WatchBuilder {
 
 /// A policy that can replace the last one.
 #[derive(Clone, Debug)]
+#[doc(hidden)]
 pub struct Update {
     /// The policy.
     pub policy: Policy,
@@ -110,6 +112,7 @@ enum Reported {
 
 impl Watch {
     /// Configures a watch of these files.
+    #[doc(hidden)]
     pub fn builder(source: Source) -> WatchBuilder {
         let source = source.refusing_pipes();
         WatchBuilder { source, accepted: None, poll: POLL, wants_events: true }

@@ -38,6 +38,7 @@ pub enum StoreError {
 /// What an operator has to change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum Misconfigured {
     /// Wrong or missing user or password.
     Authentication,

@@ -40,6 +40,7 @@ use crate::clock::Clock;
 use crate::key::{Hashing, Key, Scope, Secret};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
+#[doc(hidden)]
 pub use self::stats::MemoryStats;
 
 /// A store in this process.
@@ -70,6 +71,7 @@ impl MemoryStore {
 
     /// A store of at most `max_bytes`. It reserves address space only; memory is used as keys are
     /// added.
+    #[doc(hidden)]
     pub fn new(max_bytes: u64, hashing: Hashing) -> io::Result<Self> {
         Self::keyed(max_bytes, Secret::new(hashing))
     }
@@ -142,6 +144,7 @@ impl MemoryStore {
     }
 
     /// Usage and evictions.
+    #[doc(hidden)]
     pub fn stats(&self) -> MemoryStats {
         let losses = [&self.narrow.losses, &self.wide.losses, &self.heap.losses];
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -26,11 +26,13 @@ impl Nodes {
 
     /// The number as of now.
     #[inline]
+    #[doc(hidden)]
     pub fn count(&self) -> NonZeroU32 {
         NonZeroU32::new(self.count.load(Ordering::Relaxed)).unwrap_or(NonZeroU32::MIN)
     }
 
     /// Whether the number follows a registry.
+    #[doc(hidden)]
     pub const fn is_auto(&self) -> bool {
         self.is_auto
     }
@@ -73,6 +75,7 @@ impl Eq for Nodes {}
 /// The policy of one domain, as a node holds it. The revision is the same on every node that loaded the
 /// same policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[doc(hidden)]
 pub struct DomainRevision {
     /// The name of the domain.
     pub domain: Box<str>,
@@ -91,6 +94,7 @@ type Source = Box<dyn Fn() -> Vec<DomainRevision> + Send + Sync>;
 /// Where a store reads which domains this node serves, and by which policy. Clones are handles to the
 /// same source.
 #[derive(Clone, Default)]
+#[doc(hidden)]
 pub struct Revisions(Arc<OnceLock<Source>>);
 
 impl Revisions {

@@ -7,6 +7,7 @@ use tidegate_core::Span;
 /// The options of a limit beyond its numbers. The layers in front of a store use them; the store ignores them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct LimitOptions {
     /// The answer when the store gives no decision; `None` for the stack's default.
     pub on_store_failure: Option<OnStoreFailure>,
@@ -97,6 +98,7 @@ impl OnStoreFailure {
 /// Where a request's decisions came from, ordered from best to worst; a request reports the worst of its
 /// charges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(hidden)]
 pub enum DecisionSource {
     /// The store, or a layer that holds units or denials of the store.
     #[default]

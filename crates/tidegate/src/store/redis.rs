@@ -165,6 +165,7 @@ impl RedisStore {
 
     /// Which server decides a charge. Its number is that of [`RedisStore::address`] and
     /// [`RedisStore::timing`].
+    #[doc(hidden)]
     pub fn endpoints(&self) -> Endpoints {
         let (routes, namer) = (Arc::clone(&self.routes), self.namer.clone());
         Endpoints::by(move |charge| routes.endpoint(&namer, charge))
@@ -191,6 +192,7 @@ impl RedisStore {
 
     /// Registers other limits at once, and repairs no state until the other nodes have them. Without this
     /// call, the first batch with a new [revision](Batch::revision) does it.
+    #[doc(hidden)]
     pub fn limits_changed(&self) {
         self.settling.begin();
     }

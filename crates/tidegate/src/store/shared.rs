@@ -83,12 +83,14 @@ impl SharedOptions {
 
     /// The same, with held denials or without.
     #[must_use]
+    #[doc(hidden)]
     pub fn hold_denials(self, hold_denials: bool) -> Self {
         Self { hold_denials, ..self }
     }
 
     /// The same, with these endpoints.
     #[must_use]
+    #[doc(hidden)]
     pub fn endpoints(self, endpoints: Endpoints) -> Self {
         Self { endpoints, ..self }
     }
@@ -184,6 +186,7 @@ impl<S: Store + 'static> SharedStore<S> {
     ///
     /// # Errors
     /// If the system refuses to reserve address space.
+    #[doc(hidden)]
     pub fn start(
         store: S,
         options: &SharedOptions,
@@ -197,6 +200,7 @@ impl<S: Store + 'static> SharedStore<S> {
     ///
     /// # Errors
     /// If the system refuses to reserve address space.
+    #[doc(hidden)]
     pub fn repeatable(
         store: S,
         options: &SharedOptions,
@@ -241,6 +245,7 @@ impl<S: Store + 'static> SharedStore<S> {
     }
 
     /// The store behind all layers.
+    #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store
     }
@@ -249,6 +254,7 @@ impl<S: Store + 'static> SharedStore<S> {
     ///
     /// # Errors
     /// If the store gives no decision.
+    #[doc(hidden)]
     pub async fn ask(&self, now: Timestamp, charge: &Charge<'_>) -> Result<Decision, StoreError> {
         let mut decisions = Vec::with_capacity(1);
         self.0.decide_leased(now, Batch::one(charge), &mut decisions).await?;
@@ -261,48 +267,57 @@ impl<S: Store + 'static> SharedStore<S> {
     }
 
     /// The state of each server that was ever unavailable, and of the first.
+    #[doc(hidden)]
     pub fn circuits(&self) -> Vec<CircuitReport> {
         self.0.circuits.reports(self.0.clock.now())
     }
 
     /// Opens the circuit of the server that decides `charge`, as if it had stopped answering. A probe closes
     /// it as soon as the server answers.
+    #[doc(hidden)]
     pub fn open_circuit(&self, charge: &Charge<'_>) {
         self.0.open_circuit(charge);
     }
 
     /// Starts an outage drill: for this time, at most [`MAX_DRILL`](super::circuits::MAX_DRILL), every server
     /// counts as unavailable. A drill replaces the one under way, and ends by itself.
+    #[doc(hidden)]
     pub fn start_drill(&self, length: Span) {
         self.0.drill.start(self.0.clock.now(), length);
     }
 
     /// Ends the drill; false if there is none.
+    #[doc(hidden)]
     pub fn end_drill(&self) -> bool {
         self.0.drill.end(self.0.clock.now())
     }
 
     /// How long the drill still takes; `None` without one.
+    #[doc(hidden)]
     pub fn drill(&self) -> Option<Span> {
         self.0.drill.left(&self.0.clock)
     }
 
     /// The last failure of the store, and when it was.
+    #[doc(hidden)]
     pub fn failure(&self) -> Option<(Timestamp, StoreError)> {
         self.0.fallback.failure()
     }
 
     /// Records why the store is unavailable, for a failure that no request has met yet.
+    #[doc(hidden)]
     pub fn record_failure(&self, error: &StoreError) {
         self.0.fallback.record_failure(self.0.clock.now(), error);
     }
 
     /// Number of nodes that share the limits.
+    #[doc(hidden)]
     pub fn nodes(&self) -> &Nodes {
         self.0.fallback.nodes()
     }
 
     /// What the layers decided without the store.
+    #[doc(hidden)]
     pub fn stats(&self) -> SharedStats {
         let layers = &self.0;
         SharedStats {
@@ -319,6 +334,7 @@ impl<S: Store + 'static> SharedStore<S> {
 /// What the layers of a [`SharedStore`] decided without the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct SharedStats {
     /// On this node alone.
     pub local: LocalStats,

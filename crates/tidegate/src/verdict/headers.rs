@@ -169,11 +169,13 @@ impl Headers {
     }
 
     /// `RateLimit-Policy`; empty if no limit counts.
+    #[doc(hidden)]
     pub fn rate_limit_policy(&self) -> &str {
         &self.rate_limit_policy
     }
 
     /// `RateLimit`; empty if no limit counts.
+    #[doc(hidden)]
     pub fn rate_limit(&self) -> &str {
         &self.rate_limit
     }

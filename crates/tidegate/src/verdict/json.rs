@@ -66,6 +66,7 @@ impl Verdict {
 /// Why a request was not served, as the problem types of the IETF draft and RFC 9457 have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub enum Problem {
     /// A limit is exhausted (429).
     QuotaExceeded,

@@ -72,6 +72,7 @@ impl Verdict {
     }
 
     /// The strictest limit of one descriptor, enforced ones before shadows.
+    #[doc(hidden)]
     pub fn strictest_of(&self, descriptor: usize) -> Option<Part<'_>> {
         self.parts()
             .filter(|part| part.descriptor == descriptor && part.decision.is_some())
@@ -133,11 +134,13 @@ const fn algorithm_of(limit: &Limit) -> &'static str {
 
 impl Part<'_> {
     /// Whether it takes part in the verdict.
+    #[doc(hidden)]
     pub const fn counts(&self) -> bool {
         self.record.counts()
     }
 
     /// Whether it denied.
+    #[doc(hidden)]
     pub fn denies(&self) -> bool {
         self.record.denies()
     }

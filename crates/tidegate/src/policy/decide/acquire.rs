@@ -27,6 +27,7 @@ impl<S: Store> PolicyLimiter<S> {
     /// caller, who has to [release](PolicyLimiter::release) them and to
     /// [renew](PolicyLimiter::renew) them in time; [`PolicyLimiter::acquire`] does both by itself.
     /// A denied request holds no place.
+    #[doc(hidden)]
     pub async fn acquire_leases(
         &self,
         request: &Request<'_>,
@@ -54,12 +55,14 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// Frees the places of a request. Releasing twice, or after a lease has ended, changes nothing.
+    #[doc(hidden)]
     pub async fn release(&self, leases: &Leases) -> Result<(), StoreError> {
         self.each(leases, Op::Release).await.map(drop)
     }
 
     /// Keeps the places of a request for another time to live. False if a lease has ended: another
     /// request may hold the place by now.
+    #[doc(hidden)]
     pub async fn renew(&self, leases: &Leases) -> Result<bool, StoreError> {
         self.each(leases, Op::Renew).await
     }

@@ -109,6 +109,7 @@ impl<S: Store> PolicyLimiter<S> {
     ///
     /// # Errors
     /// As [`PolicyLimiter::check_http`]; the units stay taken.
+    #[doc(hidden)]
     pub async fn cancel_http(
         &self,
         parts: &Parts,

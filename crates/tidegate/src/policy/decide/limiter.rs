@@ -134,6 +134,7 @@ impl<S: Store> PolicyLimiter<S> {
     }
 
     /// The policy in force.
+    #[doc(hidden)]
     pub fn policy(&self) -> Arc<Policy> {
         self.0.policy.load_full()
     }
@@ -189,6 +190,7 @@ impl<S: Store> PolicyLimiter<S> {
     ///
     /// # Errors
     /// If the store is unavailable: the units stay taken.
+    #[doc(hidden)]
     pub async fn cancel(&self, request: &Request<'_>, verdict: &Verdict) -> Result<(), CheckError> {
         let Shared { controls, store, clock, .. } = &*self.0;
         let Some(Origin::Domain(domain)) = verdict.details().map(|details| &details.origin) else {
@@ -225,6 +227,7 @@ impl<S: Store> PolicyLimiter<S> {
 
     /// Blocks the keys of the request for this long, at most 30 days, under every limit with `block_for`
     /// that applies; zero lifts their blocks. Returns the number of limits.
+    #[doc(hidden)]
     pub async fn block(&self, request: &Request<'_>, span: Span) -> Result<usize, CheckError> {
         let (details, ..) = self.decide(request, Intent::Block(span)).await?;
         Ok(details.records.iter().filter(|record| record.decision.is_some()).count())

@@ -12,6 +12,7 @@ use super::{HeaderTexts, RequestError};
 
 /// The address of the peer that opened the connection: the `IpAddr` or `SocketAddr` in the extensions of
 /// the request.
+#[doc(hidden)]
 pub fn peer(head: &Parts) -> Option<IpAddr> {
     let address = head.extensions.get::<IpAddr>().copied();
     address.or_else(|| head.extensions.get().map(SocketAddr::ip))
@@ -29,6 +30,7 @@ pub fn peer(head: &Parts) -> Option<IpAddr> {
 /// assert_eq!(client_ip(&headers, None, 1), Some([192, 0, 2, 7].into()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(hidden)]
 pub fn client_ip(
     headers: &HeaderMap,
     peer: Option<IpAddr>,
@@ -42,6 +44,7 @@ pub fn client_ip(
 ///
 /// # Errors
 /// If the request has several different values: the application may read either.
+#[doc(hidden)]
 pub fn header_value<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
@@ -67,6 +70,7 @@ pub fn header_value<'h>(
 ///
 /// # Errors
 /// If the request has several different keys, or credentials that can be read in several ways.
+#[doc(hidden)]
 pub fn api_key(headers: &HeaderMap) -> Result<Option<String>, RequestError> {
     let keys = of(headers, &[API_KEY, "authorization"], |pairs| {
         api_keys(pairs).map(|keys| keys.into_iter().map(Cow::into_owned).collect::<Vec<String>>())

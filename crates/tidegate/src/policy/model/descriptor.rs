@@ -67,4 +67,5 @@ pub struct RequestLimit {
 }
 
 /// The most descriptors of one request.
+#[doc(hidden)]
 pub const MAX_DESCRIPTORS: usize = 64;
