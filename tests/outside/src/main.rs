@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::request::Parts;
-use tidegate::policy::{Merging, PolicyLimiter, Source, Watch};
+use tidegate::policy::{PolicyLimiter, Watch};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::{Limit, Limiter, Permit, Rate, Verdict};
@@ -24,12 +24,8 @@ fn limits_per_key(limiter: &Limiter, key: &str) -> (u16, HeaderMap) {
 
 /// Routes from a file, read again when it changes.
 fn routes_from_a_file(path: &str) -> Outcome<(PolicyLimiter<MemoryStore>, Watch)> {
-    let source = Source::new([path.into()], Merging::Refuse);
-    let loaded = source.load()?;
-    let limiter = PolicyLimiter::in_memory(loaded.policy.ok_or(loaded.findings)?)?;
-    let reloaded = limiter.clone();
-    let replace = move |policy: tidegate::policy::Policy| reloaded.replace(policy);
-    let watch = Watch::builder(source).start(move |read| drop(read.map(|it| replace(it.policy))))?;
+    let limiter = PolicyLimiter::from_path(path)?;
+    let watch = limiter.follow(path, |refusal| eprintln!("{refusal}"))?;
     Ok((limiter, watch))
 }
 

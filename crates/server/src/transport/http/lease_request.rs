@@ -50,7 +50,7 @@ fn read(body: &[u8]) -> Result<Leases, Refused> {
     let Object(request): Object<LeaseRequest<'_>> = serde_json::from_slice(body)
         .map_err(|error| Refused::Malformed(unreadable(&error, body, EXAMPLE)))?;
     let leases = request.lease.parse();
-    leases.map_err(|error: InvalidLeases| Refused::Malformed(error.to_string()))
+    leases.map_err(|error: InvalidLeases| Refused::Impossible(error.to_string()))
 }
 
 async fn carry_out(
