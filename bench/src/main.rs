@@ -24,6 +24,8 @@ mod server;
 mod targets;
 mod tidegate;
 mod tiers;
+#[cfg(feature = "tower")]
+mod tower;
 mod traffic;
 mod usage;
 
@@ -57,6 +59,8 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "policy" => policy::run(&Options::parse(rest)?),
         "server" => server::run(&Options::parse(rest)?),
         "tiers" => tiers::run(&Options::parse(rest)?),
+        #[cfg(feature = "tower")]
+        "tower" => tower::run(&Options::parse(rest)?),
         "list" => {
             candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
             Ok(())

@@ -12,6 +12,7 @@ usage: tidegate-bench COMMAND [OPTIONS]
   concurrency  a permit of a concurrency limiter, a shed request, the end of a window
   server   the daemon through each door, beside other servers: processor time, latency, memory
   tiers    the layers before the store in Redis: decisions without it, keys that are not hot, eight nodes
+  tower    the layer in front of axum, beside tower_governor: in process and over loopback
   list     the names --only can choose from
 
   --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far;

@@ -3,8 +3,18 @@
 use crate::step::{Failure, Step, Tally, built};
 use crate::{peers, test};
 
-const SUITES: [&str; 9] =
-    ["memory", "growth", "attack", "redis", "policy", "concurrency", "server", "tiers", "hostile"];
+const SUITES: [&str; 10] = [
+    "memory",
+    "growth",
+    "attack",
+    "redis",
+    "policy",
+    "concurrency",
+    "server",
+    "tiers",
+    "tower",
+    "hostile",
+];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);

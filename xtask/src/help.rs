@@ -39,6 +39,7 @@ Usage: cargo xtask <task> [options]
                 concurrency [args]  permits of a concurrency limiter, shed requests
                 server [args]    the daemon over each protocol, beside other servers
                 tiers [args]     cost and benefit of the layers in front of Redis
+                tower [args]     the layer in front of axum, beside tower_governor
                 hostile [args]   the p99 of normal clients beside each kind of hostile client
   help        This text.
 

@@ -205,7 +205,8 @@ impl<S: Store> Bench<S> {
             decisions.clear();
             let charge = self.charge(key, cost);
             let charges = slice::from_ref(&charge);
-            let asked = self.store.decide(self.time.now(), Batch::together(charges), &mut decisions);
+            let asked =
+                self.store.decide(self.time.now(), Batch::together(charges), &mut decisions);
             asked.await.map_err(Trouble::of)?;
         }
         Ok(())
