@@ -16,7 +16,7 @@
 //! divided by four times the nodes, at least one unit. A process that restarts during an outage has lost what it
 //! admitted, and gets this smaller share again and not the whole one.
 //!
-//! Admitted units become pending debits, and are debited when the store recovers ([`Op::Force`]: never below
+//! Admitted units become pending debits, and are debited when the store recovers ([`Op::Force`](tidegate_core::Op::Force): never below
 //! empty), at most [`AT_ONCE`] keys every [`PAUSE`]. A charge whose answer was lost may have been carried out, and
 //! is debited as well: that denies too much rather than too little (F22). For the same reason a debit whose answer
 //! is lost is made again.
