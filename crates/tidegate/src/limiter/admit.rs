@@ -6,7 +6,9 @@ use std::sync::Arc;
 use tidegate_core::{Op, Timestamp};
 
 use super::backend::{Backend, Fold, Keys};
-use super::permit::{Admission, Leases, Permit};
+#[cfg(feature = "redis")]
+use super::permit::Admission;
+use super::permit::{Leases, Permit};
 #[cfg(feature = "redis")]
 use super::shared::Shared;
 use super::{Engine, Limiter};
