@@ -92,8 +92,8 @@ impl<S: Store + 'static> Decide for ByPolicy<S> {
         let (limiter, domain) = (self.limiter.clone(), Arc::clone(&self.domain));
         begin(async move {
             let options = HttpOptions { peer: peer(&head), hits: cost };
-            let decided = limiter.check_http_with(&domain, &head, options).await;
-            (head, decided.map(|verdict| (verdict, None)))
+            let decided = limiter.admit_http(&domain, &head, options).await;
+            (head, decided)
         })
     }
 

@@ -135,3 +135,28 @@ async fn ov_32_a_shed_request_returns_the_units_of_a_policy() {
         verdict.parts().filter_map(|part| part.decision).map(|it| it.remaining).collect();
     assert_eq!(left, [9, 8, 7]);
 }
+
+/// One request of each user at a time, until its response body ends.
+#[tokio::test]
+async fn an_in_flight_limit_of_a_policy_is_held_until_the_body_ends() {
+    let file = "
+domain: api
+requests:
+  rules:
+    - path: '/users/{id}'
+      descriptors: [{entries: [{key: user, path_parameter: id}]}]
+descriptors:
+  - {key: user, limits: [{name: running, in_flight: 1, ttl: 60s}, {name: rate, rate: 100/min}]}
+";
+    let app = routes(RateLimitLayer::policy(limiter(file), "api"));
+    let first = ask(&app, get_request("/users/17")).await;
+    assert_eq!(first.status(), 200);
+    let second = ask(&app, get_request("/users/17")).await;
+    assert_eq!(
+        (second.status().as_u16(), &second.headers()["retry-after"]),
+        (429, &"1".parse().expect("text"))
+    );
+    assert_eq!(ask(&app, get_request("/users/18")).await.status(), 200, "another user");
+    assert_eq!(text(first).await, "user");
+    assert_eq!(ask(&app, get_request("/users/17")).await.status(), 200);
+}

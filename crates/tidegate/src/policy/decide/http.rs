@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use http::request::Parts;
 use tidegate_core::Timestamp;
 
-use crate::limiter::permit::Admission;
+use crate::limiter::permit::{Admission, Permit};
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, RequestRules, peer};
@@ -139,13 +139,39 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<Admission, CheckError> {
+        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
+        Ok(self.admission(verdict, leases, asked_at))
+    }
+
+    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places.
+    #[doc(hidden)]
+    pub async fn admit_http(
+        &self,
+        domain: &str,
+        parts: &Parts,
+        options: HttpOptions,
+    ) -> Result<(Verdict, Option<Permit>), CheckError> {
+        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
+        if leases.is_empty() {
+            return Ok((verdict, None));
+        }
+        let admission = self.admission(verdict.clone(), leases, asked_at);
+        Ok((verdict, admission.permit()))
+    }
+
+    async fn acquire_http_leases(
+        &self,
+        domain: &str,
+        parts: &Parts,
+        options: HttpOptions,
+    ) -> Result<(Verdict, Leases, Timestamp), CheckError> {
         let asked_at = self.now();
         let decided = self.decide_http(domain, parts, options, Intent::Acquire).await?;
         let (verdict, leases) = match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
             None => (Verdict::unlimited(asked_at), Leases::default()),
         };
-        Ok(self.admission(verdict, leases, asked_at))
+        Ok((verdict, leases, asked_at))
     }
 }
 
