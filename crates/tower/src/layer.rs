@@ -104,8 +104,8 @@ impl RateLimitLayer {
         self.set(|settings| settings.answers = answers)
     }
 
-    /// Limits the requests in progress, after their rate. A request that finds no permit waits in the
-    /// limiter's queue, and is shed with 503; its units are returned.
+    /// Limits the requests in progress, after their rate. A request without a permit waits in the
+    /// limiter's queue; if the limiter sheds it, it gets 503 and its units are returned.
     #[must_use]
     pub fn concurrency(self, limiter: ConcurrencyLimiter) -> Self {
         self.set(|settings| settings.concurrency = Some(limiter))

@@ -6,8 +6,8 @@
 //! it. An operator can set a block and lift it ([`Op::Block`]).
 //!
 //! # Promise
-//! That of the rate: a block only denies. A key is denied for at most `block_for` longer than the
-//! rate alone would deny it; a block that an operator has set, for at most 30 days.
+//! The bound of the rate holds, because a block only adds denials. A block that a denial starts lasts
+//! `block_for`; a block that an operator sets lasts at most 30 days.
 //!
 //! # State
 //! The state of the rate and two instants.

@@ -6,7 +6,7 @@
 //!
 //! | layer | decides without the store |
 //! |---|---|
-//! | [`local`](super::local) | limits of this node: `local:` pre-limits and demoted keys |
+//! | [`local`](super::local) | local limits (`local:`) and local overrides |
 //! | [`fallback`](super::fallback) | everything, while the store is unavailable |
 //! | [`lease`](super::lease) | hot keys of `tier: leased`, from units taken in advance |
 //! | [`shards`](super::shards) | nothing; divides a key of `shards: n` |

@@ -6,6 +6,7 @@
 
 use std::num::NonZeroU32;
 
+use tidegate_core::algorithm::blocking::{Block, BlockingState};
 use tidegate_core::algorithm::bucket::{BucketState, Moment};
 use tidegate_core::algorithm::fixed_window::FixedWindow;
 use tidegate_core::algorithm::sliding_log::{Entry, SlidingLogState};
@@ -75,6 +76,17 @@ fn share_state(
         Limit::SlidingLog(log) => {
             let at = full.as_micros().saturating_sub(log.length().as_micros());
             State::SlidingLog(SlidingLogState::restore([Entry { at, weight: used() }]))
+        }
+        Limit::Blocking(blocking) => {
+            let rate = blocking.rate();
+            // Under a block the decision tells the block's end, which may be later than the rate is full.
+            let used_up = rate.decide(&mut State::default(), at, Op::Force(decision.limit));
+            let reset_after = decision.reset_after.min(used_up.reset_after);
+            let of_rate = Decision { reset_after, ..*decision };
+            let until = at + decision.retry_after().unwrap_or_default();
+            let block = Block { from: at.as_micros(), until: until.as_micros() };
+            let rate = Box::new(share_state(&rate, nodes, at, &of_rate)?);
+            State::Blocking(BlockingState { block, rate })
         }
         _ => return None,
     })

@@ -1,3 +1,4 @@
+use tidegate_core::algorithm::blocking::Blocking;
 use tidegate_core::{Rate, Span};
 
 use super::*;
@@ -65,4 +66,21 @@ fn places_in_flight_are_not_remembered() {
     let limit = Limit::in_flight(3, Span::from_secs(1)).unwrap();
     let decision = limit.decide(&mut State::default(), AT, Op::Take(3));
     assert!(share_state(&limit, NonZeroU32::MIN, AT, &decision).is_none());
+}
+
+#[test]
+fn a_blocked_key_stays_blocked() {
+    let block_for = Span::from_secs(600);
+    for rate in limits() {
+        let limit = Limit::Blocking(Blocking::new(rate, block_for).unwrap());
+        let mut store = State::default();
+        assert!(limit.decide(&mut store, AT, Op::Take(60)).is_allowed());
+        let denied = limit.decide(&mut store, AT, Op::Take(1));
+        let nodes = NonZeroU32::new(3).unwrap();
+        let (mut state, share) =
+            (share_state(&limit, nodes, AT, &denied).unwrap(), share_of_node(&limit, nodes));
+        let last = AT + Span::from_micros(block_for.as_micros() - 1);
+        assert!(!share.decide(&mut state, last, Op::Take(1)).is_allowed(), "{limit:?}");
+        assert!(share.decide(&mut state, AT + block_for, Op::Take(1)).is_allowed(), "{limit:?}");
+    }
 }
