@@ -76,7 +76,7 @@ fn what_cannot_be_divided_stays_whole() {
     assert!(Division::new(&limit, 1).is_none() && Division::new(&limit, 11).is_none());
 }
 
-/// A cost that only some shards can ever let in goes to those.
+/// A cost that only some shards can ever admit goes to those.
 #[test]
 fn large_costs_go_to_the_larger_shards() {
     let limit = built(Limit::token_bucket(Rate::per_second(11)));
