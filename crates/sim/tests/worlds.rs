@@ -8,7 +8,7 @@ use std::ops::Range;
 use tidegate::store::OnStoreFailure;
 use tidegate_core::{AlgorithmName, Rate, Span};
 use tidegate_sim::Seed;
-use tidegate_sim::world::{Fault, WorldReport, WorldSetup, simulate_as_set_up};
+use tidegate_sim::world::{Fault, Stack, WorldReport, WorldSetup, simulate_as_set_up};
 
 fn world(seed: u64) -> WorldReport {
     simulate_as_set_up(&WorldSetup::drawn(Seed(seed))).unwrap()
@@ -173,4 +173,32 @@ fn without_faults_the_store_answers_every_request() {
         assert_eq!((report.failed, report.dropped, report.fallback), (0, 0, 0), "seed {seed}");
         assert!(report.store_calls <= report.requests, "seed {seed}");
     }
+}
+
+/// One key of the exact tier at ten times its limit on eight nodes: held denials keep nearly all of the excess away
+/// from the store, and lose at most a hundredth of the limit.
+#[test]
+fn a_hot_exact_key_costs_few_store_calls() {
+    let setup = WorldSetup {
+        nodes: 8,
+        keys: 1,
+        seconds: 7,
+        algorithm: AlgorithmName::TokenBucket,
+        rate: Rate::per_second(10_000),
+        burst: 10_000,
+        load: 1_000,
+        faults: Vec::new(),
+        stack: Stack::Exact,
+        on_store_failure: OnStoreFailure::Local,
+        refunds: 0,
+        pairs: 0,
+        in_flight: false,
+        shards: 1,
+        pre_limit: None,
+        ..WorldSetup::drawn(Seed(7))
+    };
+    let report = simulate_as_set_up(&setup).unwrap();
+    check(&setup, &report);
+    assert!(report.store_calls * 100 <= report.requests * 15, "{report:?}");
+    assert!(report.admitted * 100 >= report.envelope * 99, "{report:?}");
 }
