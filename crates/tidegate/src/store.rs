@@ -128,8 +128,8 @@ pub struct Batch<'a> {
     /// (returns, resets and so on) are carried out each alone, and so are all charges beside them.
     pub is_together: bool,
     /// The revision of the limits that the charges were resolved by; 0 if there is none. A greater revision
-    /// than before tells a store that limits have other numbers from now on: while other nodes have the old
-    /// ones, it repairs no state, and layers drop what they hold by the old numbers.
+    /// than in earlier batches means that the numbers of limits have changed: the store repairs no state while
+    /// other nodes use the old numbers, and drops local state that depends on them.
     pub revision: u64,
 }
 

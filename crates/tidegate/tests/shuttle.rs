@@ -222,7 +222,7 @@ fn eviction_never_takes_a_key_that_denies() {
             assert_eq!(together(work.collect()), 0);
             assert_eq!(town.consumed(0), 2);
             let stats = town.store.stats();
-            assert_eq!((stats.overflowed, stats.evicted), (0, stats.forgotten_units));
+            assert_eq!((stats.overflowed, stats.evicted), (0, stats.evicted_units));
         });
     }
 }

@@ -158,7 +158,7 @@ impl Course {
             Figure::none("circuit trips after the first", self.trips - 1).when_idle(),
             Figure::count("circuit trips before the fault", self.early, 0).told(),
             Figure::times("highest load of Redis / usual load", peak, 1.5).when_idle(),
-            Figure::none("units admitted and never booked", stats.forgotten_units),
+            Figure::none("units admitted and never booked", stats.dropped_units),
         ]
     }
 

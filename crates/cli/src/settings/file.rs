@@ -55,7 +55,7 @@ fn unknown(leaf: &Leaf) -> String {
         }
         let advice = match (&*meant(&step.key, &known), known.is_empty()) {
             ("", true) => format!("; {before} is a value, not a map"),
-            ("", false) => format!("; known are {}", known.join(", ")),
+            ("", false) => format!("; expected one of {}", known.join(", ")),
             (advice, _) => advice.to_owned(),
         };
         let (at, key) = (&step.at, &step.key);

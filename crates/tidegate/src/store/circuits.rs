@@ -1,8 +1,8 @@
 //! Circuit breakers: no request is sent to a server that does not answer.
 //!
 //! # Promise
-//! Per endpoint, at most five requests in a row, and those sent before these were given up, wait for a server
-//! that does not answer. Later requests get [`StoreError::Away`] at once, and a background probe, which
+//! Per endpoint, at most five consecutive requests wait for a server that does not answer, and so do the requests
+//! that were sent before the fifth timed out. Later requests get [`StoreError::CircuitOpen`] at once, and a background probe, which
 //! changes nothing, asks every 250 ms ± 20 %. When a probe is answered, a quarter of the keys is sent, and a
 //! quarter more every 100 ms.
 //!
@@ -183,8 +183,8 @@ impl<S: Store + 'static> Layers<S> {
         }
         let now = self.clock.now();
         let ticket = place.with(|circuit| circuit.enter(now, charge.key.number()));
-        let away = |retry_after| StoreError::Away { retry_after };
-        ticket.map(|ticket| (endpoint, ticket)).map_err(away)
+        let open = |retry_after| StoreError::CircuitOpen { retry_after };
+        ticket.map(|ticket| (endpoint, ticket)).map_err(open)
     }
 
     /// Whether a charge may be sent; the error of an unavailable endpoint if not. Sends nothing.
@@ -291,6 +291,8 @@ const fn heard<T>(outcome: &Result<T, StoreError>) -> Option<Heard> {
         Err(StoreError::Timeout | StoreError::Slow(_) | StoreError::Unavailable(_)) => {
             Some(Heard::Silence)
         }
-        Err(StoreError::Overloaded | StoreError::Away { .. } | StoreError::Drill { .. }) => None,
+        Err(StoreError::Overloaded | StoreError::CircuitOpen { .. } | StoreError::Drill { .. }) => {
+            None
+        }
     }
 }

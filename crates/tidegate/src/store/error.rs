@@ -16,8 +16,8 @@ pub enum StoreError {
     Slow(Arc<str>),
     /// No connection, or it broke; the store is starting, failing over or moving the key.
     Unavailable(Arc<str>),
-    /// The store did not answer, and gets no requests until a probe succeeds.
-    Away {
+    /// The circuit is open: the store did not answer, and gets no requests until a probe succeeds.
+    CircuitOpen {
         /// How long to wait before the next attempt.
         retry_after: Span,
     },
@@ -141,8 +141,8 @@ impl fmt::Display for StoreError {
             Self::Timeout => f.write_str("the store sent nothing within the deadline"),
             Self::Slow(why) => write!(f, "the store is slow: {why}"),
             Self::Unavailable(why) => write!(f, "the store is unavailable: {why}"),
-            Self::Away { .. } => {
-                f.write_str("the store is unavailable, and is not asked until a probe succeeds")
+            Self::CircuitOpen { .. } => {
+                f.write_str("the store is unavailable: its circuit is open until a probe succeeds")
             }
             Self::Drill { .. } => {
                 f.write_str("the store is unavailable: an outage drill is under way")

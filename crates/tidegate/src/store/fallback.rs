@@ -27,11 +27,12 @@
 //! have been carried out, and is dropped too.
 //!
 //! Of several charges together, those whose server is unavailable are decided first, and undone if the store denies
-//! the others or the caller gives up. Units that other requests would have got by then are not returned: refilled
-//! units of a bucket that others took from, units of a window that is over, and units of a log that others wrote
-//! to. That admits too little, never too much, with two exceptions: units that callers return meanwhile may be
-//! taken for held ones, and where the store's clock seems to go back after others took, a bucket may return what it
-//! refilled in that time.
+//! the others or the caller gives up. Undoing a charge returns only the units that no other request could have used
+//! in the meantime. It does not return units that a bucket has refilled since another request took from it, units of
+//! a window that has ended, or units of a log that another request has written to. The result is too few admitted
+//! requests, never too many, with two exceptions: units that a caller returns meanwhile can be mistaken for the
+//! charge's own, and if the store's clock steps back after another take, a bucket can return what it refilled in
+//! that time.
 //!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not unavailable:
 //! `allow` then means `local`.
@@ -97,7 +98,7 @@ pub struct FallbackStats {
     /// Units debited.
     pub booked_units: u64,
     /// Units that will never be debited, for want of room.
-    pub forgotten_units: u64,
+    pub dropped_units: u64,
 }
 
 impl Fallback {
@@ -121,13 +122,13 @@ impl Fallback {
 
     pub(super) fn stats(&self) -> FallbackStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (owing_keys, forgotten_units) = self.pending.tally();
+        let (owing_keys, dropped_units) = self.pending.tally();
         FallbackStats {
             answered: [0, 1, 2].map(|mode: usize| load(&self.answered[mode])),
             owing_keys,
             booked_keys: load(&self.booked_keys),
             booked_units: load(&self.booked_units),
-            forgotten_units,
+            dropped_units,
         }
     }
 
@@ -140,8 +141,8 @@ impl Fallback {
     pub(super) fn record_failure(&self, now: Timestamp, error: &StoreError) {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         match (&mut *failed, error) {
-            (Some((at, known)), StoreError::Away { .. })
-                if !matches!(known, StoreError::Away { .. }) =>
+            (Some((at, known)), StoreError::CircuitOpen { .. })
+                if !matches!(known, StoreError::CircuitOpen { .. }) =>
             {
                 *at = now;
             }
@@ -173,7 +174,8 @@ impl<S: Store + 'static> Layers<S> {
     ) -> Option<Vec<Option<StoreError>>> {
         let why = |charge: &Charge<'_>| {
             // The store does not know a lease that was granted here.
-            let own = is_own_lease(charge).then_some(StoreError::Away { retry_after: USUAL_WAIT });
+            let own =
+                is_own_lease(charge).then_some(StoreError::CircuitOpen { retry_after: USUAL_WAIT });
             let is_asked = || !self.is_leased_now(now, charge);
             own.or_else(|| self.is_shard_sendable(charge).err().filter(|_| is_asked()))
         };

@@ -2,9 +2,9 @@
 //!
 //! # Law
 //! Spending granted units before the grant ends admits no more than was granted. The store grants within its
-//! limit, so what all nodes admit in an interval was granted in it or was unspent when it began. Unspent are at
-//! most the grants of one lease time l = [`LEASE`], which no bucket of capacity C and rate r makes larger than
-//! `C + r (w + l)` over the interval w. A leased bucket therefore has capacity `B - ceil(r l)` at the store
+//! limit, so the units that all nodes admit in an interval w were granted in w, or were granted before and unspent
+//! when w began. Grants expire after one lease time l = [`LEASE`], so all of these were granted within w + l, and a
+//! bucket of capacity C and rate r grants at most `C + r (w + l)` in that time. A leased bucket therefore has capacity `B - ceil(r l)` at the store
 //! ([`leased`]), and over all nodes no interval admits more than `B + r w`. A window's grant ends with the window,
 //! so each window admits its limit and no more.
 //!

@@ -152,7 +152,7 @@ impl MemoryStore {
             bytes: self.budget.used(),
             keys: self.narrow.keys() + self.wide.keys() + self.heap.keys(),
             evicted: losses.iter().map(|losses| load(&losses.evicted)).sum(),
-            forgotten_units: losses.iter().map(|losses| load(&losses.forgotten_units)).sum(),
+            evicted_units: losses.iter().map(|losses| load(&losses.evicted_units)).sum(),
             overflowed: load(&self.overflowed),
         }
     }

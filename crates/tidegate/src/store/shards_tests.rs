@@ -285,7 +285,7 @@ fn a_denial_says_when_the_sooner_shard_is_free() {
     assert!(take(1_000_000, 1).is_allowed());
 }
 
-/// Costs that no shard can ever let in are denied for good; those that only some can, go to those.
+/// A cost above the capacity of every shard is never admitted; a cost that only some shards can hold goes to those.
 #[test]
 fn a_cost_above_what_shards_hold_is_denied_for_good() {
     let limit = built(Limit::token_bucket(Rate::per_second(11)));
@@ -386,7 +386,7 @@ fn shards_that_are_unavailable_are_left_out() {
     let reset = charge(&limit, "whale", Op::Reset, 4);
     assert!(store.0.is_shard_sendable(&reset).is_err(), "all shards have to be reset");
     [1, 3].into_iter().for_each(open);
-    assert!(matches!(store.0.is_shard_sendable(&take), Err(StoreError::Away { .. })));
+    assert!(matches!(store.0.is_shard_sendable(&take), Err(StoreError::CircuitOpen { .. })));
     let asked = at_once(store.0.decide_sharded(NOW, Batch::one(&reset), &mut Vec::new()));
-    assert!(matches!(asked, Err(StoreError::Away { .. })), "the fallback decides");
+    assert!(matches!(asked, Err(StoreError::CircuitOpen { .. })), "the fallback decides");
 }

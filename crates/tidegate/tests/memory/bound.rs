@@ -107,7 +107,7 @@ fn attack(bound: u64, limit: Limit, attackers: u64) {
     town.assert_bound();
     let stats = town.store.stats();
     assert!(stats.evicted > attackers / 2, "{stats:?}");
-    assert!(stats.forgotten_units <= stats.evicted, "one unit each: {stats:?}");
+    assert!(stats.evicted_units <= stats.evicted, "one unit each: {stats:?}");
     assert_eq!(stats.overflowed, 0);
 }
 
@@ -141,7 +141,7 @@ fn when_everybody_is_denied_new_keys_share_one_budget() {
         assert_eq!(first, stats.keys + 1, "{limit:?}: one beyond those with a slot, {stats:?}");
         assert_eq!(admitted(Op::Take(1)), 0, "{limit:?}");
         let stats = town.store.stats();
-        assert_eq!((stats.evicted, stats.forgotten_units), (0, 0));
+        assert_eq!((stats.evicted, stats.evicted_units), (0, 0));
         assert!(stats.overflowed >= 2 * (KEYS - stats.keys), "{stats:?}");
         town.assert_bound();
     }
@@ -242,7 +242,7 @@ fn churn(limit: Limit, keys: u64, most_bytes: u64) {
         }
     }
     let stats = town.store.stats();
-    assert_eq!((stats.evicted, stats.forgotten_units, stats.overflowed), (0, 0, 0), "{limit:?}");
+    assert_eq!((stats.evicted, stats.evicted_units, stats.overflowed), (0, 0, 0), "{limit:?}");
 }
 
 /// 20,000 are alive at once, of millions.

@@ -158,9 +158,9 @@ fn a_batch_is_answered_in_its_order() {
     // If one cannot be asked, none is.
     let fresh = json!({"key": "fresh", "rate": "1/min"});
     for (wrong, status, why) in [
-        (json!({"key": "k"}), 400, "question 2: a key needs a rate"),
-        (json!({"key": "k", "rate": "0/s"}), 422, "question 2: count of a rate"),
-        (json!({"domain": "api", "descriptors": []}), 400, "question 2: rate limit descriptor"),
+        (json!({"key": "k"}), 400, "questions[1]: a key needs a rate"),
+        (json!({"key": "k", "rate": "0/s"}), 422, "questions[1]: count of a rate"),
+        (json!({"domain": "api", "descriptors": []}), 400, "questions[1]: rate limit descriptor"),
     ] {
         let batch = json!({"questions": [fresh, wrong]});
         let answered = transport.post("/v1/batch", &batch.to_string());

@@ -21,7 +21,7 @@ pub(super) fn encode(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt
         page.value("tidegate_store_memory_bytes", memory.bytes)?;
         page.value("tidegate_store_keys", memory.keys)?;
         page.value("tidegate_store_evicted_total", memory.evicted)?;
-        page.value("tidegate_store_forgotten_units_total", memory.forgotten_units)?;
+        page.value("tidegate_store_evicted_units_total", memory.evicted_units)?;
         page.value("tidegate_store_overflowed_total", memory.overflowed)?;
     }
     layers(service, page)?;
@@ -138,5 +138,5 @@ fn fallback(stats: &FallbackStats, page: &mut Page<'_, '_>) -> fmt::Result {
     page.value("tidegate_fallback_owing_keys", stats.owing_keys)?;
     page.value("tidegate_fallback_booked_keys_total", stats.booked_keys)?;
     page.value("tidegate_fallback_booked_units_total", stats.booked_units)?;
-    page.value("tidegate_fallback_forgotten_units_total", stats.forgotten_units)
+    page.value("tidegate_fallback_dropped_units_total", stats.dropped_units)
 }

@@ -100,7 +100,7 @@ pub(crate) static METRICS: &[Metric] = &[
     gauge("tidegate_store_keys", "", "Keys with state in this process, idle ones included."),
     counter("tidegate_store_evicted_total", "", "Keys evicted because memory was full."),
     counter(
-        "tidegate_store_forgotten_units_total",
+        "tidegate_store_evicted_units_total",
         "",
         "Upper bound of the units that evicted keys had consumed.",
     ),
@@ -187,7 +187,7 @@ pub(crate) static METRICS: &[Metric] = &[
     counter("tidegate_fallback_booked_keys_total", "", "Pending debits that Redis was charged."),
     counter("tidegate_fallback_booked_units_total", "", "Units of these debits."),
     counter(
-        "tidegate_fallback_forgotten_units_total",
+        "tidegate_fallback_dropped_units_total",
         "",
         "Units admitted without Redis that it is never charged, for lack of room.",
     ),

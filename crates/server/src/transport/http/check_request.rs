@@ -158,7 +158,9 @@ impl CheckRequest<'_> {
             (None, Some(limits), None) => {
                 let is_bare = !self.has_numbers() && self.cost.is_none();
                 if !is_bare || self.descriptors.is_some() {
-                    return malformed("each of the limits has its own key, rate and cost");
+                    return malformed(
+                        "with `limits`, write `key`, `rate`, `burst`, `queue`, `algorithm` and `cost` in each limit, not beside the list",
+                    );
                 }
                 if !(1..=MAX_TOGETHER).contains(&limits.len()) {
                     return malformed(format!("a request has 1 to {MAX_TOGETHER} limits"));
@@ -167,7 +169,9 @@ impl CheckRequest<'_> {
             }
             (None, None, Some(domain)) => {
                 if self.has_numbers() {
-                    return malformed("the limits of a domain are in its policy");
+                    return malformed(
+                        "with `domain`, leave out `rate`, `burst`, `queue` and `algorithm`: the policy sets them",
+                    );
                 }
                 let sides = self.descriptors.as_deref().unwrap_or_default();
                 let wrong = match sides.len() {
@@ -200,7 +204,9 @@ impl CheckRequest<'_> {
             );
         }
         if self.descriptors.is_some() || self.domain.is_some() || self.limits.is_some() {
-            return malformed("a limit has key, rate, burst, queue, algorithm and cost");
+            return malformed(
+                "expected `key` with `rate`, `burst`, `queue`, `algorithm` and `cost` only; `domain`, `descriptors` and `limits` are other forms of the request",
+            );
         }
         let algorithm = match &self.algorithm {
             None => AlgorithmName::TokenBucket,

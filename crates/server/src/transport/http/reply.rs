@@ -93,7 +93,7 @@ pub(crate) enum Refused {
 impl Refused {
     /// The same error for one of several requests.
     pub(crate) fn at_index(self, number: usize) -> Self {
-        let told = format!("question {}: {self}", number + 1);
+        let told = format!("questions[{number}]: {self}");
         match self {
             Self::Impossible(_) => Self::Impossible(told),
             _ => Self::Malformed(told),

@@ -33,7 +33,7 @@ fn in_words(message: &str) -> String {
         let fields: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
         let advice = match nearest(name, &fields) {
             Some(meant) => format!("did you mean {meant:?}?"),
-            None => format!("known are {}", fields.join(", ")),
+            None => format!("expected one of {}", fields.join(", ")),
         };
         return format!("unknown field {name:?}; {advice}");
     }
@@ -78,7 +78,7 @@ mod tests {
             ),
             (
                 "{\"colour\": 1}",
-                "line 1, column 9 of the body: unknown field \"colour\"; known are key, cost",
+                "line 1, column 9 of the body: unknown field \"colour\"; expected one of key, cost",
             ),
             ("{\"key\": 7}", "line 1, column 9 of the body: expected a string, found integer `7`"),
             ("{\"cost\": 7}", "line 1, column 11 of the body: missing field `key`"),

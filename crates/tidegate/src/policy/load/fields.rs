@@ -59,7 +59,7 @@ impl<'d> Fields<'d> {
                 let known: Vec<&str> = table.all().map(|field| field.name).collect();
                 let advice = match nearest(name, &known) {
                     Some(meant) => format!("; did you mean `{meant}`?"),
-                    None => format!("; known are {}", known.join(", ")),
+                    None => format!("; expected one of {}", known.join(", ")),
                 };
                 let why = format!("unknown field {}{advice}", quoted(name));
                 findings.push(key.error(why).at(fields.at(name)));

@@ -90,7 +90,7 @@ pub(super) fn read(
     let (envoy, list) = (fields.node("rate_limit"), fields.node("limits"));
     let given = [own, envoy, list].into_iter().flatten().count();
     if let (true, Some(node)) = (given > 1, list.or(envoy)) {
-        let why = "a descriptor has one of `rate`, `limits` and `rate_limit`";
+        let why = "a descriptor has one of `rate`, `in_flight`, `limits` and `rate_limit`";
         findings.push(node.error(why).at(trail.path.clone()));
         return Vec::new();
     }
@@ -111,7 +111,7 @@ pub(super) fn read(
                 format!("`{field}` beside `limits` has no meaning: write it in each of them")
             }
             None if field == "ttl" => "`ttl` needs `in_flight`".into(),
-            None => format!("`{field}` without a `rate` has no meaning"),
+            None => format!("`{field}` needs a `rate` or `in_flight` beside it"),
         };
         findings.push(node.error(why).at(fields.at(field)));
     }

@@ -137,7 +137,7 @@ impl Numbers {
             let lease = u128::from(LEASE.as_micros());
             let least = (4 * u128::from(count) * lease).div_ceil(per.as_micros().max(1).into());
             let why = format!(
-                "leases need a burst of at least {} at this rate, four times the units of {LEASE}",
+                "`tier: leased` needs a burst of at least {} at this rate: four times the units of {LEASE}",
                 least.max(2)
             );
             if let Some((field, node)) = fields.first(&["tier", "burst", "rate", "requests"]) {

@@ -276,7 +276,7 @@ impl fmt::Display for UnknownZone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no time zone is called {:?}; known are names such as Europe/Paris and UTC",
+            "no time zone is called {:?}; expected a name such as Europe/Paris or UTC",
             self.0
         )
     }

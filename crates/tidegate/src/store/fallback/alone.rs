@@ -184,7 +184,7 @@ impl<S: Store + 'static> Layers<S> {
             }
             OnStoreFailure::Deny => {
                 let wait = match error {
-                    StoreError::Away { retry_after } | StoreError::Drill { retry_after } => {
+                    StoreError::CircuitOpen { retry_after } | StoreError::Drill { retry_after } => {
                         *retry_after
                     }
                     error if error.is_outage() => USUAL_WAIT,
@@ -246,7 +246,7 @@ impl<S: Store + 'static> Layers<S> {
 const fn may_have_arrived(error: &StoreError) -> bool {
     let is_unsent = matches!(
         error,
-        StoreError::Away { .. } | StoreError::Drill { .. } | StoreError::Overloaded
+        StoreError::CircuitOpen { .. } | StoreError::Drill { .. } | StoreError::Overloaded
     );
     !is_unsent
 }

@@ -10,7 +10,7 @@ pub struct MemoryStats {
     /// Live keys evicted since the start.
     pub evicted: u64,
     /// Upper bound of the units that were lost with the evicted keys.
-    pub forgotten_units: u64,
+    pub evicted_units: u64,
     /// Decisions on a state shared by keys without room.
     pub overflowed: u64,
 }

@@ -74,13 +74,13 @@ pub(super) struct Shard {
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) evicted: AtomicU64,
-    pub(super) forgotten_units: AtomicU64,
+    pub(super) evicted_units: AtomicU64,
 }
 
 impl Losses {
     pub(super) fn forget(&self, class: u64) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
-        self.forgotten_units.fetch_add(debt::most_units(class), Ordering::Relaxed);
+        self.evicted_units.fetch_add(debt::most_units(class), Ordering::Relaxed);
     }
 }
 
