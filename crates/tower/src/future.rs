@@ -101,11 +101,12 @@ impl Pending {
     pub(crate) fn new<B>(
         settings: &Settings,
         mut head: Parts,
-        admitted: Admitted,
+        mut admitted: Admitted,
         permit: Option<Permit>,
         body: B,
     ) -> (Self, Request<B>) {
-        let fields = settings.fields_of(&admitted);
+        let fields = settings.fields_of(&mut admitted);
+        let hold = settings.hold_of(&admitted);
         let lease = admitted.place.map(Lease::new);
         if let Some(lease) = &lease {
             head.extensions.insert(lease.clone());
@@ -114,7 +115,7 @@ impl Pending {
             fields,
             is_grpc: permit.is_some() && is_grpc(&head),
             is_bodiless: head.method == Method::HEAD,
-            hold: settings.hold,
+            hold,
             held: Held { permit, lease },
         };
         (pending, Request::from_parts(head, body))

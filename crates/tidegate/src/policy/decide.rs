@@ -10,5 +10,6 @@ pub(super) mod leases;
 pub(super) mod limiter;
 pub(super) mod local_override;
 pub(super) mod reason;
+pub(super) mod retry_spread;
 pub(super) mod shadow;
 pub(super) mod stats;

@@ -296,6 +296,7 @@ impl<S: Store> PolicyLimiter<S> {
         let revision = self.0.revision.current();
         charge((store, revision), local, &matched, &mut details).await?;
         if intent.charges() {
+            spread_retries(&mut details, now);
             count_shadows(&details);
             stats_registry.count(&domain, &details, &matched, request);
         }
@@ -328,6 +329,18 @@ async fn charge<S: Store>(
         }
     }
     Ok(())
+}
+
+/// Tells clients that are denied to protect the server when to come back.
+fn spread_retries(details: &mut Details, now: Timestamp) {
+    for number in 0..details.records.len() {
+        let record = &details.records[number];
+        let sheds = details.rule(record).and_then(|(_, limit)| limit.sheds.as_ref());
+        if let (Some(spread), true) = (sheds, record.decision.is_some() && record.counts()) {
+            let retry = spread.count(now, record.denies());
+            details.records[number].retry = retry;
+        }
+    }
 }
 
 /// Counts how often limits and the shadows beside them agreed.

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use tidegate_core::shed::Class;
 use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
@@ -72,6 +73,8 @@ pub(in crate::policy) struct MatchedLimit {
     is_quota: bool,
     /// Whether it is the local pre-limit of the limit whose record it is.
     pub(in crate::policy) in_front: bool,
+    /// Whether it is what the limit of the record before leaves for all classes but the first.
+    pub(in crate::policy) is_for_others: bool,
 }
 
 /// A request to a domain, and the state that its limits are resolved with.
@@ -90,6 +93,7 @@ struct DescriptorInput<'r> {
     descriptor: usize,
     text: Range<usize>,
     hits: Option<Hits>,
+    class: Option<Class>,
     intent: Intent,
     tag: (usize, usize),
     now: Timestamp,
@@ -119,6 +123,14 @@ impl DescriptorInput<'_> {
         op(hits, limit.cost(), self.intent)
     }
 
+    /// Whether the request belongs to any class but the most important one.
+    fn is_of_other_classes(&self, domain: &Domain, found: &Match<'_, '_>) -> bool {
+        let classes = domain.classes();
+        let of_plan = || found.plan.and_then(|plan| classes.of_plan(plan));
+        let class = self.class.or_else(of_plan).unwrap_or(classes.default_class());
+        class != Class::CRITICAL
+    }
+
     fn matched(
         &self,
         numbers: (Limit, Scope),
@@ -130,7 +142,7 @@ impl DescriptorInput<'_> {
         // Only operations that can be denied are decided together.
         let together = together && matches!(op, Op::Take(1..));
         let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
-        let (is_quota, in_front) = (false, false);
+        let (is_quota, in_front, is_for_others) = (false, false, false);
         MatchedLimit {
             record,
             numbers,
@@ -142,6 +154,7 @@ impl DescriptorInput<'_> {
             together,
             is_quota,
             in_front,
+            is_for_others,
         }
     }
 }
@@ -177,6 +190,7 @@ impl MatchedLimits {
                 descriptor: number,
                 text: start..start,
                 hits,
+                class: descriptor.class,
                 intent,
                 tag: (start, start),
                 now,
@@ -316,7 +330,11 @@ impl MatchedLimits {
     ) {
         let spares_all = side.controls.spares(domain);
         for (number, limit) in found.rule.limits().iter().enumerate() {
-            let source = LimitSource::Policy { rule: found.id, limit: number };
+            let source = |is_for_others| LimitSource::Policy {
+                rule: found.id,
+                limit: number,
+                is_for_others,
+            };
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let plain = allowance.at(side.now);
             let numbers = side.controls.numbers(limit, plain, side.now);
@@ -343,7 +361,8 @@ impl MatchedLimits {
                 (Mode::Enforce, _) => Standing::Live,
             };
             let decided_by = numbers.map(|(numbers, _)| numbers);
-            let record = Record { standing, ..Record::live(side.descriptor, source, decided_by) };
+            let live = Record::live(side.descriptor, source(false), decided_by);
+            let record = Record { standing, ..live };
             records.push(record);
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
             let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
@@ -364,6 +383,13 @@ impl MatchedLimits {
                 options,
                 ..side.matched(numbers, op, records.len() - 1, together)
             });
+            let reserve =
+                limit.reserve.as_ref().filter(|_| side.is_of_other_classes(domain, found));
+            if let Some(numbers) = reserve.and_then(|reserve| reserve.for_others(numbers)) {
+                records.push(Record { source: source(true), numbers: Some(numbers.0), ..record });
+                let matched = side.matched(numbers, op, records.len() - 1, together);
+                self.matched_limits.push(MatchedLimit { options, is_for_others: true, ..matched });
+            }
             // A limit that is not enforced needs no local pre-limit.
             if let Some(local) = limit.local.filter(|_| together) {
                 let options = LimitOptions::default().tier(Tier::Local);
@@ -400,7 +426,7 @@ impl MatchedLimits {
     /// Takes out the limits that others replace, wherever in the request they stand.
     fn drop_replaced(&mut self, domain: &Domain, records: &mut [Record]) {
         let limit_of = |record: &Record| match record.source {
-            LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
+            LimitSource::Policy { rule, limit, .. } => domain.rule(rule).limits().get(limit),
             _ => None,
         };
         let is_replaced = |record: &Record, records: &[Record]| {

@@ -1,6 +1,11 @@
 //! Finds the rule that applies to a descriptor, and builds the key of its state.
 
+#[cfg(feature = "http")]
+use std::borrow::Cow;
 use std::io::Write;
+
+#[cfg(feature = "http")]
+use tidegate_core::shed::Class;
 
 use crate::policy::matching::level::RuleId;
 use crate::policy::model::descriptor::Entry;
@@ -65,6 +70,21 @@ impl Domain {
         }
         let found = found?;
         Some(Match { plan: plan.or(member), tag: tag.unwrap_or(found.tag), ..found })
+    }
+
+    /// The class of the plan that some entries of a request name.
+    #[cfg(feature = "http")]
+    pub(in crate::policy) fn class_of_plan(
+        &self,
+        entries: &[(&str, Cow<'_, str>)],
+    ) -> Option<Class> {
+        let value_of = |key: Option<&str>| {
+            entries.iter().find(|(known, _)| Some(*known) == key).map(|(_, value)| &**value)
+        };
+        let member =
+            || self.plans.members.get(value_of(self.plans.key.as_deref())?).map(|it| &**it);
+        let plan = value_of(self.plans.entry.as_deref()).or_else(member)?;
+        self.classes().of_plan(plan)
     }
 
     /// Number of leading entries that match, to explain why no rule applies.
