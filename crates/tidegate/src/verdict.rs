@@ -33,7 +33,7 @@ pub(crate) use self::fold::rank;
 pub use self::headers::Headers;
 #[cfg(feature = "http")]
 #[doc(hidden)]
-pub use self::headers::values::FieldValues;
+pub use self::headers::values::AdmissionFields;
 #[cfg(feature = "http")]
 pub(crate) use self::headers::values::LimitFields;
 #[doc(hidden)]

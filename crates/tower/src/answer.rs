@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidegate::Verdict;
 use tidegate::concurrency::Shed;
 use tidegate::policy::CheckError;
-use tidegate::verdict::{FieldValues, Problem, whole_seconds};
+use tidegate::verdict::{AdmissionFields, Problem, whole_seconds};
 
 use crate::body::ResponseBody;
 use crate::request::is_grpc;
@@ -199,7 +199,7 @@ pub(crate) enum Fields {
     #[default]
     None,
     /// `RateLimit-Policy` and `RateLimit`.
-    RateLimit(FieldValues),
+    RateLimit(AdmissionFields),
     List(Vec<(HeaderName, HeaderValue)>),
 }
 
@@ -211,9 +211,11 @@ impl Fields {
     pub(crate) fn merge_into(self, headers: &mut HeaderMap) {
         match self {
             Self::None => {}
-            Self::RateLimit(FieldValues { policy, state }) => {
-                headers.append(&RATE_LIMIT_POLICY, policy);
-                headers.append(&RATE_LIMIT, state);
+            Self::RateLimit(fields) => {
+                headers.append(&RATE_LIMIT_POLICY, fields.policy());
+                if let Some(state) = fields.state() {
+                    headers.append(&RATE_LIMIT, state);
+                }
             }
             Self::List(fields) => {
                 fields.into_iter().for_each(|(name, value)| merge(name, value, headers));

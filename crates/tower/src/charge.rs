@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
+use tidegate::Verdict;
 use tidegate::concurrency::{Class, ConcurrencyLimiter, Shed};
-use tidegate::policy::{CheckError, Guard, HoldUntil};
-use tidegate::verdict::FieldValues;
-use tidegate::{Permit, Verdict};
+use tidegate::policy::{CheckError, HoldUntil};
 
 use crate::answer::{Fields, Rejection};
 use crate::body::ResponseBody;
@@ -18,17 +17,6 @@ use crate::event::Event;
 use crate::layer::{Hold, Settings};
 use crate::request::Cost;
 use crate::source::{Answer, Boxed, Decided, Refusal, Wanted, now_or_later};
-
-/// A request within its limits.
-#[derive(Default)]
-pub(crate) struct Admitted {
-    /// `None` if the request was admitted without a decision.
-    pub(crate) verdict: Option<Verdict>,
-    pub(crate) place: Option<Permit>,
-    pub(crate) fields: Option<FieldValues>,
-    /// The concurrency limiter that a policy names for the request.
-    pub(crate) guard: Option<Guard>,
-}
 
 impl Settings {
     /// Decides a request at once; `None` if that may have to wait.
@@ -57,27 +45,38 @@ impl Settings {
 
     /// What follows from a decision.
     #[inline]
-    pub(crate) fn judge(&self, decided: Decided) -> Result<Admitted, Rejection> {
+    pub(crate) fn judge(&self, decided: Decided) -> Result<Answer, Rejection> {
         match decided {
-            Ok(Answer { verdict, place, fields, guard }) if verdict.is_allowed() => {
-                self.tell(&Event::Admitted(&verdict));
-                Ok(Admitted { verdict: Some(verdict), place, fields, guard })
+            Ok(answer) if answer.is_admission() => {
+                if let (Some(observe), Some(verdict)) = (&self.observe, &answer.verdict) {
+                    observe(&Event::Admitted(verdict));
+                }
+                Ok(answer)
             }
-            Ok(Answer { verdict, place, guard, .. }) if self.is_shadow => {
+            decided => self.judge_denial(decided),
+        }
+    }
+
+    /// What follows from any decision but an admission.
+    #[cold]
+    fn judge_denial(&self, decided: Decided) -> Result<Answer, Rejection> {
+        match decided {
+            Ok(Answer { verdict: Some(verdict), place, guard, .. }) if self.is_shadow => {
                 self.tell(&Event::WouldDeny(&verdict));
-                Ok(Admitted { verdict: Some(verdict), place, fields: None, guard })
+                Ok(Answer { verdict: Some(verdict), place, fields: None, guard })
             }
-            Ok(Answer { verdict, .. }) => {
+            Ok(Answer { verdict: Some(verdict), .. }) => {
                 self.tell(&Event::Denied(&verdict));
                 Err(Rejection::Denied(verdict))
             }
+            Ok(undecided) => Ok(undecided),
             Err(Refusal::Shed(shed)) => Err(self.shed(shed)),
             Err(Refusal::Failed(error)) => {
                 self.tell(&Event::Failed(&error));
-                let is_outage = matches!(error, CheckError::Store(_)) && self.admits_on_failure;
+                let is_outage = matches!(*error, CheckError::Store(_)) && self.admits_on_failure;
                 match is_outage || self.is_shadow {
-                    true => Ok(Admitted::default()),
-                    false => Err(Rejection::Failed(error)),
+                    true => Ok(Answer::default()),
+                    false => Err(Rejection::Failed(*error)),
                 }
             }
         }
@@ -85,7 +84,7 @@ impl Settings {
 
     /// How long an admitted request has to wait before it starts.
     #[inline]
-    pub(crate) fn delay_of(&self, admitted: &Admitted) -> Duration {
+    pub(crate) fn delay_of(&self, admitted: &Answer) -> Duration {
         match &admitted.verdict {
             Some(verdict) if !self.is_shadow => verdict.delay(),
             _ => Duration::ZERO,
@@ -94,9 +93,9 @@ impl Settings {
 
     /// The header fields of an admitted request.
     #[inline]
-    pub(crate) fn fields_of(&self, admitted: &mut Admitted) -> Fields {
+    pub(crate) fn fields_of(&self, admitted: &mut Answer) -> Fields {
         match (admitted.fields.take(), &admitted.verdict) {
-            (Some(values), _) => Fields::RateLimit(values),
+            (Some(fields), _) => Fields::RateLimit(fields),
             (None, Some(verdict)) if self.answers.is_on_success() && !self.is_shadow => {
                 self.answers.fields(verdict)
             }
@@ -118,7 +117,7 @@ impl Settings {
     /// The concurrency limiter that has to admit a request: the layer's own, or else the one that the policy
     /// names.
     #[inline]
-    pub(crate) fn gate<'a>(&'a self, head: &Parts, admitted: &'a Admitted) -> Option<Gate<'a>> {
+    pub(crate) fn gate<'a>(&'a self, head: &Parts, admitted: &'a Answer) -> Option<Gate<'a>> {
         let guard = admitted.guard.as_ref();
         let limiter = self.concurrency.as_ref().or(guard.map(|guard| &guard.limiter))?;
         let class = match &self.class {
@@ -129,7 +128,7 @@ impl Settings {
     }
 
     /// When the permit of a request is released.
-    pub(crate) fn hold_of(&self, admitted: &Admitted) -> Hold {
+    pub(crate) fn hold_of(&self, admitted: &Answer) -> Hold {
         match &admitted.guard {
             Some(guard) if guard.hold == HoldUntil::Head => Hold::Head,
             _ => self.hold,
@@ -176,7 +175,7 @@ pub(crate) struct Gate<'a> {
 /// units.
 pub(crate) struct Charged {
     pub(crate) head: Parts,
-    pub(crate) admitted: Admitted,
+    pub(crate) admitted: Answer,
     settings: Arc<Settings>,
     cost: Option<u64>,
     is_waiting: bool,
@@ -187,18 +186,18 @@ impl Charged {
         settings: Arc<Settings>,
         cost: Option<u64>,
         head: Parts,
-        admitted: Admitted,
+        admitted: Answer,
     ) -> Self {
         Self { head, admitted, settings, cost, is_waiting: true }
     }
 
     /// Ends the wait: the request keeps its units.
-    pub(crate) fn start(mut self) -> (Parts, Admitted) {
+    pub(crate) fn start(mut self) -> (Parts, Answer) {
         self.is_waiting = false;
         self.take()
     }
 
-    fn take(&mut self) -> (Parts, Admitted) {
+    fn take(&mut self) -> (Parts, Answer) {
         let (nothing, ()) = Request::new(()).into_parts();
         let head = std::mem::replace(&mut self.head, nothing);
         (head, std::mem::take(&mut self.admitted))
@@ -210,7 +209,7 @@ impl Drop for Charged {
         if !self.is_waiting {
             return;
         }
-        let (head, Admitted { verdict, place, .. }) = self.take();
+        let (head, Answer { verdict, place, .. }) = self.take();
         drop(place);
         if let Some(verdict) = verdict.filter(Verdict::is_allowed) {
             in_background(self.settings.source.cancel(head, self.cost, verdict));
@@ -256,8 +255,7 @@ impl Drop for Awaited {
         let Some(deciding) = self.deciding.take() else { return };
         let (settings, cost) = (Arc::clone(&self.settings), self.cost);
         in_background(Box::pin(async move {
-            if let (head, Ok(Answer { verdict, place, fields, guard })) = deciding.await {
-                let admitted = Admitted { verdict: Some(verdict), place, fields, guard };
+            if let (head, Ok(admitted)) = deciding.await {
                 drop(Charged::new(settings, cost, head, admitted));
             }
         }));

@@ -90,8 +90,8 @@ where
                 return self.wait(Start::Queued(Box::new(charged)), body);
             }
         }
-        let (pending, request) = Pending::new(settings, head, admitted, permit, body);
-        ResponseFuture::inner(self.inner.call(request), pending)
+        let pending = Pending::new(settings, &mut head, admitted, permit);
+        ResponseFuture::inner(self.inner.call(Request::from_parts(head, body)), pending)
     }
 }
 

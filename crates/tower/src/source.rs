@@ -11,7 +11,7 @@ use tidegate::Shared;
 use tidegate::concurrency::{Shed, identity};
 use tidegate::policy::{AdmittedHttp, CheckError, Guard, HttpOptions, PolicyLimiter};
 use tidegate::store::Store;
-use tidegate::verdict::FieldValues;
+use tidegate::verdict::AdmissionFields;
 use tidegate::{Limiter, Listing, Permit, Verdict};
 
 use crate::identify::Identify;
@@ -23,19 +23,26 @@ pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// The answer to a request, or why there is none.
 pub(crate) type Decided = Result<Answer, Refusal>;
 
-/// The answer to a request.
+/// The answer to a request. Every request moves it a few times, so what few requests have is in a box.
+#[derive(Default)]
 pub(crate) struct Answer {
-    pub(crate) verdict: Verdict,
-    pub(crate) place: Option<Permit>,
+    /// `None` if the request is admitted without a decision.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) place: Option<Box<Permit>>,
     /// The header fields of an admission whose verdict lists no parts.
-    pub(crate) fields: Option<FieldValues>,
+    pub(crate) fields: Option<AdmissionFields>,
     /// The concurrency limiter that a policy names for the request.
-    pub(crate) guard: Option<Guard>,
+    pub(crate) guard: Option<Box<Guard>>,
 }
 
 impl Answer {
+    /// Whether limits have admitted the request.
+    pub(crate) fn is_admission(&self) -> bool {
+        self.verdict.as_ref().is_some_and(Verdict::is_allowed)
+    }
+
     fn new((verdict, place): (Verdict, Option<Permit>)) -> Self {
-        Self { verdict, place, fields: None, guard: None }
+        Self { verdict: Some(verdict), place: place.map(Box::new), ..Self::default() }
     }
 }
 
@@ -44,7 +51,7 @@ impl Answer {
 pub(crate) enum Refusal {
     /// The concurrency limiter of a policy shed the request before the store was called.
     Shed(Shed),
-    Failed(CheckError),
+    Failed(Box<CheckError>),
 }
 
 /// What the header fields of admissions will contain.
@@ -141,7 +148,7 @@ impl<S: Store + 'static, I: Identify> Decide for ByLimit<Limiter<Shared<S>>, I> 
         let (limiter, key) = (self.limiter.clone(), self.key(&head).into_owned());
         Box::pin(async move {
             let decided = limiter.admit(key, cost.unwrap_or(1)).await;
-            let failed = |error| Refusal::Failed(CheckError::Store(error));
+            let failed = |error| Refusal::Failed(Box::new(CheckError::Store(error)));
             (head, decided.map(Answer::new).map_err(failed))
         })
     }
@@ -172,10 +179,11 @@ impl<S: Store + 'static> Decide for ByPolicy<S> {
             let options = HttpOptions { peer: peer(&head), hits: cost };
             let decided = match limiter.admit_http(&domain, &head, options).await {
                 Ok(AdmittedHttp::Decided { verdict, permit, guard }) => {
+                    let guard = guard.map(Box::new);
                     Ok(Answer { guard, ..Answer::new((verdict, permit)) })
                 }
                 Ok(AdmittedHttp::Shed(shed)) => Err(Refusal::Shed(shed)),
-                Err(error) => Err(Refusal::Failed(error)),
+                Err(error) => Err(Refusal::Failed(Box::new(error))),
             };
             (head, decided)
         })

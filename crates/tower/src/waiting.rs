@@ -51,9 +51,9 @@ where
         Ok(permit) => permit,
         Err(rejection) => return Ok(settings.reject(&charged.head, &rejection)),
     };
-    let (head, admitted) = charged.start();
-    let (pending, request) = Pending::new(&settings, head, admitted, permit, body);
-    let response = service.call(request).await?;
+    let (mut head, admitted) = charged.start();
+    let pending = Pending::new(&settings, &mut head, admitted, permit);
+    let response = service.call(Request::from_parts(head, body)).await?;
     Ok(pending.finish(response))
 }
 

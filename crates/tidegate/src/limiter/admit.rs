@@ -17,7 +17,7 @@ use crate::key::ToKey;
 use crate::store::undo::{Answered, undo};
 use crate::store::{Store, StoreError};
 #[cfg(feature = "http")]
-use crate::verdict::FieldValues;
+use crate::verdict::AdmissionFields;
 use crate::verdict::Verdict;
 
 /// Whether a verdict lists the [parts](Verdict::parts) of an admission; that of a denial does in any case.
@@ -68,12 +68,12 @@ impl Limiter {
         &self,
         key: impl ToKey,
         cost: u64,
-    ) -> (Verdict, Option<Permit>, Option<FieldValues>) {
+    ) -> (Verdict, Option<Permit>, Option<AdmissionFields>) {
         let key = key.to_key();
         if let Some((verdict, set)) = self.admit_quickly(&key, cost) {
             let fields = match (&set.fields, &*set.entries) {
                 (Some(fields), [only]) if verdict.details().is_none() => {
-                    fields.of(only, &key, verdict.at(), verdict.decision())
+                    Some(fields.of(only, &key, verdict.at(), verdict.decision()))
                 }
                 _ => None,
             };

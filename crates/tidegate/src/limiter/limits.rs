@@ -44,7 +44,7 @@ pub(crate) struct LimitSet {
     pub(crate) quick: Option<Quick>,
     /// The header fields of what the quick path admits.
     #[cfg(feature = "http")]
-    pub(crate) fields: Option<LimitFields>,
+    pub(crate) fields: Option<Arc<LimitFields>>,
 }
 
 impl LimitSet {

@@ -1,6 +1,8 @@
 //! The fields of requests that a limiter's only limit admits, for code in the path of every request:
 //! what is the same for all of them is written once.
 
+use std::sync::Arc;
+
 use http::HeaderValue;
 use tidegate_core::{Decision, Limit, Op, Outcome, Timestamp};
 
@@ -11,14 +13,35 @@ use crate::verdict::digits::Digits;
 /// In place of a decision where there is none.
 const UNREAD: Decision = crate::verdict::decision(Outcome::Allow, 0);
 
-/// The values of the fields that describe an admission.
+/// The fields that describe an admission. They are written when the response is ready, if there is one.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
-pub struct FieldValues {
+pub struct AdmissionFields {
+    limit: Arc<LimitFields>,
+    remaining: u64,
+    seconds: Option<u64>,
+}
+
+impl AdmissionFields {
     /// `RateLimit-Policy`.
-    pub policy: HeaderValue,
+    pub fn policy(&self) -> HeaderValue {
+        self.limit.policy.clone()
+    }
+
     /// `RateLimit`.
-    pub state: HeaderValue,
+    pub fn state(&self) -> Option<HeaderValue> {
+        let left = Digits::of(self.remaining.min(MAX_INTEGER));
+        let seconds = self.seconds.map(Digits::of);
+        let (mark, seconds) = match &seconds {
+            Some(seconds) => (";t=", seconds.as_str()),
+            None => ("", ""),
+        };
+        let pieces = [&*self.limit.state, left.as_str(), mark, seconds];
+        // Of exactly the length that is needed, a text becomes a value without being copied.
+        let mut state = String::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
+        state.extend(pieces);
+        state.try_into().ok()
+    }
 }
 
 /// What the fields of all admissions by one limit have in common.
@@ -31,7 +54,7 @@ pub(crate) struct LimitFields {
 
 impl LimitFields {
     /// `None` for limits whose fields depend on more than the numbers.
-    pub(crate) fn new(named: &NamedLimit) -> Option<Self> {
+    pub(crate) fn new(named: &NamedLimit) -> Option<Arc<Self>> {
         let most = match &named.limit {
             Limit::Bucket(bucket) => bucket.capacity(),
             Limit::FixedWindow(window) => window.limit(),
@@ -43,33 +66,23 @@ impl LimitFields {
         let mut policy = state.clone();
         item(named, &UNREAD, 0).describe(most, &mut policy);
         state.push_str(";r=");
-        Some(Self { policy: policy.try_into().ok()?, state: state.into() })
+        Some(Arc::new(Self { policy: policy.try_into().ok()?, state: state.into() }))
     }
 
     /// The fields of an admission at `now`.
     pub(crate) fn of(
-        &self,
+        self: &Arc<Self>,
         named: &NamedLimit,
         key: &[u8],
         now: Timestamp,
         decision: &Decision,
-    ) -> Option<FieldValues> {
+    ) -> AdmissionFields {
         let key_number = match &named.limit {
             Limit::Bucket(_) => 0,
             _ => named.charge(key, Op::Read(0)).key_number(),
         };
         let seconds = item(named, decision, key_number).seconds_until_more(now);
-        let left = Digits::of(decision.remaining.min(MAX_INTEGER));
-        let seconds = seconds.map(Digits::of);
-        let (mark, seconds) = match &seconds {
-            Some(seconds) => (";t=", seconds.as_str()),
-            None => ("", ""),
-        };
-        let pieces = [&*self.state, left.as_str(), mark, seconds];
-        // Of exactly the length that is needed, a text becomes a value without being copied.
-        let mut state = String::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
-        state.extend(pieces);
-        Some(FieldValues { policy: self.policy.clone(), state: state.try_into().ok()? })
+        AdmissionFields { limit: Arc::clone(self), remaining: decision.remaining, seconds }
     }
 }
 
