@@ -261,19 +261,17 @@ impl Domain {
         described.map_err(CheckError::Request)
     }
 
-    /// The class of a request: that of its rule or else of its plan, changed by its header.
+    /// The class of a request.
     fn class_of(
         &self,
         described: &Described<'_>,
         parts: &Parts,
         known_peer: Option<IpAddr>,
     ) -> Class {
-        let classes = self.classes();
-        let of_plan = || described.descriptors().find_map(|entries| self.class_of_plan(entries));
-        let class = described.class().or_else(of_plan).unwrap_or(classes.default_class());
-        let Some(header) = classes.header() else { return class };
-        let values = parts.headers.get_all(header).into_iter().map(|value| value.as_bytes());
-        classes.by_header(class, values, known_peer.or_else(|| peer(parts)))
+        let header = self.classes().header();
+        let values = header.into_iter().flat_map(|name| parts.headers.get_all(name));
+        let values = values.map(|value| value.as_bytes());
+        self.class_of_request(described, values, known_peer.or_else(|| peer(parts)))
     }
 
     /// The concurrency limiter that protects the route of a request.

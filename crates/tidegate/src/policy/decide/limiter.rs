@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use tidegate_core::{Decision, Span, Timestamp};
 
 use crate::clock::Clock;
+use crate::concurrency::ConcurrencyStats;
 use crate::key::Hashing;
 use crate::limiter::permit::Admission;
 use crate::policy::Policy;
@@ -165,6 +166,19 @@ impl<S: Store> PolicyLimiter<S> {
     #[doc(hidden)]
     pub fn store(&self) -> &S {
         &self.0.store
+    }
+
+    /// The state of every concurrency limiter that a request has used, for metrics: its domain, its name and
+    /// its figures.
+    pub fn protection_stats(&self) -> Vec<(Box<str>, Box<str>, ConcurrencyStats)> {
+        let policy = self.policy();
+        let mut all = Vec::new();
+        for domain in policy.domains() {
+            let used = domain.protections().iter().filter_map(|it| Some((it.name(), it.stats()?)));
+            all.extend(used.map(|(name, stats)| (domain.name().into(), name.into(), stats)));
+        }
+        all.sort_unstable_by(|(one, a, _), (other, b, _)| (one, a).cmp(&(other, b)));
+        all
     }
 
     /// Decides a request and charges it. In-flight limits are skipped, because there is no release;

@@ -265,3 +265,7 @@ fn wait(fields: &Fields<'_>, field: &str, findings: &mut Findings) -> Option<Dur
     }
     span.map(Into::into)
 }
+
+#[cfg(test)]
+#[path = "overload_tests.rs"]
+mod tests;

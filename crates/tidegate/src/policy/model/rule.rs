@@ -164,7 +164,7 @@ impl Domain {
 
     /// The concurrency limiter of a request whose rules name this one; `None` if there is none, or if it is
     /// switched off.
-    pub(in crate::policy) fn protection(&self, named: Option<&str>) -> Option<&Protection> {
+    pub fn protection(&self, named: Option<&str>) -> Option<&Protection> {
         let protection = match named {
             Some(name) => self.protections.iter().find(|it| it.name() == name)?,
             None => self.protections.first()?,
