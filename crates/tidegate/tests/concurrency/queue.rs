@@ -245,3 +245,38 @@ async fn every_waiter_is_answered() {
     let stats = limiter.stats();
     assert_eq!((stats.in_flight, stats.queued), (0, 0));
 }
+
+/// A request is shed early only if it would be shed in any case.
+#[test]
+fn a_hopeless_request_is_shed_early() {
+    let gate = Gate::new(1);
+    let held = gate.limiter.try_acquire(Class::CRITICAL).unwrap();
+    assert!(gate.limiter.shed_early(READ).is_ok(), "it may wait");
+    let mut waiting: Wait<'_> = Box::pin(gate.limiter.acquire(READ));
+    assert!(poll(&mut waiting).is_none());
+    let shed = gate.limiter.shed_early(READ).unwrap_err();
+    assert_eq!(shed.reason(), ShedReason::QueueFull);
+    assert!(gate.limiter.shed_early(Class::new(3)).is_err());
+    assert!(gate.limiter.shed_early(Class::CRITICAL).is_ok(), "it takes the place");
+    drop(waiting);
+    assert!(gate.limiter.shed_early(READ).is_ok());
+    drop(held);
+    let limiter = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
+    let held = limiter.try_acquire(Class::CRITICAL).unwrap();
+    assert_eq!(limiter.shed_early(READ).unwrap_err().reason(), ShedReason::Limit);
+    drop(held);
+    assert!(limiter.shed_early(READ).is_ok());
+}
+
+/// A waiter of the limiter that replaces another one gets the permit that comes back there.
+#[test]
+fn ov_50_a_permit_of_the_predecessor_serves_a_waiter_of_its_successor() {
+    let gate = Gate::new(1);
+    let held = gate.limiter.try_acquire(Class::CRITICAL).unwrap();
+    let builder = ConcurrencyLimiter::fixed(1).clock(gate.clock.clone());
+    let after = builder.queue(200, Duration::from_secs(60)).build_after(&gate.limiter);
+    let mut waiting: Wait<'_> = Box::pin(after.acquire(READ));
+    assert!(poll(&mut waiting).is_none());
+    drop(held);
+    assert!(poll(&mut waiting).unwrap().is_ok());
+}

@@ -100,7 +100,7 @@ fn mistakes_are_reported_where_they_are() {
         ("descriptors: [{key: k, rate: 9/s, status: 430}]", "descriptors[0].status", "429 or 503"),
     ] {
         let found = findings(&format!("{{domain: d, {fields}}}"));
-        assert!(found.contains("error: ") && found.contains(at), "{fields}: {found}");
+        assert!(found.contains(&format!("(at {at})")), "{fields}: {found}");
         assert!(found.contains(why), "{fields}: {found}");
     }
 }
