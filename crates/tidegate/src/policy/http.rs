@@ -79,6 +79,8 @@ pub struct Described<'a> {
     entries: Vec<(&'a str, Cow<'a, str>)>,
     /// Index of the end of each descriptor in the list of entries.
     ends: Vec<usize>,
+    /// Index of the first entry that tells users apart.
+    user: Option<usize>,
     /// The class that a rule names.
     class: Option<Class>,
     /// The concurrency limiter that a rule names.
@@ -167,6 +169,11 @@ pub(crate) struct EntryRule {
 }
 
 impl<'a> Described<'a> {
+    /// The value that tells users apart, if the request has one.
+    pub fn user(&self) -> Option<&str> {
+        self.entries.get(self.user?).map(|(_, value)| &**value)
+    }
+
     /// The class that a rule names.
     pub const fn class(&self) -> Option<Class> {
         self.class
@@ -214,6 +221,8 @@ impl<'a> Described<'a> {
             return Err(RequestError::TooManyDescriptors);
         }
         self.ends.push(self.entries.len());
+        let user = || descriptor.iter().position(|entry| entry.source.is_of_user());
+        self.user = self.user.or_else(|| Some(start + user()?));
         Ok(())
     }
 }

@@ -1,14 +1,12 @@
 //! HTTP requests, decided in one call.
 
-use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 
-use foldhash::quality::FixedState;
 use http::request::Parts;
 use tidegate_core::Timestamp;
 
 use crate::clock::Clock;
-use crate::concurrency::{Class, Shed};
+use crate::concurrency::{Class, Shed, identity};
 use crate::limiter::permit::{Admission, Permit};
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
@@ -283,13 +281,11 @@ impl Domain {
         clock: &Clock,
     ) -> Option<Guard> {
         let protection = self.protection(described.protect())?;
-        let user = described.descriptors().next().filter(|entries| !entries.is_empty());
         Some(Guard {
             limiter: protection.limiter(clock).clone(),
             class: self.class_of(described, parts, known_peer),
             hold: protection.hold(),
-            // The same on every node.
-            identity: user.map(|user| FixedState::default().hash_one(user)),
+            identity: described.user().map(|user| identity(user.as_bytes())),
         })
     }
 }
