@@ -245,8 +245,11 @@ impl Failure {
 }
 
 impl From<Refused> for Answer {
+    /// Nothing is read behind a request that servers read in different ways.
     fn from(refused: Refused) -> Self {
-        problem(refused.status, refused.why)
+        let mut answer = problem(refused.status, refused.why);
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
     }
 }
 

@@ -6,8 +6,11 @@
 
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 
-/// The most bytes of a head. hyper is told the same.
+/// The most bytes of a head.
 pub(super) const MAX_HEAD: usize = 32 << 10;
+
+/// A head is followed up to this length, so that one above [`MAX_HEAD`] is told so.
+const MAX_FOLLOWED: usize = 2 * MAX_HEAD;
 
 /// The most fields of a head. hyper is told the same.
 pub(super) const MAX_FIELDS: usize = 100;
@@ -114,14 +117,16 @@ impl Framing {
                 self.head = Vec::new();
                 Some(length - before)
             }
-            Ok(Status::Partial) if text.len() < MAX_HEAD => {
+            Ok(Status::Partial) if text.len() < MAX_FOLLOWED => {
                 if before == 0 {
                     self.head = rest.to_vec();
                 }
                 Some(rest.len())
             }
-            // hyper refuses these by itself, with the status that is meant for them.
-            Ok(Status::Partial) | Err(_) => {
+            // hyper may still accept it, and would read bodies that are not followed here.
+            Ok(Status::Partial) => None,
+            // hyper has the same parser with the same bound, and refuses it with the status that is meant for it.
+            Err(_) => {
                 (self.state, self.head) = (State::Broken, Vec::new());
                 Some(rest.len())
             }

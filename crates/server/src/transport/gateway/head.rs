@@ -9,6 +9,8 @@ use hyper::header::{
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Version};
 
+use super::framing::MAX_HEAD;
+
 /// The most bytes of a request target.
 const MAX_TARGET: usize = 8 << 10;
 
@@ -67,6 +69,13 @@ const fn refused<T>(status: StatusCode, why: &'static str) -> Result<T, Refused>
 pub(super) fn check(head: &Parts) -> Result<(), Refused> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "CONNECT and TRACE are not forwarded");
+    }
+    let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    if lengths.sum::<usize>() > MAX_HEAD {
+        return refused(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "the fields of a request have at most 32 KiB",
+        );
     }
     let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     let authority = head.uri.authority().map(|authority| authority.as_str());
