@@ -183,8 +183,8 @@ impl Policy {
         let mut notes: Vec<String> = self.limits().filter_map(note).collect();
         notes.extend(self.domains().filter(|it| !it.protections().is_empty()).map(|domain| {
             format!(
-                "note: `protect` of {:?} is for the tower layer; the listeners of the daemon do not \
-                 apply it",
+                "note: `protect` of {:?} is applied by the tower layer and the gateway; the other \
+                 listeners of the daemon do not apply it",
                 domain.name()
             )
         }));

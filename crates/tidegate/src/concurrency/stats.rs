@@ -102,6 +102,11 @@ pub struct ConcurrencyStats {
 }
 
 impl ConcurrencyStats {
+    /// Requests that were shed, or would have been in shadow mode.
+    pub fn shed(&self) -> u64 {
+        self.sheds.iter().flatten().sum()
+    }
+
     /// Requests of a class that were shed for a reason, or would have been in shadow mode.
     pub const fn sheds(&self, class: Class, reason: ShedReason) -> u64 {
         self.sheds[class.rank()][reason as usize]

@@ -55,7 +55,7 @@ pub(in crate::policy) static CLASS_HEADER: Table = Table {
 pub(in crate::policy) static PROTECT: Table = Table {
     name: "protect",
     about: "A concurrency limiter for the requests of some routes that share a backend. The tower \
-            layer applies it; the daemon's listeners do not.",
+            layer and the gateway apply it; the daemon's other listeners do not.",
     also: None,
     fields: &[
         field("name", Kind::Text, "name: api", "The name that rules use.").required(),
