@@ -116,6 +116,7 @@ impl ConcurrencyBuilder {
     /// Also sheds the least important classes, one after the other, while the workers are busy, and restores
     /// them slowly. Utilisation is the larger of requests in progress in relation to the limit, and the
     /// lateness of a timer in relation to 20 ms. Off unless set.
+    #[doc(hidden)]
     pub fn utilisation(mut self, levels: UtilisationLevels) -> Self {
         self.utilisation = Some(levels);
         self

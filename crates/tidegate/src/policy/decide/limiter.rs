@@ -170,6 +170,7 @@ impl<S: Store> PolicyLimiter<S> {
 
     /// The state of every concurrency limiter that a request has used, for metrics: its domain, its name and
     /// its figures.
+    #[doc(hidden)]
     pub fn protection_stats(&self) -> Vec<(Box<str>, Box<str>, ConcurrencyStats)> {
         let policy = self.policy();
         let mut all = Vec::new();
