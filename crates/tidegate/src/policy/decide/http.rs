@@ -102,14 +102,13 @@ impl<S: Store> PolicyLimiter<S> {
         let texts = HeaderTexts::new(&parts.headers);
         let headers = texts.pairs();
         let described = domain.describe_parts(parts, &headers, options.peer)?;
-        self.decide_described(domain, &described, parts, options, intent).await
+        self.decide_described((domain, &described), parts, options, intent).await
     }
 
     /// Decides a request whose descriptors are known.
     async fn decide_described(
         &self,
-        domain: &Domain,
-        described: &Described<'_>,
+        (domain, described): (&Domain, &Described<'_>),
         parts: &Parts,
         options: HttpOptions,
         intent: Intent,
@@ -188,7 +187,7 @@ impl<S: Store + 'static> PolicyLimiter<S> {
             return Ok(AdmittedHttp::Shed(shed));
         }
         let intent = Intent::Acquire;
-        let decided = self.decide_described(domain, &described, parts, options, intent).await?;
+        let decided = self.decide_described((domain, &described), parts, options, intent).await?;
         let (verdict, leases) = match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
             None => (Verdict::unlimited(asked_at), Leases::default()),

@@ -104,7 +104,7 @@ fn reserve(written: &Written<'_>, limit: &Limit, findings: &mut Findings) -> Opt
 /// Reports plans and overrides that leave nothing beside the reserve.
 fn check_reserve(limit: &PolicyLimit, fields: &Fields<'_>, findings: &mut Findings) {
     let (Some(node), Some(percent)) = (fields.node("reserve"), limit.reserve()) else { return };
-    let plans = limit.plans().map(|(plan, allowance)| (plan, allowance));
+    let plans = limit.plans();
     let overrides = limit.overrides().map(|(value, special)| (value, special.allowance()));
     for (name, allowance) in plans.chain(overrides) {
         let Allowance::Limited { limit, .. } = allowance else { continue };

@@ -9,6 +9,7 @@ use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
+use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
@@ -123,12 +124,19 @@ impl DescriptorInput<'_> {
         op(hits, limit.cost(), self.intent)
     }
 
-    /// Whether the request belongs to any class but the most important one.
-    fn is_of_other_classes(&self, domain: &Domain, found: &Match<'_, '_>) -> bool {
+    /// What the reserve of a limit leaves, if the request belongs to any class but the most important one.
+    fn left_for_others(
+        &self,
+        domain: &Domain,
+        found: &Match<'_, '_>,
+        limit: &PolicyLimit,
+        numbers: (Limit, Scope),
+    ) -> Option<(Limit, Scope)> {
+        let reserve = limit.reserve.as_ref()?;
         let classes = domain.classes();
         let of_plan = || found.plan.and_then(|plan| classes.of_plan(plan));
         let class = self.class.or_else(of_plan).unwrap_or(classes.default_class());
-        class != Class::CRITICAL
+        if class == Class::CRITICAL { None } else { reserve.for_others(numbers) }
     }
 
     fn matched(
@@ -330,11 +338,7 @@ impl MatchedLimits {
     ) {
         let spares_all = side.controls.spares(domain);
         for (number, limit) in found.rule.limits().iter().enumerate() {
-            let source = |is_for_others| LimitSource::Policy {
-                rule: found.id,
-                limit: number,
-                is_for_others,
-            };
+            let source = |is_for_others| source(found.id, number, is_for_others);
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let plain = allowance.at(side.now);
             let numbers = side.controls.numbers(limit, plain, side.now);
@@ -367,14 +371,9 @@ impl MatchedLimits {
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
             let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
             let op = side.op(limit);
-            let together = match domain.charging() {
-                Charging::Together => true,
-                Charging::Each => false,
-                Charging::AsWritten => limit.form() == Form::Native,
-            };
             // An exhausted quota may be allowed all the same, so it must not keep other limits from
             // being charged.
-            let together = together && standing == Standing::Live;
+            let together = is_together(domain, limit) && standing == Standing::Live;
             // A limit that never denies is counted in the store each time.
             let own_terms = own_terms.unwrap_or_default();
             let unrepeated = own_terms.refund_staleness(Span::ZERO);
@@ -383,9 +382,7 @@ impl MatchedLimits {
                 options,
                 ..side.matched(numbers, op, records.len() - 1, together)
             });
-            let reserve =
-                limit.reserve.as_ref().filter(|_| side.is_of_other_classes(domain, found));
-            if let Some(numbers) = reserve.and_then(|reserve| reserve.for_others(numbers)) {
+            if let Some(numbers) = side.left_for_others(domain, found, limit, numbers) {
                 records.push(Record { source: source(true), numbers: Some(numbers.0), ..record });
                 let matched = side.matched(numbers, op, records.len() - 1, together);
                 self.matched_limits.push(MatchedLimit { options, is_for_others: true, ..matched });
@@ -451,6 +448,19 @@ impl MatchedLimits {
             }
         }
         self.matched_limits.retain(|matched| !replaced[matched.record]);
+    }
+}
+
+const fn source(rule: RuleId, limit: usize, is_for_others: bool) -> LimitSource {
+    LimitSource::Policy { rule, limit, is_for_others }
+}
+
+/// Whether a limit is charged together with others.
+fn is_together(domain: &Domain, limit: &PolicyLimit) -> bool {
+    match domain.charging() {
+        Charging::Together => true,
+        Charging::Each => false,
+        Charging::AsWritten => limit.form() == Form::Native,
     }
 }
 
