@@ -64,7 +64,7 @@ fn a_key_in_demand_is_filled_with_what_a_turn_takes() {
         assert!(is_allowed(budget.take(at(52), 1, false)), "unit {unit}");
     }
     assert!(matches!(budget.take(at(52), 1, false), Step::Fill(_)));
-    assert_eq!(budget.tally.granted, budget.tally.spent);
+    assert_eq!(budget.stats.granted, budget.stats.spent);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_grant_ends_counted_from_before_it_was_asked_for() {
     let last = at(50) + Span::from_micros(LEASE.as_micros() * 999 / 1_000 - 1);
     assert!(is_allowed(budget.take(last, 1, false)), "to the last microsecond");
     assert!(!is_allowed(budget.take(last + Span::from_micros(1), 1, false)), "and not one more");
-    let Tally { granted, spent, expired, .. } = budget.tally;
+    let LeaseStats { granted, spent, expired, .. } = budget.stats;
     assert_eq!((granted, spent, expired), (10, 1, 9));
 }
 
@@ -97,7 +97,7 @@ fn a_grant_that_comes_too_late_is_worth_nothing() {
     budget.fill(at(150), &grant(at(50), 10, allowed(0)));
     budget.filled();
     assert_eq!(budget.settle(at(150), 1), None, "the store has to say");
-    assert_eq!(budget.tally.expired, 10);
+    assert_eq!(budget.stats.expired, 10);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn what_was_spent_for_nothing_is_spent_again_unless_it_has_ended() {
     let (_, number) = budget.settle(at(51), 2).unwrap();
     budget.unspend(at(151), 2, number);
     assert_eq!(budget.units(at(151)), 0, "its time is over");
-    let Tally { spent, unspent, expired, .. } = budget.tally;
+    let LeaseStats { spent, unspent, expired, .. } = budget.stats;
     assert_eq!((spent, unspent, expired), (4, 2, 1));
 }
 
