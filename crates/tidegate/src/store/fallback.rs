@@ -38,7 +38,6 @@
 //! `allow` then means `local`.
 
 mod alone;
-mod answered;
 mod held_share;
 mod known;
 mod pending_debits;
@@ -165,6 +164,38 @@ impl<S: Store + 'static> Layers<S> {
     /// repair would refill it.
     fn later(&self, now: Timestamp) -> Timestamp {
         self.clock.now().max(now)
+    }
+
+    /// The bit of the endpoint that decides a charge.
+    fn endpoint_bit(&self, charge: &Charge<'_>) -> u64 {
+        1 << self.endpoint(charge)
+    }
+
+    /// Whether the endpoint of a charge has answered since the start.
+    pub(super) fn has_answered(&self, charge: &Charge<'_>) -> bool {
+        let answered = self.fallback.answered_endpoints.load(Ordering::Relaxed);
+        answered & self.endpoint_bit(charge) != 0
+    }
+
+    /// Asks the store, and records that it has answered, and the states.
+    pub(super) async fn ask(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let before = decisions.len();
+        let source = self.decide_leased(now, batch, decisions).await?;
+        let (charges, answered) = (batch.charges, &self.fallback.answered_endpoints);
+        let bits = charges.iter().fold(0, |bits, charge| bits | self.endpoint_bit(charge));
+        if answered.load(Ordering::Relaxed) & bits != bits {
+            answered.fetch_or(bits, Ordering::Relaxed);
+        }
+        let at = self.time(now);
+        for (charge, decision) in charges.iter().zip(&decisions[before..]) {
+            self.learn(at, charge, decision);
+        }
+        Ok(source)
     }
 
     /// Why the store cannot be asked for a charge, if it cannot.

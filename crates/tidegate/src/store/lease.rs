@@ -263,7 +263,7 @@ impl<S: Store + 'static> Layers<S> {
         Ok(if let Step::Answer(decision, grant) = answer { Some((decision, grant)) } else { None })
     }
 
-    /// Asks the store for units, and decides the request that they are for.
+    /// Asks the store for as many pieces as it has, and decides the request that they are for.
     async fn fill(
         &self,
         charge: &Charge<'_>,
@@ -273,14 +273,14 @@ impl<S: Store + 'static> Layers<S> {
     ) -> Result<Option<FromBudget>, StoreError> {
         let budgets = &self.leases.budgets;
         let mut filling = Filling { budgets, print, failed: None };
-        let mut granted = self.request_grant(charge, order).await;
-        if let Ok(Some(Grant { units: 0, last, .. })) = &granted
-            && let Some(smaller) = order.smaller(last.remaining)
-        {
-            let less = self.request_grant(charge, smaller).await;
-            granted = less.map(|less| less.map(|less| Grant { is_all: false, ..less }));
-        }
-        let grant = granted.inspect_err(|error| filling.failed = Some(error.clone()))?;
+        let sent = self.clock.now();
+        let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
+        let times = usize::try_from(order.times).unwrap_or(1);
+        let (pieces, mut decisions) = (vec![piece; times], Vec::with_capacity(times));
+        let asked = self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await;
+        asked.inspect_err(|error| filling.failed = Some(error.clone()))?;
+        let number = self.leases.grants.fetch_add(1, Ordering::Relaxed) + 1;
+        let grant = Grant::of(&decisions, order.units, (number, sent));
         // The store denies a cost that never fits.
         let Some(grant) = grant.filter(|grant| !grant.last.is_never()) else { return Ok(None) };
         let now = self.clock.now();
@@ -290,30 +290,6 @@ impl<S: Store + 'static> Layers<S> {
             slot.budget.settle(now, cost)
         });
         Ok(settled.flatten())
-    }
-
-    /// Asks the store for as many pieces as it has.
-    async fn request_grant(
-        &self,
-        charge: &Charge<'_>,
-        order: Order,
-    ) -> Result<Option<Grant>, StoreError> {
-        let sent = self.clock.now();
-        let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
-        let times = usize::try_from(order.times).unwrap_or(1);
-        let (pieces, mut decisions) = (vec![piece; times], Vec::with_capacity(times));
-        self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await?;
-        let granted = decisions.iter().filter(|decision| decision.is_allowed());
-        // They may have been decided in two commands, and in two windows.
-        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
-        let granted = granted.count();
-        let number = self.leases.grants.fetch_add(1, Ordering::Relaxed) + 1;
-        let (units, is_all) = (granted as u64 * order.units, granted == times);
-        let last = decisions.pop();
-        Ok(last.map(|last| {
-            let first = first.unwrap_or(last);
-            Grant { number, sent, units, last, first, is_all }
-        }))
     }
 
     /// Decides leased charges from their budgets, and the others in the store.

@@ -356,6 +356,14 @@ impl<S: Store + 'static> Layers<S> {
         charge.print.unwrap_or_else(|| self.fallback.shares.print(charge.key))
     }
 
+    /// The store's clock; wall time until the store's clock is known, which shows `local` until then.
+    pub(super) fn time(&self, local: Timestamp) -> Timestamp {
+        match self.store.clock(local) {
+            unknown if unknown == local => self.clock.wall(local),
+            known => known,
+        }
+    }
+
     /// The decision of a single charge that needs neither waiting nor the store: from leased units, or a denial
     /// that the store would repeat.
     #[inline]

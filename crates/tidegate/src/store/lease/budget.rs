@@ -52,25 +52,6 @@ pub(super) enum Step {
 pub(super) struct Order {
     pub(super) units: u64,
     pub(super) times: u64,
-    /// The units that the request itself lacks.
-    pub(super) least: u64,
-}
-
-impl Order {
-    fn new(total: u64, least: u64) -> Self {
-        Self::of(total.div_ceil(PIECES).max(least), total, least)
-    }
-
-    /// In pieces of `units`.
-    fn of(units: u64, total: u64, least: u64) -> Self {
-        Self { units, times: (total / units).clamp(1, PIECES), least }
-    }
-
-    /// In smaller pieces, if the store has enough left for the request.
-    pub(super) fn smaller(self, left: u64) -> Option<Self> {
-        let fits = self.units > self.least && left >= self.least;
-        fits.then(|| Self::new(left.min(self.units), self.least))
-    }
 }
 
 /// The store's answer to an order.
@@ -86,6 +67,23 @@ pub(super) struct Grant {
     pub(super) first: Decision,
     /// Whether all pieces were granted.
     pub(super) is_all: bool,
+}
+
+impl Grant {
+    /// The grant by the decisions of the pieces of an order; `None` without any.
+    pub(super) fn of(
+        decisions: &[Decision],
+        piece: u64,
+        (number, sent): (u64, Timestamp),
+    ) -> Option<Self> {
+        let last = *decisions.last()?;
+        let granted = decisions.iter().filter(|decision| decision.is_allowed());
+        // They may have been decided in two commands, and in two windows.
+        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
+        let granted = granted.count();
+        let (units, is_all) = (granted as u64 * piece, granted == decisions.len());
+        Some(Self { number, sent, units, last, first: first.unwrap_or(last), is_all })
+    }
 }
 
 impl LocalBudget {
@@ -199,11 +197,9 @@ impl LocalBudget {
         let total = total.max(least);
         // The store's last shortage is soon out of date.
         let scarce = self.scarce.filter(|_| now < self.dry_until + TURN);
-        Step::Fill(match scarce {
-            None => Order::new(total, least),
-            // In pieces small enough for about as much as the store had last time.
-            Some(had) => Order::of((had / (PIECES / 2)).max(least), total, least),
-        })
+        // Then in pieces small enough for about as much as the store had last time.
+        let units = scarce.map_or(total.div_ceil(PIECES), |had| had / (PIECES / 2)).max(least);
+        Step::Fill(Order { units, times: (total / units).clamp(1, PIECES) })
     }
 
     #[inline]
