@@ -102,11 +102,11 @@ fn replace_all(pace: &Pace) -> ([Vec<Event>; KEYS.len()], u64) {
         let load = &load;
         let ask = |key| (0..DAEMONS).map(move |number| scope.spawn(move || load.ask(key, number)));
         let asking = KEYS.map(|key| ask(key).collect::<Vec<_>>());
-        for number in 0..DAEMONS {
+        for (number, daemon) in daemons.iter_mut().enumerate() {
             let_pass(pace.outage);
             let next = start(&new, &store, &next);
             load.replace(number, next.transport("HTTP"));
-            let mut last = std::mem::replace(&mut daemons[number], next);
+            let mut last = std::mem::replace(daemon, next);
             let_pass(pace.steady / 4);
             last.terminate();
             wait_until("the replaced daemon has ended", PATIENCE, || !last.is_running());

@@ -151,7 +151,7 @@ impl LocalBudgets {
     fn is_in_demand(&self, print: u64, now: Timestamp) -> bool {
         const TURNS: u64 = (1 << 30) - 1;
         let place = &self.visits[place(print, self.visits.len())];
-        let turn = now.as_micros() / TURN.as_micros() & TURNS;
+        let turn = (now.as_micros() / TURN.as_micros()) & TURNS;
         let (known, first) = (place.load(Ordering::Relaxed), print >> 32 << 32 | turn << 2 | 1);
         let turns = turn.wrapping_sub(known >> 2) & TURNS;
         let is_again = known >> 32 == first >> 32 && known & 0b11 > 0 && turns <= 1;
