@@ -142,7 +142,7 @@ impl Flood {
             first_freed_after: self.first_freed_after,
             flood_allowed: self.allowed as f64 / f64::from(self.keys),
             evicted: stats.evicted,
-            forgotten_units: stats.forgotten_units,
+            forgotten_units: stats.evicted_units,
             overflowed: stats.overflowed,
             flood_ns: self.cpu.as_nanos() as f64 / f64::from(self.keys) - making,
             roomy_ns,

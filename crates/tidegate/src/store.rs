@@ -22,7 +22,7 @@ pub mod redis;
 #[doc(hidden)]
 pub mod shards;
 pub mod shared;
-mod tags;
+mod table;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod undo;
@@ -55,6 +55,8 @@ pub struct Charge<'a> {
     pub options: LimitOptions,
     /// Where the store puts the state on which it denied the charge, if the caller wants it.
     pub denied_state: Option<&'a OnceLock<DeniedState>>,
+    /// The hash of the key in the tables of a node, once a layer has computed it.
+    pub print: Option<u64>,
 }
 
 /// The state on which a store denied a charge. It tells what the store would answer a little later.
@@ -79,7 +81,7 @@ impl<'a> Charge<'a> {
             shards: None,
             is_calendar: false,
         };
-        Self { key, limit, op, options, denied_state: None }
+        Self { key, limit, op, options, denied_state: None, print: None }
     }
 
     /// The same charge with these options.

@@ -9,6 +9,7 @@ mod crashes;
 mod deny_cache;
 mod differential;
 mod digits;
+mod format;
 mod held_denials;
 mod hot_keys;
 mod leases;

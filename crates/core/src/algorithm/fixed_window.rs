@@ -93,6 +93,11 @@ impl FixedWindow {
         self.denied
     }
 
+    /// The same window, without counting denied requests.
+    pub(crate) const fn ignoring_denied(self) -> Self {
+        Self { denied: Denied::Ignored, ..self }
+    }
+
     /// The state as seen from `now`, and whether it had to be repaired.
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {

@@ -58,6 +58,11 @@ local function blocking_deny(state, args)
   local till = blocking_till(state)
   if till > now then
     if state.from > now then blocking_put(state, now, till) end
+    -- The rate repairs, but counts no request that the block denies.
+    local counts = args.counts
+    args.counts = false
+    state.rate.deny(state, args)
+    args.counts = counts
     return
   end
   state.rate.deny(state, args)
