@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::policy::{
-    CheckError, ControlError, EnforceSecret, InlineLimit, Leases, Policy, PolicyLimiter, Request,
-    Switch,
+    CheckError, ControlError, EnforceSecret, Granted, InlineLimit, Leases, Policy, PolicyLimiter,
+    Request, RequestOutcome, Reservations, Settled, Switch,
 };
 use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
@@ -297,7 +297,7 @@ impl RateLimitService {
         Ok(!state.reset_after().is_zero())
     }
 
-    /// Decides by the policy, and charges.
+    /// Decides by the policy, and charges. Limits that are settled later count the request in full.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         // That a mistake of ours costs one connection and no more is shown by making one.
         #[cfg(feature = "fuzzing")]
@@ -310,14 +310,31 @@ impl RateLimitService {
 
     /// Decides by the policy, in-flight limits included, and charges. The caller of the listener has to
     /// release the leases.
-    pub(crate) async fn acquire(
-        &self,
-        request: &Request<'_>,
-    ) -> Result<(Verdict, Leases), CheckError> {
+    pub(crate) async fn acquire(&self, request: &Request<'_>) -> Result<Granted, CheckError> {
         let before = self.started();
         let answer = self.limiter.acquire_leases(request).await;
+        self.count_check(before, request, answer.as_ref().map(|granted| &granted.verdict));
+        answer
+    }
+
+    /// As [`check`](Self::check), for a caller who settles limits after the response.
+    pub(crate) async fn reserve(
+        &self,
+        request: &Request<'_>,
+    ) -> Result<(Verdict, Reservations), CheckError> {
+        let before = self.started();
+        let answer = self.limiter.reserve(request).await;
         self.count_check(before, request, answer.as_ref().map(|(verdict, _)| verdict));
         answer
+    }
+
+    /// Settles the limits of a request.
+    pub(crate) async fn settle(
+        &self,
+        reservations: &Reservations,
+        outcome: &RequestOutcome<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.limiter.settle(reservations, outcome).await
     }
 
     /// Frees the places of a request.

@@ -8,7 +8,7 @@ use crate::scaling::{first_share_of_node, share_of_node};
 use crate::store::circuits::USUAL_WAIT;
 use crate::store::partition::all_allowed;
 use crate::store::shared::Layers;
-use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Store, StoreError};
+use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Reserving, Store, StoreError};
 
 /// Marks the numbers of leases that were granted here. The store's are below 2^53.
 const OWN_LEASE: u64 = 1 << 63;
@@ -138,6 +138,8 @@ impl<S: Store + 'static> Layers<S> {
         // It may have been carried out, and units must not be returned twice.
         let is_lost = matches!(charge.op, Op::Return(_)) && may_have_arrived(error);
         let own = match (&action, charge.op) {
+            // Only the store knows whether the reservation is open.
+            _ if Reserving::closes(charge.reserving) => return None,
             (_, Op::Release(_) | Op::Renew(_)) if !is_own_lease(charge) => return None,
             (_, Op::Release(lease) | Op::Renew(lease)) => {
                 let lease = LeaseId::new(lease.number() & !OWN_LEASE)?;
