@@ -19,7 +19,8 @@ pub enum Op {
     Return(u64),
     /// Return units of an earlier take, as far as they are still owed: units that the key has regained
     /// by itself since, or that were counted in a window that has ended, stay where they are. Never
-    /// denied; [`Decision::unbooked`] holds the units that were not returned.
+    /// denied; [`Decision::unbooked`] holds the units that were not returned, rounded
+    /// down.
     ReturnOwed {
         /// The units to return, at most those that were taken.
         units: u64,

@@ -77,7 +77,7 @@ impl Bucket {
                 if returned.is_positive() {
                     self.keep(now, &after);
                 }
-                self.answer(Outcome::Allow, &after, units - floor(&returned))
+                self.answer(Outcome::Allow, &after, units - ceil(&returned))
             }
             Op::Force(cost) => {
                 let unbooked = cost.saturating_sub(floor(&level));

@@ -274,7 +274,10 @@ impl Bucket {
         let (ticks, part) = self.interval.times(units.min(self.capacity));
         let time = debt.min(owed).min(Moment { ticks, part });
         seen.full_at = self.gap(time, seen.full_at);
-        Returned { time, units: self.interval.fit(time.ticks, time.part).min(units) }
+        let whole = self.interval.fit(time.ticks, time.part);
+        let (ticks, part) = self.interval.times(whole);
+        let is_part = Moment { ticks, part } < time;
+        Returned { time, units: (whole + u64::from(is_part)).min(units) }
     }
 
     fn give_back(&self, seen: &mut Seen, units: u64) {
@@ -293,7 +296,7 @@ impl Bucket {
 struct Returned {
     /// The part of the debt that is gone.
     time: Moment,
-    /// Whole units in that time.
+    /// Units in that time, rounded up: no unit of it stays taken.
     units: u64,
 }
 

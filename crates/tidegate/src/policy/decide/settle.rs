@@ -71,7 +71,7 @@ pub struct Settled {
     pub settled: u64,
     /// Limits that were settled before, or whose reservation has expired or was never opened. Nothing changed.
     pub not_open: u64,
-    /// Limits that wait for an outcome that tells their cost.
+    /// Limits whose cost the outcome does not tell: they wait for another one, unless they were settled before.
     pub open: u64,
     /// Units returned.
     pub returned: u64,
