@@ -93,6 +93,7 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
         settings: if is_encrypted { &encrypted } else { &[] },
         has_fake_clock: false,
     });
+    share::prefer_daemon(daemon.pid());
     let transports = [daemon.transport("RESP"), daemon.transport("HTTP"), daemon.transport("gRPC")];
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let (mut answered, mut failed, mut attacks) = (0, 0, 0);
@@ -118,9 +119,7 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
 
 /// The hostile client, which ends by itself a little later than the part that it is measured in.
 fn start(kind: Kind, transports: &[std::net::SocketAddr; 3], part: Duration) -> Child {
-    // Whatever priority this process was given is the daemon's, not the hostile client's.
-    let mut command = Command::new("chrt");
-    command.args(["--other", "0"]).arg(our_program("hostile"));
+    let mut command = Command::new(our_program("hostile"));
     command.args(["attack", kind.name()]).args(transports.map(|transport| transport.to_string()));
     command.arg((part + Duration::from_millis(200)).as_millis().to_string());
     command.stdout(Stdio::piped()).spawn().expect("the program that measures can be started again")

@@ -139,11 +139,14 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
             Crowd::Reserving => (0..rng.usize(1..120))
                 .map(|_| match rng.u8(0..4) {
                     0 => request(&mut rng),
-                    _ => reserve(&mut rng, &mut open, &mut ids),
+                    _ => reserve(&mut rng, &open, &mut ids),
                 })
                 .collect(),
             Crowd::Buckets => bucket_requests(&mut rng),
         };
+        // An id is known once its take was answered.
+        let opens = |asked: &&Asked| matches!(asked.reserving, Some(Reserving::Open(_)));
+        let opened: Vec<Asked> = requests.iter().flatten().filter(opens).cloned().collect();
         let charges: Vec<Vec<Charge<'_>>> = requests
             .iter()
             .map(|request| request.iter().map(|asked| asked.charge(&limits)).collect())
@@ -168,6 +171,8 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
                 .expect("memory always answers");
             assert_eq!(remembered, expected, "memory, seed {seed} at {now}: {charges:?}");
         }
+        open.extend(opened);
+        open.drain(..open.len().saturating_sub(100));
     }
     decided
 }
@@ -255,9 +260,9 @@ fn request(rng: &mut fastrand::Rng) -> Vec<Asked> {
 const SETTLED: [usize; 5] = [0, 2, 4, 6, 7];
 
 /// Takes that open reservations, and charges that close them: some twice, some that were never opened.
-fn reserve(rng: &mut fastrand::Rng, open: &mut Vec<Asked>, ids: &mut u64) -> Vec<Asked> {
+fn reserve(rng: &mut fastrand::Rng, open: &[Asked], ids: &mut u64) -> Vec<Asked> {
     if rng.bool()
-        && let Some(known) = rng.choice(&*open)
+        && let Some(known) = rng.choice(open)
     {
         let (Some(Reserving::Open(id)), Op::Take(units)) = (known.reserving, known.op) else {
             unreachable!("only such are kept")
@@ -276,10 +281,6 @@ fn reserve(rng: &mut fastrand::Rng, open: &mut Vec<Asked>, ids: &mut u64) -> Vec
         *ids += 1;
         let reserving = ReservationId::new(*ids).map(Reserving::Open);
         asked.push(Asked { limit, text, op: Op::Take(rng.u64(1..6)), reserving });
-    }
-    open.extend(asked.iter().cloned());
-    if open.len() > 40 {
-        open.drain(..open.len() - 40);
     }
     asked
 }

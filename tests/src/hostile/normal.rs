@@ -1,15 +1,14 @@
 //! Normal clients: one request at a time each, at a steady rate, in a process of their own.
 //!
-//! They stand for clients on other machines, so their own wait for a CPU must not count: where the system
-//! allows it, they run at real-time priority.
+//! They run at real-time priority, where the system allows it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::now;
+use super::{now, share};
 use crate::http::{self, Connection};
 use crate::servers::our_program;
 
@@ -35,15 +34,11 @@ pub struct Told {
 /// # Panics
 /// If the process cannot be started, or tells nothing.
 pub(super) fn run(transports: &[SocketAddr; 3], length: Duration) -> Told {
-    let has_priority =
-        Command::new("chrt").args(["--rr", "2", "true"]).stderr(Stdio::null()).status();
     let program = our_program("hostile");
-    let mut command = match has_priority.is_ok_and(|status| status.success()) {
-        true => Command::new("chrt"),
-        false => Command::new(&program),
-    };
-    if command.get_program() == "chrt" {
-        command.args(["--rr", "2"]).arg(&program);
+    let mut command = Command::new(&program);
+    if share::has_priorities() {
+        command = Command::new("chrt");
+        command.args(["--rr", share::NORMAL]).arg(&program);
     }
     command.arg("normal").args(transports.map(|transport| transport.to_string()));
     let told = command.arg(length.as_millis().to_string()).output().expect("it was built");

@@ -137,7 +137,7 @@ descriptors:
         "p.yaml:4:5: expected a key",
         "p.yaml:6:11: expected a rate such as",
         "p.yaml:10:24: expected one of second, minute",
-        "p.yaml:12:12: `burst` without a `rate`",
+        "p.yaml:12:12: `burst` needs a `rate` or `in_flight`",
         "p.yaml:16:12: ",
         "p.yaml:18:14: several limits",
         "p.yaml:18:27: several limits",

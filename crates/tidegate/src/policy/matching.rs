@@ -1,6 +1,5 @@
 //! Finds the limits that apply to a descriptor.
 
-pub(super) mod automaton;
 pub(super) mod level;
 pub(super) mod matched_limits;
 pub(super) mod network;

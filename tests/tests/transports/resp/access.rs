@@ -7,12 +7,13 @@ use super::*;
 const EVERYWHERE: ([u8; 4], u16) = ([0, 0, 0, 0], 0);
 
 /// Commands that return units or reset keys.
-const RETURNING: [&str; 8] = [
+const RETURNING: [&str; 9] = [
     "TG.RESET api user bob",
     "TG.REFUND api user bob",
     "TG.ACQUIRE api user bob",
     "TG.RELEASE 0100059b08c1fa40001234567890abcdef000000000000001400000000039387000000000008757365725f626f6200000003626f62",
     "TG.RENEW 0100059b08c1fa40001234567890abcdef000000000000001400000000039387000000000008757365725f626f6200000003626f62",
+    "TG.SETTLE 01 CANCEL",
     "DEL bob",
     "UNLINK bob",
     "CL.THROTTLE bob 9 1 3600 -1",

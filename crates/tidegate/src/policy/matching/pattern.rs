@@ -12,9 +12,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use aho_corasick::AhoCorasick;
 use foldhash::quality::RandomState;
-
-use crate::policy::matching::automaton::{Automaton, Piece};
 
 /// Patterns in the order of the file, each with a value.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +41,14 @@ struct Pattern {
 /// Up to this number, patterns with text between stars are tried one after the other.
 const FEW: usize = 16;
 
+/// The number of a piece of text between stars.
+type Piece = usize;
+
 /// Patterns with text between stars.
 #[derive(Clone, Debug)]
 struct Middles {
-    pieces: Automaton,
+    /// Finds all pieces in one pass over a value.
+    pieces: AhoCorasick,
     /// For each piece, the patterns that have it first, in order.
     first: Vec<Vec<usize>>,
     /// The pieces of each pattern.
@@ -62,7 +65,8 @@ struct Waiting {
 }
 
 impl Middles {
-    fn new<T>(patterns: &[(Pattern, T)]) -> Self {
+    /// `None` if the pieces are too many for one search.
+    fn new<T>(patterns: &[(Pattern, T)]) -> Option<Self> {
         let (mut numbers, mut texts) = (HashMap::<&str, Piece, RandomState>::default(), Vec::new());
         let (mut first, mut of) = (Vec::<Vec<usize>>::new(), HashMap::default());
         for (number, (pattern, _)) in patterns.iter().enumerate() {
@@ -71,15 +75,15 @@ impl Middles {
                 pieces.push(*numbers.entry(text).or_insert_with(|| {
                     texts.push(&**text);
                     first.push(Vec::new());
-                    (texts.len() - 1) as Piece
+                    texts.len() - 1
                 }));
             }
             if let Some(piece) = pieces.first() {
-                first[*piece as usize].push(number);
+                first[*piece].push(number);
                 of.insert(number, pieces.into());
             }
         }
-        Self { pieces: Automaton::new(&texts), first, of }
+        Some(Self { pieces: AhoCorasick::new(&texts).ok()?, first, of })
     }
 
     /// The first pattern that matches, if it is before `best`. Takes the leftmost occurrence of
@@ -93,11 +97,12 @@ impl Middles {
         let mut best = best.unwrap_or(usize::MAX);
         let mut waiting = HashMap::<Piece, Vec<Waiting>, RandomState>::default();
         let mut seen = HashSet::<Piece, RandomState>::default();
-        self.pieces.scan(value, |piece, end| {
-            let start = end - self.pieces.length(piece);
+        for occurrence in self.pieces.find_overlapping_iter(value) {
+            let (piece, start, end) =
+                (occurrence.pattern().as_usize(), occurrence.start(), occurrence.end());
             let here = waiting.entry(piece).or_default();
             if seen.insert(piece) {
-                let all = self.first[piece as usize].iter().take_while(|number| **number < best);
+                let all = self.first[piece].iter().take_while(|number| **number < best);
                 let fitting = all.filter(|number| patterns[**number].0.encloses(value));
                 here.extend(fitting.map(|number| {
                     let from = patterns[*number].0.head.len();
@@ -119,7 +124,7 @@ impl Middles {
                     None => best = pattern,
                 }
             }
-        });
+        }
         (best < usize::MAX).then_some(best)
     }
 }
@@ -199,11 +204,12 @@ impl<T: Copy> Patterns<T> {
         if (0..self.patterns.len()).filter(has_middle).count() <= FEW {
             return;
         }
+        let Some(middles) = Middles::new(&self.patterns) else { return };
         self.loose.retain(|number| !has_middle(number));
         for index in [&mut self.by_head, &mut self.by_tail] {
             index.patterns.values_mut().for_each(|list| list.retain(|number| !has_middle(number)));
         }
-        self.middles = Some(Middles::new(&self.patterns));
+        self.middles = Some(middles);
     }
 
     /// The value of the first pattern that matches.
