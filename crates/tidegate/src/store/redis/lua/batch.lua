@@ -57,10 +57,8 @@ end
 -- limit's key with ':open:' and the id at its end.
 local opened = {}
 
-local function reserve(key, args)
-  if args.reservation then
-    opened[#opened + 1] = { key .. ':open:' .. args.reservation, args.family.idle(states[key], args) }
-  end
+local function reserve(key, args, idle)
+  opened[#opened + 1] = { key .. ':open:' .. args.reservation, idle }
 end
 
 -- Repeated takes on one key: all are decided from the first answer.
@@ -74,7 +72,7 @@ local function decide_alone(key, args, times)
   end
   if args.takes then
     for _ = admitted + 1, times do family.deny(state, args) end
-    if admitted > 0 then reserve(key, args) end
+    if admitted > 0 and args.reservation then reserve(key, args, family.idle(state, args)) end
   end
   reply[index] = admitted
 end
@@ -127,7 +125,7 @@ end
 -- Decides charges first..last all or nothing. If one is denied, each returns its own state, and
 -- only those that deny write what a denial writes.
 local function decide_together(first, last, args_of)
-  local kept, seen, allowed, start = {}, {}, true, reply_length
+  local kept, seen, idle, allowed, start = {}, {}, {}, true, reply_length
   for i = first, last do
     local key, args = KEYS[i], args_of(i)
     local state = open(key, args)
@@ -139,12 +137,12 @@ local function decide_together(first, last, args_of)
     append(0)
     args.family.answer(state, args, key)
     if args.family.try(state, args, args.takes) then reply[index] = 1 else allowed = false end
+    if args.op == 'reserve' then idle[i] = args.family.idle(state, args) end
     seen[i] = { reply[index], unpack(reply, index + 1, reply_length) }
   end
   if allowed then
     for i = first, last do
-      local args = args_of(i)
-      if args.takes then reserve(KEYS[i], args) end
+      if idle[i] then reserve(KEYS[i], args_of(i), idle[i]) end
     end
     return
   end

@@ -145,7 +145,7 @@ mod tests {
             ("inflight", inflight, "a51e23b2daa902ec9015d7af94d5915748a990b5"),
             ("batch_bucket", batch_bucket, "99ce1367fb07ba60ce1835e471a350fcd1f12a52"),
             ("blocking", &scripts.blocking, "888401593c366b25166e69bcb936281039dbcf73"),
-            ("batch", batch, "7f0cbe858f3b0a4d8f9e2ea1912ddd2278024c82"),
+            ("batch", batch, "aba973b170c181c38355d6e53d8cefae16191738"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }
