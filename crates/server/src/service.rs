@@ -299,9 +299,7 @@ impl RateLimitService {
 
     /// Decides by the policy, and charges. Limits that are settled later count the request in full.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
-        // That a mistake of ours costs one connection and no more is shown by making one.
-        #[cfg(feature = "fuzzing")]
-        assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
+        make_mistake(request);
         let before = self.started();
         let answer = self.limiter.check(request).await;
         self.count_check(before, request, answer.as_ref());
@@ -322,6 +320,7 @@ impl RateLimitService {
         &self,
         request: &Request<'_>,
     ) -> Result<(Verdict, Reservations), CheckError> {
+        make_mistake(request);
         let before = self.started();
         let answer = self.limiter.reserve(request).await;
         self.count_check(before, request, answer.as_ref().map(|(verdict, _)| verdict));
@@ -495,6 +494,13 @@ impl RateLimitService {
     pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.explain(request).await
     }
+}
+
+/// That a mistake of ours costs one connection and no more is shown by making one.
+#[cfg_attr(not(feature = "fuzzing"), expect(unused_variables, reason = "made by tests only"))]
+fn make_mistake(request: &Request<'_>) {
+    #[cfg(feature = "fuzzing")]
+    assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
 }
 
 /// The value of a future that waits for nothing, as all are that ask a [local](RateLimitService::is_local) service.

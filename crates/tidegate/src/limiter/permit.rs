@@ -91,6 +91,11 @@ pub(crate) trait Place: Send + Sync {
     /// Whether a lease has ended.
     fn is_lost(&self) -> bool;
 
+    /// Whether there is any.
+    fn is_held(&self) -> bool {
+        true
+    }
+
     /// Frees the places without waiting.
     fn free(&mut self);
 
@@ -109,6 +114,12 @@ impl Permit {
     #[cfg(feature = "policy")]
     pub const fn take_settlement(&mut self) -> Option<Settlement> {
         self.settlement.take()
+    }
+
+    /// Whether the permit holds a place: that of a policy may only settle limits.
+    #[doc(hidden)]
+    pub fn holds_places(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_held())
     }
 
     /// True once a lease has ended, because the shared store was unreachable or this process did not run

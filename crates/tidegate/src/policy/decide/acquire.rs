@@ -190,6 +190,10 @@ impl<S: Store + 'static> Place for PolicyPlace<S> {
         ended || held.lost.load(Ordering::Relaxed)
     }
 
+    fn is_held(&self) -> bool {
+        !self.held.leases.is_empty()
+    }
+
     fn free(&mut self) {
         self.stop_renewing();
         if self.held.leases.is_empty() {
