@@ -106,6 +106,7 @@ fn actual(fields: &Fields<'_>, findings: &mut Findings) -> Option<ActualSource> 
         let is_letter =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if text.is_empty() || text.len() > 256 || !text.bytes().all(is_letter) {
+            let node = fields.node(field)?;
             findings.push(node.error("expected the name of a header").at(fields.at(field)));
             return None;
         }
