@@ -15,7 +15,7 @@ use tidegate_core::{AlgorithmName, Rate};
 use tidegate_sim::{InvalidSetup, Seed, Setup, Shape};
 
 pub(crate) use self::overload::Overload;
-pub(crate) use self::serve::Serve;
+pub(crate) use self::serve::{Gateway, Serve};
 pub(crate) use self::simulate::{Cluster, Simulate, Simulated, no_such_world};
 
 /// Tidegate, a rate limiter: daemon, policy tools, simulator
@@ -34,6 +34,7 @@ pub(crate) enum Command {
     Check(Check),
     Compare(Compare),
     Explain(Explain),
+    Gateway(Gateway),
     Lint(Lint),
     Schema(Schema),
     Serve(Serve),

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Some(Command::Check(args)) => return check::check(&args),
         Some(Command::Explain(args)) => return explain::explain(&args, terminal),
         Some(Command::Schema(args)) => Ok(schema::schema(&args)),
+        Some(Command::Gateway(args)) => return serve::serve(&args.serve()),
         Some(Command::Serve(args)) => return serve::serve(&args),
         Some(Command::Simulate(args)) => match simulate::simulate(&args, terminal) {
             Ok(code) => return code,

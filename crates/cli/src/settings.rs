@@ -129,7 +129,9 @@ impl Chosen {
 
     /// Refuses a certificate without its key, and a key without its certificate.
     fn check_pairs(&self, wrong: &mut Vec<String>) {
-        for place in ["listen.http", "listen.grpc", "listen.resp", "listen.admin", "store"] {
+        for place in
+            ["listen.http", "listen.grpc", "listen.resp", "listen.admin", "listen.gateway", "store"]
+        {
             let has = |what: &str| self.text(&format!("{place}.tls.{what}")).is_some();
             if has("certificate") != has("key") {
                 let why = "certificate and key go together: give both or neither";

@@ -21,6 +21,7 @@ use tidegate::store::{DecisionSource, Misconfigured, Nodes, Store, StoreError};
 use tidegate::{
     AlgorithmName, Clock, Hashing, Limit, MemoryStats, Op, Rate, Span, Timestamp, Verdict,
 };
+use tidegate_tower::Event;
 
 use crate::observability::hot_keys::KeyText;
 use crate::observability::log::Log;
@@ -173,6 +174,30 @@ impl RateLimitService {
     /// From how many hundredths of a limit on what is taken counts as near.
     pub fn count_near_from(&self, percent: u64) {
         self.limiter.set_near_percent(percent);
+    }
+
+    /// Counts what the layer of the gateway decided.
+    pub(crate) fn count_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Admitted(verdict) | Event::WouldDeny(verdict) => {
+                self.count_source(verdict.source());
+                self.counters.count(self.listener, Ok(true));
+            }
+            Event::Denied(verdict) => {
+                self.count_source(verdict.source());
+                self.counters.count(self.listener, Ok(false));
+            }
+            // Was counted as admitted, before its delay.
+            Event::TooLate(_) | Event::Shed(_) => {}
+            Event::Failed(error) => {
+                self.counters.count(self.listener, Err(()));
+                if let CheckError::Store(error) = error {
+                    self.counters.count_undecided(self.listener);
+                    self.counters.count_store_error(error);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The limiter, for those who run the daemon.

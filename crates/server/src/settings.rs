@@ -1,6 +1,7 @@
 //! Settings of a server.
 
 mod answers;
+mod gateway;
 mod listen;
 
 use std::num::NonZeroUsize;
@@ -11,6 +12,7 @@ use crate::observability::log::Level;
 use crate::runtime::server::ServeError;
 
 pub use self::answers::{Answers, Body, EnvoyHeaders, ProxyHeaders};
+pub use self::gateway::{Gateway, InvalidPeers, InvalidUpstream, Peers, Upstream};
 pub use self::listen::{Address, Listen, TlsFiles};
 
 /// Settings of a server.
@@ -22,6 +24,10 @@ pub struct Settings {
     pub http: Option<Listen>,
     /// The listener for gRPC.
     pub grpc: Option<Listen>,
+    /// The listener of the gateway.
+    pub proxy: Option<Listen>,
+    /// Where the gateway forwards requests; needed with `proxy`.
+    pub gateway: Option<Gateway>,
     /// The listener for the admin API.
     pub admin: Option<Listen>,
     /// A public listener for metrics only.
@@ -69,6 +75,8 @@ impl Default for Settings {
             resp: None,
             http: None,
             grpc: None,
+            proxy: None,
+            gateway: None,
             admin: None,
             metrics: None,
             token: None,

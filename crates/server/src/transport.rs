@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod admin;
+pub(crate) mod gateway;
 pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;
@@ -32,11 +33,14 @@ pub enum Protocol {
     Admin,
     /// HTTP/1.1, for metrics only.
     Metrics,
+    /// HTTP/1.1, forwarded to a service.
+    Gateway,
 }
 
 impl Protocol {
     /// All protocols, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Resp, Self::Http, Self::Grpc, Self::Admin, Self::Metrics];
+    pub const ALL: [Self; 6] =
+        [Self::Resp, Self::Http, Self::Grpc, Self::Admin, Self::Metrics, Self::Gateway];
 
     /// The protocol's name.
     pub const fn name(self) -> &'static str {
@@ -46,6 +50,7 @@ impl Protocol {
             Self::Grpc => "gRPC",
             Self::Admin => "admin",
             Self::Metrics => "metrics",
+            Self::Gateway => "gateway",
         }
     }
 
@@ -53,7 +58,7 @@ impl Protocol {
     pub(crate) const fn in_tls(self) -> &'static [&'static str] {
         match self {
             Self::Resp => &[],
-            Self::Http | Self::Admin | Self::Metrics => &["http/1.1"],
+            Self::Http | Self::Admin | Self::Metrics | Self::Gateway => &["http/1.1"],
             Self::Grpc => &["h2"],
         }
     }

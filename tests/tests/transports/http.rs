@@ -7,7 +7,7 @@ mod proxies;
 mod questions;
 mod returns;
 mod shared;
-mod transport;
+pub(crate) mod transport;
 
 use std::time::Duration;
 

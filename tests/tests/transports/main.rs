@@ -1,6 +1,7 @@
 //! Every transport of the daemon, asked by clients and by sockets that misbehave.
 
 mod admin;
+mod gateway;
 mod grpc;
 mod http;
 mod json;

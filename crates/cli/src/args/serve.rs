@@ -39,6 +39,14 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
 
+    /// Gateway listener, which forwards admitted requests to --upstream [default: off]
+    #[arg(long, value_name = "ADDRESS", requires = "upstream")]
+    gateway: Option<String>,
+
+    /// Service that the gateway forwards requests to: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+
     /// Store: memory, or a Redis such as redis://127.0.0.1:6379 [default: memory]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
@@ -79,6 +87,8 @@ impl Serve {
             ("listen.grpc.address", &self.grpc),
             ("listen.resp.address", &self.resp),
             ("listen.admin.address", &self.admin),
+            ("listen.gateway.address", &self.gateway),
+            ("gateway.upstream", &self.upstream),
             ("store.url", &self.store),
             ("compat", &self.compat),
             ("listen.resp.password_file", &self.password_file),
@@ -98,3 +108,71 @@ Examples:
   tidegate serve --config policy.yaml --resp 0.0.0.0:6380 --password-file secret
   redis-cli -p 6380 TG.CHECK api user bob
   tidegate serve --settings settings.yaml --print-config";
+
+/// Limit the requests to an HTTP service: forward those that a policy admits
+///
+/// Short for `tidegate serve` with a gateway and the admin port, and no other listener. The `requests` rules of
+/// the policy choose the limits: rates, delays, and limits of requests in progress, which are held until the
+/// response body ends. Without a policy, every request is forwarded.
+///
+/// The gateway refuses requests that servers would read in different ways. `X-Forwarded-For`, `Forwarded` and
+/// similar fields of clients are dropped, unless gateway.trusted_peers has their address.
+#[derive(Debug, Args)]
+#[command(after_help = FORWARDING)]
+pub(crate) struct Gateway {
+    /// Service that requests are forwarded to: http://HOST:PORT
+    #[arg(long, value_name = "URL")]
+    upstream: Option<String>,
+
+    /// Address that clients connect to, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
+    listen: String,
+
+    /// Policy files, or folders whose .yaml and .yml files are read; may be repeated
+    #[arg(long, short, value_name = "FILE|DIR")]
+    config: Vec<String>,
+
+    /// Listener for metrics, health and the admin API [default: 127.0.0.1:6070]
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+
+    /// Store: memory, or a Redis such as redis://127.0.0.1:6379 [default: memory]
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
+
+    /// Settings file (YAML)
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+
+    /// Print the settings in force with the source of each, and exit
+    #[arg(long)]
+    print_config: bool,
+}
+
+impl Gateway {
+    /// The same as arguments of `serve`.
+    pub(crate) fn serve(self) -> Serve {
+        let off = || Some("off".into());
+        Serve {
+            config: self.config,
+            merge: false,
+            http: off(),
+            grpc: off(),
+            resp: off(),
+            admin: self.admin,
+            gateway: Some(self.listen),
+            upstream: self.upstream,
+            store: self.store,
+            compat: None,
+            password_file: None,
+            threads: None,
+            settings: self.settings,
+            print_config: self.print_config,
+        }
+    }
+}
+
+const FORWARDING: &str = "\
+Examples:
+  tidegate gateway --upstream http://127.0.0.1:9000 --config policy.yaml
+  curl -i localhost:8000/";

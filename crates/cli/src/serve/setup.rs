@@ -11,8 +11,8 @@ use tidegate::store::redis::RedisConfig;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{Nodes, OnStoreFailure};
 use tidegate_server::{
-    Address, Answers, Body, EnvoyHeaders, Format, KeyValues, Level, Listen, Log, ProxyHeaders,
-    RateLimitService, Settings, TlsFiles,
+    Address, Answers, Body, EnvoyHeaders, Format, Gateway, KeyValues, Level, Listen, Log,
+    ProxyHeaders, RateLimitService, Settings, TlsFiles, Upstream,
 };
 
 use crate::secret;
@@ -126,6 +126,8 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
         resp: listen(chosen, "resp"),
         admin: listen(chosen, "admin"),
         metrics: listen(chosen, "metrics"),
+        proxy: listen(chosen, "gateway"),
+        gateway: gateway(chosen)?,
         password: secret("listen.resp.password_file")?,
         allow_unauthenticated: chosen.flag("listen.resp.allow_unauthenticated"),
         token: secret("listen.admin.token_file")?,
@@ -149,14 +151,45 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
             .unwrap_or(defaults.max_age_grace),
         drain: chosen.span("limits.drain").unwrap_or(defaults.drain),
     };
-    let Settings { http, grpc, resp, admin, .. } = &settings;
-    if [http, grpc, resp, admin].into_iter().all(Option::is_none) {
+    let Settings { http, grpc, resp, admin, proxy, gateway, .. } = &settings;
+    if proxy.is_some() && gateway.is_none() {
+        return Err(
+            "listen.gateway.address: the gateway needs a service to forward requests to; set \
+                    --upstream or gateway.upstream, for example to http://127.0.0.1:9000"
+                .into(),
+        );
+    }
+    if [http, grpc, resp, admin, proxy].into_iter().all(Option::is_none) {
         return Err(
             "all listeners are off: turn one on, for example with --http 127.0.0.1:8080".into()
         );
     }
     settings.check().map_err(|error| error.to_string())?;
     Ok(settings)
+}
+
+/// Where the gateway forwards requests; `None` without an upstream.
+fn gateway(chosen: &Chosen) -> Result<Option<Gateway>, String> {
+    let Some(url) = chosen.text("gateway.upstream") else { return Ok(None) };
+    let mut upstream: Upstream = url
+        .parse()
+        .map_err(|expected| format!("gateway.upstream: expected {expected}, found {url:?}"))?;
+    upstream.max_connections =
+        count(chosen, "gateway.max_connections").unwrap_or(upstream.max_connections);
+    upstream.connect_timeout =
+        chosen.span("gateway.connect_timeout").unwrap_or(upstream.connect_timeout);
+    upstream.head_timeout = chosen.span("gateway.head_timeout").unwrap_or(upstream.head_timeout);
+    let peers = chosen.list("gateway.trusted_peers");
+    let trusted = peers.iter().map(|peers| {
+        peers.parse().map_err(|expected| {
+            format!("gateway.trusted_peers: expected {expected}, found {peers:?}")
+        })
+    });
+    Ok(Some(Gateway {
+        upstream,
+        domain: chosen.text("gateway.domain"),
+        trusted: trusted.collect::<Result<_, String>>()?,
+    }))
 }
 
 fn answers(chosen: &Chosen) -> Answers {

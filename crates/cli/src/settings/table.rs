@@ -150,6 +150,47 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.admin.tls.key", Kind::Path, KEY),
     setting("listen.admin.tls.client_ca", Kind::Path, CLIENT_CA),
     setting("listen.admin.tls.client_names", Kind::List, CLIENT_NAMES),
+    setting("listen.gateway.address", Kind::Listener, "Gateway listener; needs `gateway.upstream`")
+        .default("off")
+        .flag("gateway"),
+    setting("listen.gateway.tls.certificate", Kind::Path, CERTIFICATE),
+    setting("listen.gateway.tls.key", Kind::Path, KEY),
+    setting("listen.gateway.tls.client_ca", Kind::Path, CLIENT_CA),
+    setting("listen.gateway.tls.client_names", Kind::List, CLIENT_NAMES),
+    setting(
+        "gateway.upstream",
+        Kind::Text(512),
+        "Service that the gateway forwards requests to, such as http://127.0.0.1:9000",
+    )
+    .flag("upstream"),
+    setting(
+        "gateway.domain",
+        Kind::Text(256),
+        "Domain whose `requests` rules apply; by default the only one that has any",
+    ),
+    setting(
+        "gateway.trusted_peers",
+        Kind::List,
+        "Addresses and networks of proxies in front of the gateway. `X-Forwarded-*`, `Forwarded` and `X-Request-Id` of other peers are dropped",
+    ),
+    setting(
+        "gateway.max_connections",
+        Kind::Number(1, 1 << 20),
+        "Maximum number of connections to the service",
+    )
+    .default("1024"),
+    setting(
+        "gateway.connect_timeout",
+        Kind::Span(millis(1), MINUTE),
+        "Timeout for connecting to the service",
+    )
+    .default("1s"),
+    setting(
+        "gateway.head_timeout",
+        Kind::Span(millis(1), Duration::from_secs(3_600)),
+        "Time that the service has until the head of its response",
+    )
+    .default("30s"),
     setting(
         "listen.metrics.address",
         Kind::Listener,

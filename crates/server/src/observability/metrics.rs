@@ -37,7 +37,7 @@ pub(crate) const MAX_LIMITS: usize = 1_000;
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The listeners that decide requests.
-const DECIDING: [Protocol; 3] = [Protocol::Resp, Protocol::Http, Protocol::Grpc];
+const DECIDING: [Protocol; 4] = [Protocol::Resp, Protocol::Http, Protocol::Grpc, Protocol::Gateway];
 
 /// All metrics, as text.
 pub(crate) fn text(service: &RateLimitService, with_envoy_names: bool) -> String {

@@ -20,10 +20,12 @@ pub(crate) enum Frequent {
     UnknownDomain,
     /// No limit applies to a descriptor.
     UnmatchedDescriptor,
+    /// The gateway got no connection to the service.
+    UpstreamFailed,
 }
 
 impl Frequent {
-    const COUNT: usize = Self::UnmatchedDescriptor as usize + 1;
+    const COUNT: usize = Self::UpstreamFailed as usize + 1;
 }
 
 /// An event that may be logged.

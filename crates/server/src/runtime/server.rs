@@ -69,6 +69,11 @@ impl Server {
         self.address(Protocol::Grpc)
     }
 
+    /// Where the gateway listens.
+    pub fn gateway(&self) -> Option<SocketAddr> {
+        self.address(Protocol::Gateway)
+    }
+
     /// Where the admin API listens.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.address(Protocol::Admin)
@@ -114,6 +119,7 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
         (Protocol::Grpc, &settings.grpc),
         (Protocol::Admin, &settings.admin),
         (Protocol::Metrics, &settings.metrics),
+        (Protocol::Gateway, &settings.proxy),
     ];
     let (mut listening, mut failed) = (Vec::new(), Vec::new());
     for (protocol, listen) in wanted {

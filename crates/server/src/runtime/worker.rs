@@ -13,6 +13,7 @@ use crate::runtime::listener::Socket;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
 use crate::transport::admin::{self, Access};
+use crate::transport::gateway::{self, Pool};
 use crate::transport::grpc::Budget;
 use crate::transport::{Protocol, Transport, grpc, http, resp};
 
@@ -45,6 +46,10 @@ pub(crate) async fn work(
     // The worker's own, so that connections of other threads do not contend for it.
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
+    let pool = settings.gateway.as_ref().map(|gateway| {
+        let connections = gateway.upstream.max_connections.div_ceil(settings.threads.get());
+        Pool::new(gateway.upstream.clone(), connections)
+    });
     loop {
         tokio::select! {
             connection = incoming.recv() => {
@@ -54,6 +59,7 @@ pub(crate) async fn work(
                     settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
                     budget: budget.clone(),
+                    pool: pool.clone(),
                 };
                 connections.spawn(receive(connection, context));
             }
@@ -78,6 +84,8 @@ pub(crate) struct ConnContext {
     pub(crate) settings: Arc<Settings>,
     pub(crate) stopped: watch::Receiver<bool>,
     pub(crate) budget: Budget,
+    /// Connections of the worker to the service behind the gateway.
+    pub(crate) pool: Option<Pool>,
 }
 
 async fn receive(connection: NewConnection, context: ConnContext) {
@@ -105,6 +113,7 @@ async fn receive(connection: NewConnection, context: ConnContext) {
         Protocol::Http => http::converse(stream, context).await,
         Protocol::Grpc => grpc::converse(stream, context).await,
         Protocol::Admin => admin::converse(stream, context, Access::All).await,
+        Protocol::Gateway => gateway::converse(stream, context).await,
         Protocol::Metrics => admin::converse(stream, context, Access::Metrics).await,
     }
     drop(slot);

@@ -111,7 +111,7 @@ struct GrpcConnection {
 
 /// Serves a connection until the peer closes it, it is too old, or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
-    let ConnContext { service, settings, mut stopped, budget } = context;
+    let ConnContext { service, settings, mut stopped, budget, .. } = context;
     let (asked, account) = (AtomicU64::new(0), Account::new(&budget));
     let grpc =
         Arc::new(GrpcConnection { service, settings, stopped: stopped.clone(), account, asked });

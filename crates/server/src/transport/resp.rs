@@ -490,6 +490,7 @@ mod tests {
                 settings: Arc::new(Settings::default()),
                 stopped,
                 budget: crate::transport::grpc::Budget::new(),
+                pool: None,
             };
             let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());
             let decided = || service.status().listener(crate::transport::Protocol::Http).allowed;

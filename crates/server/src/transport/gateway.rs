@@ -1,0 +1,186 @@
+//! The gateway: forwards HTTP requests that a policy admits to a service.
+//!
+//! ```text
+//!   bytes ──guard.rs──▶ hyper ──head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs──▶ the service
+//! ```
+//!
+//! # Order
+//! A request is refused if servers would read it in different ways, then limited by the `requests` rules of
+//! the policy, then forwarded. [`RateLimitLayer`] decides, delays and holds places in flight until the body of
+//! the response ends, as in every tower service.
+//!
+//! # Bounds
+//! A head has at most [`MAX_HEAD`](framing::MAX_HEAD) bytes and [`MAX_FIELDS`](framing::MAX_FIELDS) fields;
+//! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and the pool of each worker the
+//! number of connections to the service.
+
+mod body;
+mod forward;
+mod framing;
+mod guard;
+mod head;
+mod upstream;
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::Either;
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tidegate::policy::{Domain, Policy};
+use tidegate_tower::{RateLimit, RateLimitLayer, ResponseBody};
+use tokio::time::timeout;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use self::body::ForwardBody;
+use self::forward::{Answer, Forward, problem};
+use self::guard::Guard;
+use super::Stream;
+use super::http::WriteTimeout;
+use crate::runtime::worker::ConnContext;
+use crate::service::RateLimitService;
+use crate::settings::Gateway;
+
+pub(crate) use self::upstream::Pool;
+
+/// How long a connection may wait for its next request.
+const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// How long an idle connection stays open once the server is stopping.
+const STOP_GRACE: Duration = Duration::from_secs(1);
+
+/// A connection and what its requests need.
+struct GatewayConnection<'a> {
+    gateway: &'a Gateway,
+    service: RateLimitService,
+    peer: Option<IpAddr>,
+    is_trusted: bool,
+    forward: Forward,
+    /// The forwarder behind the limits of a domain; the policy may name another one after a reload.
+    limited: Mutex<Option<(Box<str>, RateLimit<Forward>)>>,
+}
+
+type Limited = Response<Either<ResponseBody<ForwardBody>, ForwardBody>>;
+
+/// Serves a connection until the peer closes it or the server is stopping.
+pub(crate) async fn converse(stream: Stream, context: ConnContext) {
+    let ConnContext { service, settings, mut stopped, pool, .. } = context;
+    let (Some(gateway), Some(pool)) = (&settings.gateway, pool) else { return };
+    let peer = stream.peer();
+    let scheme = if matches!(stream, Stream::Tls(_)) { "https" } else { "http" };
+    let is_tunnel = Arc::new(AtomicBool::new(false));
+    let (upstream, log) = (gateway.upstream.clone(), service.status().log().clone());
+    let connection = GatewayConnection {
+        gateway,
+        service,
+        peer,
+        is_trusted: gateway.is_trusted(peer),
+        forward: Forward::new(pool, upstream, (peer, scheme), Arc::clone(&is_tunnel), log),
+        limited: Mutex::default(),
+    };
+    let is_stopping = stopped.clone();
+    let answer = service_fn(|request| {
+        let answer = connection.answer(request);
+        async {
+            let mut answer = answer.await;
+            if *is_stopping.borrow() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(answer)
+        }
+    });
+    let stream = Guard::new(WriteTimeout::new(stream, settings.idle_after), is_tunnel);
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIME.min(settings.idle_after))
+        .max_buf_size(framing::MAX_HEAD)
+        .max_headers(framing::MAX_FIELDS);
+    let serving = builder.serve_connection(TokioIo::new(stream), answer).with_upgrades();
+    let mut serving = pin!(serving);
+    let is_stopping = tokio::select! {
+        biased;
+        // An error of the connection is the peer's, which knows about it.
+        _ = serving.as_mut() => false,
+        _ = stopped.wait_for(|stopped| *stopped) => true,
+    };
+    let grace = STOP_GRACE.min(settings.drain / 2);
+    if is_stopping && timeout(grace, serving.as_mut()).await.is_err() {
+        // Answers the request in progress and accepts no further one.
+        serving.as_mut().graceful_shutdown();
+        let _ = serving.await;
+    }
+}
+
+impl GatewayConnection<'_> {
+    async fn answer(&self, request: Request<Incoming>) -> Limited {
+        let (mut head, body) = request.into_parts();
+        if let Err(refused) = head::check(&head) {
+            return own(refused.into());
+        }
+        if !self.is_trusted {
+            head::drop_claims(&mut head.headers);
+        }
+        if let Some(peer) = self.peer {
+            head.extensions.insert(peer);
+        }
+        let request = Request::from_parts(head, body);
+        match self.limited() {
+            Ok(Some(mut limited)) => match limited.call(request).await {
+                Ok(answer) => answer.map(Either::Left),
+                Err(never) => match never {},
+            },
+            Ok(None) => match self.forward.clone().call(request).await {
+                Ok(answer) => own(answer),
+                Err(never) => match never {},
+            },
+            Err(why) => own(problem(StatusCode::INTERNAL_SERVER_ERROR, why)),
+        }
+    }
+
+    /// The forwarder behind the limits of the policy; `None` if the policy has none.
+    fn limited(&self) -> Result<Option<RateLimit<Forward>>, &'static str> {
+        let policy = self.service.policy();
+        let Some(domain) = self.domain(&policy)? else { return Ok(None) };
+        let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, limited)) = &*limited
+            && **name == *domain
+        {
+            return Ok(Some(limited.clone()));
+        }
+        let made = self.layer(domain).layer(self.forward.clone());
+        *limited = Some((domain.into(), made.clone()));
+        Ok(Some(made))
+    }
+
+    /// The domain whose rules apply.
+    fn domain<'p>(&'p self, policy: &'p Policy) -> Result<Option<&'p str>, &'static str> {
+        if let Some(name) = &self.gateway.domain {
+            return Ok(Some(name));
+        }
+        let mut domains = policy.domains().filter(|domain| !domain.requests().is_empty());
+        match (domains.next(), domains.next()) {
+            (domain, None) => Ok(domain.map(Domain::name)),
+            (_, Some(_)) => Err("several domains have requests: set gateway.domain"),
+        }
+    }
+
+    fn layer(&self, domain: &str) -> RateLimitLayer {
+        let service = self.service.clone();
+        RateLimitLayer::policy(service.limiter().clone(), domain)
+            .observe(move |event| service.count_event(event))
+    }
+}
+
+fn own(answer: Answer) -> Limited {
+    answer.map(Either::Right)
+}

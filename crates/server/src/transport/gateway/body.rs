@@ -1,0 +1,201 @@
+//! Bodies on their way through the gateway.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::upstream::Leased;
+
+/// How long a client may send nothing of a body that it has begun.
+const CLIENT_IDLE: Duration = Duration::from_secs(30);
+
+/// A client that sends less than so many bytes per second, after [`GRACE`], is too slow.
+const LEAST_RATE: u64 = 240;
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How long the upstream may send nothing of a body.
+const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
+
+/// The body of a request, with a bound on how slowly it may arrive.
+pub(super) struct RequestBody {
+    /// `None` for a request that is repeated, which has no body.
+    body: Option<Incoming>,
+    bytes: u64,
+    started: Option<Instant>,
+    /// Set only while the client keeps the body waiting.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestBody").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// Why a body ends before its end.
+#[derive(Debug)]
+pub(super) enum Cut {
+    /// The other side closed the connection, or sent what is no body.
+    Broken(hyper::Error),
+    /// The other side sent too little for too long.
+    TooSlow,
+}
+
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(error) => error.fmt(f),
+            Self::TooSlow => f.write_str("the body arrives too slowly"),
+        }
+    }
+}
+
+impl std::error::Error for Cut {}
+
+impl RequestBody {
+    pub(super) const fn new(body: Incoming) -> Self {
+        Self { body: Some(body), bytes: 0, started: None, waiting: None }
+    }
+
+    /// No body.
+    pub(super) const fn empty() -> Self {
+        Self { body: None, bytes: 0, started: None, waiting: None }
+    }
+
+    /// When the client has waited for too long, if it sends nothing more.
+    fn deadline(&mut self) -> Instant {
+        let now = Instant::now();
+        let started = *self.started.get_or_insert(now);
+        let due = started + GRACE + Duration::from_secs(self.bytes / LEAST_RATE);
+        due.min(now + CLIENT_IDLE)
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        match Pin::new(body).poll_frame(context) {
+            Poll::Ready(frame) => {
+                if let Some(Ok(frame)) = &frame {
+                    let length = frame.data_ref().map_or(0, Bytes::len);
+                    this.bytes = this.bytes.saturating_add(length as u64);
+                }
+                this.waiting = None;
+                Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
+            }
+            Poll::Pending => {
+                if this.waiting.is_none() {
+                    this.waiting = Some(Box::pin(sleep_until(this.deadline())));
+                }
+                match this.waiting.as_mut().map(|waiting| waiting.as_mut().poll(context)) {
+                    Some(Poll::Ready(())) => Poll::Ready(Some(Err(Cut::TooSlow))),
+                    _ => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+/// The body of a response: that of the upstream, or the gateway's own.
+pub(super) enum ForwardBody {
+    /// Of the upstream, whose connection is kept for other requests once it ends.
+    Upstream { body: Incoming, connection: Option<Leased>, waiting: Option<Pin<Box<Sleep>>> },
+    /// The gateway's own text.
+    Text(Option<Bytes>),
+}
+
+impl fmt::Debug for ForwardBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Upstream { .. } => "Upstream",
+            Self::Text(_) => "Text",
+        })
+    }
+}
+
+impl ForwardBody {
+    pub(super) fn upstream(body: Incoming, connection: Leased) -> Self {
+        if body.is_end_stream() {
+            connection.put_back();
+            return Self::Text(None);
+        }
+        Self::Upstream { body, connection: Some(connection), waiting: None }
+    }
+}
+
+impl Body for ForwardBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        let (body, connection, waiting) = match self.get_mut() {
+            Self::Upstream { body, connection, waiting } => (body, connection, waiting),
+            Self::Text(text) => {
+                return Poll::Ready(text.take().map(|text| Ok(Frame::data(text))));
+            }
+        };
+        match Pin::new(&mut *body).poll_frame(context) {
+            Poll::Ready(frame) => {
+                *waiting = None;
+                let is_over = match &frame {
+                    Some(Ok(_)) => body.is_end_stream(),
+                    Some(Err(_)) => {
+                        *connection = None;
+                        false
+                    }
+                    None => true,
+                };
+                if is_over && let Some(connection) = connection.take() {
+                    connection.put_back();
+                }
+                Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
+            }
+            Poll::Pending => {
+                let until = || Box::pin(sleep_until(Instant::now() + UPSTREAM_IDLE));
+                match waiting.get_or_insert_with(until).as_mut().poll(context) {
+                    Poll::Ready(()) => {
+                        *connection = None;
+                        Poll::Ready(Some(Err(Cut::TooSlow)))
+                    }
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Upstream { body, .. } => body.is_end_stream(),
+            Self::Text(text) => text.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Upstream { body, .. } => body.size_hint(),
+            Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A client's connection, as hyper may read it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use super::framing::{Ambiguous, Framing};
+
+/// How long a head may take from its first byte to its last.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// Hands on the bytes of a client until a request is framed ambiguously. In place of that request hyper reads
+/// a NUL byte, which no request may have, and answers 400 after the responses to the requests before.
+#[derive(Debug)]
+pub(super) struct Guard<S> {
+    stream: S,
+    framing: Framing,
+    /// Whether the connection was upgraded: its bytes are no messages any more.
+    is_tunnel: Arc<AtomicBool>,
+    is_over: bool,
+    /// Set while a head has begun and its end has not arrived.
+    waiting: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Guard<S> {
+    pub(super) fn new(stream: S, is_tunnel: Arc<AtomicBool>) -> Self {
+        Self { stream, framing: Framing::default(), is_tunnel, is_over: false, waiting: None }
+    }
+}
+
+impl<S> Guard<S> {
+    /// Fails once a head has taken too long.
+    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.waiting.as_mut().map(|waiting| waiting.as_mut().poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            _ => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.is_over {
+            return Poll::Ready(Ok(()));
+        }
+        let before = buffer.filled().len();
+        match Pin::new(&mut this.stream).poll_read(context, buffer) {
+            Poll::Ready(read) => read?,
+            Poll::Pending => return this.poll_waiting(context),
+        }
+        if this.is_tunnel.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
+        if let Err(Ambiguous { sound }) = this.framing.read(&buffer.filled()[before..]) {
+            // At least one byte was refused, so there is room for another.
+            buffer.set_filled(before + sound);
+            buffer.put_slice(&[0]);
+            this.is_over = true;
+        }
+        if !this.framing.is_in_head() {
+            this.waiting = None;
+        } else if this.waiting.is_none() {
+            this.waiting = Some(Box::pin(sleep(HEAD_TIME)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,206 @@
+//! Heads of requests and responses: what is refused, and what is handed on.
+
+use std::net::IpAddr;
+
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use hyper::http::request::Parts;
+use hyper::{Method, StatusCode, Version};
+
+use super::framing::MAX_HEAD;
+
+/// The most bytes of a request target.
+const MAX_TARGET: usize = 8 << 10;
+
+/// The most bytes of a request id that is taken over.
+const MAX_REQUEST_ID: usize = 128;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Fields that describe the client's request to the next server. Only trusted peers may send them.
+const FORWARDING: [HeaderName; 15] = [
+    X_FORWARDED_FOR,
+    X_FORWARDED_HOST,
+    X_FORWARDED_PROTO,
+    FORWARDED,
+    X_REQUEST_ID,
+    HeaderName::from_static("x-forwarded-port"),
+    HeaderName::from_static("x-forwarded-prefix"),
+    HeaderName::from_static("x-forwarded-uri"),
+    HeaderName::from_static("x-forwarded-method"),
+    HeaderName::from_static("x-forwarded-server"),
+    HeaderName::from_static("x-original-uri"),
+    HeaderName::from_static("x-original-url"),
+    HeaderName::from_static("x-original-method"),
+    HeaderName::from_static("x-original-host"),
+    HeaderName::from_static("x-real-ip"),
+];
+
+/// Fields of one connection, besides those that `Connection` names.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    TRANSFER_ENCODING,
+    TE,
+    UPGRADE,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("proxy-authorization"),
+    HeaderName::from_static("http2-settings"),
+];
+
+/// Why a request is not forwarded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) why: &'static str,
+}
+
+const fn refused<T>(status: StatusCode, why: &'static str) -> Result<T, Refused> {
+    Err(Refused { status, why })
+}
+
+/// Refuses what servers would read in different ways, and what the gateway does not do.
+pub(super) fn check(head: &Parts) -> Result<(), Refused> {
+    if matches!(head.method, Method::CONNECT | Method::TRACE) {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "CONNECT and TRACE are not forwarded");
+    }
+    let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    if lengths.sum::<usize>() > MAX_HEAD {
+        return refused(
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            "the fields of a request have at most 32 KiB",
+        );
+    }
+    let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
+    let authority = head.uri.authority().map(|authority| authority.as_str());
+    if target + authority.map_or(0, str::len) > MAX_TARGET {
+        return refused(StatusCode::URI_TOO_LONG, "a request target has at most 8 KiB");
+    }
+    if !head.uri.path().starts_with('/') {
+        return refused(StatusCode::BAD_REQUEST, "the request target is no path");
+    }
+    let mut hosts = head.headers.get_all(HOST).iter();
+    let (host, more) = (hosts.next(), hosts.next());
+    let host = match (host.map(HeaderValue::to_str), more) {
+        (Some(Ok(host)), None) if is_host(host) => host,
+        _ => return refused(StatusCode::BAD_REQUEST, "a request has exactly one Host"),
+    };
+    if authority.is_some_and(|authority| !authority.eq_ignore_ascii_case(host)) {
+        return refused(StatusCode::BAD_REQUEST, "the request target and Host disagree");
+    }
+    for name in named_by_connection(&head.headers) {
+        let Some(name) = name else {
+            return refused(StatusCode::BAD_REQUEST, "Connection names no field");
+        };
+        if FORWARDING.contains(&name) || name == HOST || name == CONTENT_LENGTH {
+            return refused(
+                StatusCode::BAD_REQUEST,
+                "Connection names a field that the next server needs",
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A host with an optional port: no user, no path, nothing that ends one.
+fn is_host(host: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(&byte);
+    !host.is_empty() && host.len() <= 255 && host.bytes().all(is_part)
+}
+
+/// The fields that `Connection` names; `None` for what is no name.
+fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = Option<HeaderName>> {
+    let lines = headers.get_all(CONNECTION).iter();
+    let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
+    names.map(|name| HeaderName::from_bytes(name).ok())
+}
+
+/// The protocol that a request asks to switch to, if the gateway forwards it.
+pub(super) fn upgrade(head: &Parts) -> Option<HeaderValue> {
+    let asks = named_by_connection(&head.headers).flatten().any(|name| name == UPGRADE);
+    let mut protocols = head.headers.get_all(UPGRADE).iter();
+    let (protocol, more) = (protocols.next()?, protocols.next());
+    let is_known = protocol.as_bytes().eq_ignore_ascii_case(b"websocket") && more.is_none();
+    (asks && is_known && head.method == Method::GET && head.version == Version::HTTP_11)
+        .then(|| protocol.clone())
+}
+
+/// Removes the fields by which a client could pass for a proxy.
+pub(super) fn drop_claims(headers: &mut HeaderMap) {
+    for name in &FORWARDING {
+        headers.remove(name);
+    }
+}
+
+/// Removes the fields of this connection.
+pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let wants_trailers = headers
+        .get_all(TE)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"));
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = named_by_connection(headers).flatten().collect();
+        for name in named {
+            headers.remove(name);
+        }
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if wants_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// Adds the fields that tell the next server about the client.
+pub(super) fn describe_client(head: &mut Parts, peer: Option<IpAddr>, scheme: &'static str) {
+    let host = head.headers.get(HOST).cloned();
+    if let Some(peer) = peer {
+        append(&mut head.headers, X_FORWARDED_FOR, &peer.to_string());
+    }
+    let for_peer = match peer {
+        Some(IpAddr::V6(peer)) => format!("\"[{peer}]\""),
+        Some(IpAddr::V4(peer)) => peer.to_string(),
+        None => "unknown".into(),
+    };
+    let named = host.as_ref().and_then(|host| host.to_str().ok());
+    let forwarded = match named {
+        Some(host) => format!("for={for_peer};host=\"{host}\";proto={scheme}"),
+        None => format!("for={for_peer};proto={scheme}"),
+    };
+    append(&mut head.headers, FORWARDED, &forwarded);
+    if let (false, Some(host)) = (head.headers.contains_key(&X_FORWARDED_HOST), host) {
+        head.headers.insert(X_FORWARDED_HOST, host);
+    }
+    if !head.headers.contains_key(&X_FORWARDED_PROTO) {
+        head.headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+    }
+    let known = head.headers.get(&X_REQUEST_ID);
+    if !known.is_some_and(|id| (1..=MAX_REQUEST_ID).contains(&id.len())) {
+        let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            head.headers.insert(X_REQUEST_ID, id);
+        }
+    }
+}
+
+/// Adds a member to a list; several lines become one.
+fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
+    let lines = headers.get_all(&name).iter().map(HeaderValue::as_bytes);
+    let list = lines.chain([member.as_bytes()]).collect::<Vec<_>>().join(&b", "[..]);
+    if let Ok(value) = HeaderValue::from_bytes(&list) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+#[path = "head_tests.rs"]
+mod tests;

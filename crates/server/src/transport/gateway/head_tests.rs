@@ -1,0 +1,100 @@
+use hyper::Request;
+
+use super::*;
+
+fn head(line: &str, fields: &[(&str, &str)]) -> Parts {
+    let (method, target) = line.split_once(' ').expect("a method and a target");
+    let mut request = Request::builder().method(method).uri(target);
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    request.body(()).expect("a request").into_parts().0
+}
+
+#[test]
+fn requests_that_servers_read_differently_are_refused() {
+    let host = ("host", "a.example");
+    let status = |line: &str, fields: &[(&str, &str)]| {
+        check(&head(line, fields)).err().map(|refused| refused.status.as_u16())
+    };
+    assert_eq!(status("GET /", &[host]), None);
+    assert_eq!(status("GET http://A.example/", &[host]), None);
+    assert_eq!(status("GET /", &[host, ("connection", "keep-alive, x-own")]), None);
+    for (line, fields, expected) in [
+        ("CONNECT a.example:443", &[host][..], 405),
+        ("TRACE /", &[host], 405),
+        ("OPTIONS *", &[host], 400),
+        ("GET /", &[], 400),
+        ("GET /", &[host, host], 400),
+        ("GET /", &[("host", "")], 400),
+        ("GET /", &[("host", "a/b")], 400),
+        ("GET /", &[("host", "u@a")], 400),
+        ("GET http://b.example/", &[host], 400),
+        ("GET http://u@a.example/", &[host], 400),
+        ("GET /", &[host, ("connection", "close, x-forwarded-for")], 400),
+        ("GET /", &[host, ("connection", "Forwarded")], 400),
+        ("GET /", &[host, ("connection", "x-request-id")], 400),
+        ("GET /", &[host, ("connection", "host")], 400),
+        ("GET /", &[host, ("connection", "a b")], 400),
+    ] {
+        assert_eq!(status(line, fields), Some(expected), "{line} {fields:?}");
+    }
+    let long = format!("GET /{}", "a".repeat(MAX_TARGET));
+    assert_eq!(status(&long, &[host]), Some(414));
+}
+
+#[test]
+fn fields_of_the_connection_are_not_forwarded() {
+    let mut head = head(
+        "GET /",
+        &[
+            ("host", "a"),
+            ("connection", "close, X-Own"),
+            ("x-own", "1"),
+            ("keep-alive", "1"),
+            ("te", "gzip, trailers"),
+            ("upgrade", "h2c"),
+            ("proxy-authorization", "x"),
+            ("http2-settings", "x"),
+            ("accept", "*/*"),
+        ],
+    );
+    drop_hop_by_hop(&mut head.headers);
+    let mut names: Vec<_> = head.headers.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["accept", "host", "te"]);
+    assert_eq!(head.headers["te"], "trailers");
+}
+
+#[test]
+fn claims_of_clients_are_dropped_and_proxies_are_appended() {
+    let claims = [("host", "a"), ("x-forwarded-for", "1.1.1.1"), ("x-request-id", "own")];
+    let mut client = head("GET /", &claims);
+    drop_claims(&mut client.headers);
+    describe_client(&mut client, Some([192, 0, 2, 1].into()), "http");
+    assert_eq!(client.headers["x-forwarded-for"], "192.0.2.1");
+    assert_eq!(client.headers["x-forwarded-host"], "a");
+    assert_eq!(client.headers["x-forwarded-proto"], "http");
+    assert_eq!(client.headers["forwarded"], "for=192.0.2.1;host=\"a\";proto=http");
+    assert_eq!(client.headers["x-request-id"].len(), 32);
+
+    let mut proxied =
+        head("GET /", &[claims[0], claims[1], ("x-forwarded-for", "2.2.2.2"), claims[2]]);
+    describe_client(&mut proxied, Some("2001:db8::1".parse().expect("an address")), "https");
+    assert_eq!(proxied.headers["x-forwarded-for"], "1.1.1.1, 2.2.2.2, 2001:db8::1");
+    assert_eq!(proxied.headers["forwarded"], "for=\"[2001:db8::1]\";host=\"a\";proto=https");
+    assert_eq!(proxied.headers["x-request-id"], "own");
+}
+
+#[test]
+fn only_websockets_are_upgraded() {
+    let asks = |method: &str, connection: &str, protocol: &str| {
+        let fields = [("host", "a"), ("connection", connection), ("upgrade", protocol)];
+        upgrade(&head(&format!("{method} /"), &fields)).is_some()
+    };
+    assert!(asks("GET", "keep-alive, Upgrade", "WebSocket"));
+    assert!(!asks("POST", "upgrade", "websocket"));
+    assert!(!asks("GET", "close", "websocket"));
+    assert!(!asks("GET", "upgrade", "h2c"));
+    assert!(!asks("GET", "upgrade", "websocket, h2c"));
+}

@@ -1,0 +1,65 @@
+//! The gateway, between sockets that say what stands in the tests.
+
+mod forwarding;
+mod limits;
+mod security;
+mod service;
+mod upgrades;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate::{Clock, ManualClock};
+use tidegate_server::{Gateway, RateLimitService, Server, Settings, Upstream, serve};
+
+use self::service::Service;
+use crate::http::transport::{PATIENCE, policy};
+
+/// A gateway in this process, in front of a service.
+struct Front {
+    server: Server,
+    clock: ManualClock,
+    service: Service,
+}
+
+/// Five requests a minute for each user.
+const FIVE: &str = "
+domain: api
+requests:
+  rules:
+    - descriptors: [{entries: [{key: user, header: x-user}]}]
+descriptors:
+  - {key: user, rate: 5/min}
+";
+
+impl Front {
+    fn open(text: &str) -> Self {
+        Self::with(text, |_| {})
+    }
+
+    fn with(text: &str, change: impl FnOnce(&mut Gateway)) -> Self {
+        let service = Service::start();
+        let upstream: Upstream = format!("http://{}", service.address()).parse().expect("a URL");
+        let head_timeout = Duration::from_secs(2);
+        let upstream = Upstream { head_timeout, ..upstream };
+        let mut gateway = Gateway { upstream, domain: None, trusted: Vec::new() };
+        change(&mut gateway);
+        let settings = Settings {
+            proxy: Some(([127, 0, 0, 1], 0).into()),
+            gateway: Some(gateway),
+            drain: PATIENCE,
+            ..Settings::default()
+        };
+        let clock = ManualClock::new();
+        let limits = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
+        if !text.is_empty() {
+            limits.replace(policy(text));
+        }
+        let server = serve(&settings, &limits).unwrap_or_else(|error| panic!("{error}"));
+        Self { server, clock, service }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.server.gateway().expect("asked for")
+    }
+}

@@ -1,0 +1,125 @@
+//! What the service gets, and what the client gets back.
+
+use std::time::Duration;
+
+use tidegate_server::Gateway;
+use tidegate_tests::http::{Connection, get, send};
+
+use super::Front;
+
+fn ask(front: &Front, line: &str, fields: &str, body: &str) -> tidegate_tests::http::Answer {
+    let length = body.len();
+    send(
+        front.address(),
+        format!(
+            "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+        ),
+    )
+}
+
+#[test]
+fn paths_are_forwarded_byte_for_byte_and_fields_of_the_connection_are_not() {
+    let front = Front::open("");
+    let path = "/a//b/./c%2Fd%20e;x=1?q=%7e&r=a+b";
+    let fields = "Connection: x-own\r\nX-Own: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n\
+                  Upgrade: h2c\r\nX-Forwarded-For: 6.6.6.6\r\nX-Original-URI: /free\r\n\
+                  Forwarded: for=6.6.6.6\r\nX-User: u\r\n";
+    let answer = ask(&front, &format!("POST {path}"), fields, "hello");
+    assert_eq!((answer.status, &*answer.body), (200, "hello"));
+    let heads = front.service.heads();
+    let head = &heads[0];
+    assert!(head.starts_with(&format!("POST {path} HTTP/1.1\r\n")), "{head}");
+    for expected in [
+        "\r\nhost: a\r\n",
+        "\r\nx-user: u\r\n",
+        "\r\nte: trailers\r\n",
+        "\r\nx-forwarded-for: 127.0.0.1\r\n",
+        "\r\nx-forwarded-host: a\r\n",
+        "\r\nx-forwarded-proto: http\r\n",
+        "\r\nforwarded: for=127.0.0.1;host=\"a\";proto=http\r\n",
+        "\r\nx-request-id: ",
+    ] {
+        assert!(head.contains(expected), "{expected} in {head}");
+    }
+    for dropped in ["x-own", "keep-alive", "upgrade", "6.6.6.6", "x-original-uri"] {
+        assert!(!head.contains(dropped), "{dropped} in {head}");
+    }
+}
+
+#[test]
+fn fields_of_trusted_proxies_are_kept() {
+    let front = Front::with("", |gateway: &mut Gateway| {
+        gateway.trusted = vec!["127.0.0.0/8".parse().expect("a network")];
+    });
+    ask(&front, "GET /", "X-Forwarded-For: 192.0.2.7\r\nX-Request-Id: abc\r\n", "");
+    let head = &front.service.heads()[0];
+    assert!(head.contains("\r\nx-forwarded-for: 192.0.2.7, 127.0.0.1\r\n"), "{head}");
+    assert!(head.contains("\r\nx-request-id: abc\r\n"), "{head}");
+}
+
+#[test]
+fn responses_come_back_without_fields_of_the_connection() {
+    let front = Front::open("");
+    let hop = get(front.address(), "/hop", "");
+    assert_eq!((hop.status, hop.header("x-kept"), hop.header("x-own")), (200, Some("1"), None));
+    assert_eq!(hop.header("keep-alive"), None);
+    let head = ask(&front, "HEAD /", "", "");
+    assert_eq!((head.status, head.header("content-length"), &*head.body), (200, Some("5"), ""));
+    let trailers = get(front.address(), "/trailers", "te: trailers\r\n");
+    assert!(trailers.body.ends_with("0\r\nx-sum: 7\r\n\r\n"), "{trailers:?}");
+}
+
+#[test]
+fn malformed_responses_are_502() {
+    let front = Front::open("");
+    for path in ["/two-lengths", "/both", "/garbage", "/switch", "/other-switch"] {
+        let answer = get(front.address(), path, "");
+        assert_eq!(answer.status, 502, "{path}: {answer:?}");
+        assert!(answer.body.starts_with("{\"type\":\"about:blank\""), "{answer:?}");
+    }
+    assert_eq!(get(front.address(), "/", "").status, 200);
+}
+
+/// OV-44.
+#[test]
+fn a_stale_connection_is_replaced_once_for_requests_that_may_be_repeated() {
+    let front = Front::open("");
+    let mut client = Connection::open(front.address()).expect("a listener");
+    let ask = |client: &mut Connection, call: &str, body: &str| {
+        client.ask(call, body).expect("an answer").status
+    };
+    assert_eq!(ask(&mut client, "GET /stale", ""), 200);
+    // The service closes the connection when it has read the second request; the third goes over a new one.
+    assert_eq!(ask(&mut client, "GET /stale", ""), 200);
+    let targets = front.service.heads();
+    assert_eq!(targets.len(), 3, "sent once more: {targets:?}");
+    // A request with a body may have been acted on.
+    assert_eq!(ask(&mut client, "POST /stale", "x"), 502);
+    assert_eq!(front.service.heads().len(), 4);
+    assert_eq!(ask(&mut client, "GET /", ""), 200);
+}
+
+#[test]
+fn connections_are_kept() {
+    let front = Front::open("");
+    let mut client = Connection::open(front.address()).expect("a listener");
+    for number in 0..50 {
+        let answer = client.ask("POST /", &number.to_string()).expect("an answer");
+        assert_eq!((answer.status, answer.body), (200, number.to_string()));
+    }
+    assert_eq!(front.service.connections(), 1);
+}
+
+#[test]
+fn a_service_that_hangs_is_504_and_one_that_is_gone_502() {
+    let front = Front::open("");
+    assert_eq!(get(front.address(), "/hang", "").status, 504);
+    front.service.release();
+    let gone = Front::with("", |gateway| {
+        gateway.upstream.port = tidegate_tests::servers::free_port();
+        gateway.upstream.connect_timeout = Duration::from_millis(500);
+    });
+    let answer = get(gone.address(), "/", "");
+    assert_eq!(answer.status, 502);
+    assert!(!answer.body.contains("127.0.0.1"), "{answer:?}");
+}

@@ -1,0 +1,92 @@
+//! The limits of the policy in front of the service.
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tidegate_tests::http::{Answer, connect, get};
+use tidegate_tests::servers::wait_until;
+
+use super::{FIVE, Front, PATIENCE};
+
+#[test]
+fn a_denied_request_gets_429_and_does_not_reach_the_service() {
+    let front = Front::open(FIVE);
+    for _ in 0..5 {
+        let answer = get(front.address(), "/", "x-user: u\r\n");
+        assert_eq!(
+            (answer.status, answer.header("ratelimit-policy")),
+            (200, Some("\"user\";q=5;w=60"))
+        );
+    }
+    let denied = get(front.address(), "/", "x-user: u\r\n");
+    assert_eq!((denied.status, denied.header("retry-after")), (429, Some("12")));
+    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+    assert_eq!(front.service.heads().len(), 5);
+    assert_eq!(get(front.address(), "/", "x-user: other\r\n").status, 200);
+    front.clock.advance(tidegate::Span::from_secs(12));
+    assert_eq!(get(front.address(), "/", "x-user: u\r\n").status, 200);
+}
+
+/// A thousand connections at once.
+#[test]
+fn a_storm_is_admitted_up_to_the_limit() {
+    let front = Front::open(FIVE);
+    let (address, served) = (front.address(), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..100 {
+            scope.spawn(|| {
+                let mut sockets: Vec<_> = (0..10).map(|_| connect(address)).collect();
+                for socket in &mut sockets {
+                    let request =
+                        "GET / HTTP/1.1\r\nHost: a\r\nX-User: u\r\nConnection: close\r\n\r\n";
+                    socket.write_all(request.as_bytes()).expect("sent");
+                }
+                for mut socket in sockets {
+                    let mut text = String::new();
+                    socket.read_to_string(&mut text).expect("an answer");
+                    let status = Answer::read(&text).status;
+                    assert!(matches!(status, 200 | 429), "{text}");
+                    served.fetch_add(usize::from(status == 200), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!((served.into_inner(), front.service.heads().len()), (5, 5));
+}
+
+/// A place in flight is free again when the response has ended, not when its head is there.
+#[test]
+fn requests_in_progress_are_limited_until_their_response_ends() {
+    let policy = "
+domain: api
+requests:
+  rules:
+    - descriptors: [{entries: [{key: user, header: x-user}]}]
+descriptors:
+  - {key: user, in_flight: 2, ttl: 60s}
+";
+    let front = Front::open(policy);
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let mut socket = connect(front.address());
+            let request = "GET /held HTTP/1.1\r\nHost: a\r\nX-User: u\r\nConnection: close\r\n\r\n";
+            socket.write_all(request.as_bytes()).expect("sent");
+            let mut head = [0; 12];
+            socket.read_exact(&mut head).expect("a head");
+            assert_eq!(&head, b"HTTP/1.1 200");
+            socket
+        })
+        .collect();
+    let denied = get(front.address(), "/", "x-user: u\r\n");
+    assert_eq!(denied.status, 429, "{denied:?}");
+    front.service.release();
+    for mut socket in held {
+        let mut rest = String::new();
+        socket.read_to_string(&mut rest).expect("the rest");
+        assert!(rest.ends_with("held"), "{rest}");
+    }
+    wait_until("the places are free", PATIENCE, || {
+        get(front.address(), "/", "x-user: u\r\n").status == 200
+    });
+}

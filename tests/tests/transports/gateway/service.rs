@@ -1,0 +1,167 @@
+//! A service behind the gateway. It notes the head of every request and answers by the path.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// A service that is ended when dropped.
+pub(crate) struct Service {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    heads: Mutex<Vec<String>>,
+    connections: AtomicUsize,
+    is_over: AtomicBool,
+    /// Whether responses to `/held` may end.
+    is_released: (Mutex<bool>, Condvar),
+}
+
+impl Service {
+    pub(crate) fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                if own.is_over.load(Ordering::Acquire) {
+                    return;
+                }
+                own.connections.fetch_add(1, Ordering::AcqRel);
+                let shared = Arc::clone(&own);
+                thread::spawn(move || shared.serve(socket));
+            }
+        });
+        Self { address, shared }
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The heads of all requests so far.
+    pub(crate) fn heads(&self) -> Vec<String> {
+        self.shared.heads.lock().expect("no panic").clone()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Acquire)
+    }
+
+    /// Lets the responses to `/held` end.
+    pub(crate) fn release(&self) {
+        let (is_released, changed) = &self.shared.is_released;
+        *is_released.lock().expect("no panic") = true;
+        changed.notify_all();
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.release();
+        self.shared.is_over.store(true, Ordering::Release);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Shared {
+    fn serve(&self, socket: TcpStream) {
+        let mut reader = BufReader::new(socket.try_clone().expect("a socket"));
+        let mut socket = socket;
+        let mut served = 0;
+        while let Some(head) = read_head(&mut reader) {
+            self.heads.lock().expect("no panic").push(head.clone());
+            served += 1;
+            let body = read_body(&mut reader, &head);
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            let answer = match &*path {
+                // Takes the second request of a connection and closes without a word.
+                "/stale" if served > 1 => {
+                    let _ = socket.shutdown(Shutdown::Both);
+                    return;
+                }
+                "/hang" => {
+                    let (is_released, changed) = &self.is_released;
+                    let released = is_released.lock().expect("no panic");
+                    drop(changed.wait_while(released, |it| !*it));
+                    return;
+                }
+                "/held" => {
+                    let head = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhe";
+                    let _ = socket.write_all(head.as_bytes());
+                    let (is_released, changed) = &self.is_released;
+                    let released = is_released.lock().expect("no panic");
+                    drop(changed.wait_while(released, |it| !*it));
+                    "ld".to_owned()
+                }
+                "/websocket" => {
+                    let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
+                                  upgrade: websocket\r\n\r\n";
+                    let _ = socket.write_all(switch.as_bytes());
+                    let mut bytes = [0; 64];
+                    while let Ok(length @ 1..) = reader.read(&mut bytes) {
+                        let _ = socket.write_all(&bytes[..length]);
+                    }
+                    return;
+                }
+                "/two-lengths" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok".into(),
+                "/both" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".into(),
+                "/garbage" => "NOT HTTP\r\n\r\n".into(),
+                "/switch" => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n".into(),
+                "/other-switch" => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n".into(),
+                "/hop" => "HTTP/1.1 200 OK\r\nconnection: x-own, keep-alive\r\nx-own: 1\r\nkeep-alive: 1\r\nx-kept: 1\r\ncontent-length: 0\r\n\r\n".into(),
+                "/trailers" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n".into(),
+                _ if head.starts_with("HEAD ") => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".into(),
+                _ => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()),
+            };
+            if socket.write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn read_head(reader: &mut impl BufRead) -> Option<String> {
+    let mut head = String::new();
+    loop {
+        let before = head.len();
+        if reader.read_line(&mut head).ok()? == 0 {
+            return None;
+        }
+        if head[before..] == *"\r\n" {
+            return Some(head.to_lowercase().replacen(
+                &head.to_lowercase()[..head.find("\r\n").unwrap_or(0)],
+                &head[..head.find("\r\n").unwrap_or(0)],
+                1,
+            ));
+        }
+    }
+}
+
+/// The body; of a chunked one, everything without the sizes.
+fn read_body(reader: &mut impl BufRead, head: &str) -> String {
+    let mut body = Vec::new();
+    if let Some((_, rest)) = head.split_once("content-length: ") {
+        let length = rest.lines().next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        body = vec![0; length];
+        let _ = reader.read_exact(&mut body);
+    } else if head.contains("transfer-encoding: chunked") {
+        loop {
+            let mut size = String::new();
+            let _ = reader.read_line(&mut size);
+            let length = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
+            let mut chunk = vec![0; length + 2];
+            let _ = reader.read_exact(&mut chunk);
+            body.extend_from_slice(&chunk[..length]);
+            if length == 0 {
+                break;
+            }
+        }
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
