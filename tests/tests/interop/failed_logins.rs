@@ -53,9 +53,8 @@ fn check(mut socket: TcpStream, reached: &AtomicUsize) {
     }
 }
 
-/// OV-37, behind Envoy.
 #[test]
-fn envoy_counts_failed_logins_only() {
+fn ov_37_envoy_counts_failed_logins_only() {
     let Some(program) = envoy_program() else {
         eprintln!("\n!!! LEFT OUT: no Envoy; `cargo xtask test` installs it\n");
         return;

@@ -59,8 +59,11 @@ fn runtime() -> tokio::runtime::Runtime {
         .expect("threads")
 }
 
-/// Number of reservations that the server keeps.
+/// Number of reservations that the server keeps; a replica only has copies.
 fn open(server: &RedisServer) -> usize {
+    if server.info("role") == "slave" {
+        return 0;
+    }
     let keys: Vec<String> =
         redis::from_redis_value(server.command(&["KEYS", "*:open:*"])).expect("keys");
     for key in &keys {
@@ -96,9 +99,9 @@ impl Node {
     }
 }
 
-/// OV-37, by a thousand at once at two daemons: what one has reserved, the other settles.
+/// At two daemons: what one has reserved, the other settles.
 #[test]
-fn of_a_thousand_wrong_guesses_at_once_five_reach_the_handler() {
+fn ov_37_of_a_thousand_wrong_guesses_at_once_five_reach_the_handler() {
     const GUESSES: usize = 1_000;
     let redis = RedisServer::start();
     let nodes = [Node::start(&redis), Node::start(&redis)];
@@ -134,9 +137,9 @@ fn of_a_thousand_wrong_guesses_at_once_five_reach_the_handler() {
     assert_eq!(open(&redis), 0);
 }
 
-/// OV-38, OV-39: three limits of one request, each settled once, whoever settles it how often.
+/// Three limits of one request, each settled once, whoever settles it how often.
 #[test]
-fn nodes_that_settle_one_request_at_once_settle_each_limit_once() {
+fn ov_39_nodes_that_settle_one_request_at_once_settle_each_limit_once() {
     let (redis, runtime) = (RedisServer::start(), runtime());
     let nodes = runtime.block_on(async { [node(&redis.url()).await, node(&redis.url()).await] });
     let all = |round: u64| -> Settled {

@@ -8,12 +8,16 @@ const SECOND: u64 = 1_000_000;
 fn limits() -> [Limit; 6] {
     let minute = Rate::per_minute(20);
     [
-        Limit::token_bucket(minute).build().unwrap(),
-        Limit::token_bucket(Rate::per_second(7)).burst(3).build().unwrap(),
-        Limit::fixed_window(minute).build().unwrap(),
-        Limit::sliding_window(minute).build().unwrap(),
-        Limit::sliding_log(minute).build().unwrap(),
-        Limit::sliding_log(minute).build().unwrap().blocking(Span::from_secs(1)).unwrap(),
+        Limit::token_bucket(minute).build().expect("valid numbers"),
+        Limit::token_bucket(Rate::per_second(7)).burst(3).build().expect("valid numbers"),
+        Limit::fixed_window(minute).build().expect("valid numbers"),
+        Limit::sliding_window(minute).build().expect("valid numbers"),
+        Limit::sliding_log(minute).build().expect("valid numbers"),
+        Limit::sliding_log(minute)
+            .build()
+            .expect("valid numbers")
+            .blocking(Span::from_secs(1))
+            .expect("valid numbers"),
     ]
 }
 
@@ -110,7 +114,8 @@ fn nothing_is_owed_once_the_key_would_be_idle() {
 /// In a busy key the units are returned exactly, whatever other requests have taken since.
 #[test]
 fn a_busy_key_gets_back_every_unit_that_the_request_did_not_cost() {
-    let [.., fast] = [Limit::token_bucket(Rate::per_minute(100_000)).build().unwrap()];
+    let [.., fast] =
+        [Limit::token_bucket(Rate::per_minute(100_000)).build().expect("valid numbers")];
     let windows = limits().into_iter().skip(2);
     for limit in windows.chain([fast]) {
         let (now, second) = (Timestamp::from_secs(61), Span::from_secs(1));

@@ -104,9 +104,9 @@ fn login(reached: &Arc<AtomicUsize>) -> Router {
     )
 }
 
-/// OV-37: of a hundred wrong guesses at once, five reach the handler.
+/// Of a hundred wrong guesses at once, five reach the handler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parallel_wrong_guesses_get_no_further_than_the_limit() {
+async fn ov_37_parallel_wrong_guesses_get_no_further_than_the_limit() {
     let reached = Arc::new(AtomicUsize::new(0));
     let bench = Arc::new(Bench::serve(login(&reached)).await);
     let guesses = (0..100).map(|_| {
@@ -123,9 +123,8 @@ async fn parallel_wrong_guesses_get_no_further_than_the_limit() {
     assert_eq!(bench.get("/login/right").await, 429, "the key has no unit left");
 }
 
-/// OV-37: a hundred right passwords in a row all pass.
 #[tokio::test]
-async fn right_passwords_in_a_row_all_pass() {
+async fn ov_37_right_passwords_in_a_row_all_pass() {
     let reached = Arc::new(AtomicUsize::new(0));
     let bench = Bench::serve(login(&reached)).await;
     for _ in 0..100 {
@@ -136,9 +135,9 @@ async fn right_passwords_in_a_row_all_pass() {
     bench.has_left("login", 4).await;
 }
 
-/// OV-38: a 304 leaves what was left before.
+/// A 304 leaves what was left before.
 #[tokio::test]
-async fn a_response_that_is_refunded_costs_nothing() {
+async fn ov_38_a_response_that_is_refunded_costs_nothing() {
     let routes = Router::new()
         .route("/cached/old", get(async || StatusCode::NOT_MODIFIED))
         .route("/cached/new", get(async || "fresh"));
@@ -179,9 +178,9 @@ fn streamed(tokens: &'static str) -> Response {
     Response::new(Body::new(Streamed(frames.into_iter())))
 }
 
-/// OV-39: 800 are reserved; 300 return 500, 1,200 book 400 more.
+/// 800 are reserved; 300 return 500, 1,200 book 400 more.
 #[tokio::test]
-async fn the_actual_cost_is_read_from_a_header() {
+async fn ov_39_the_actual_cost_is_read_from_a_header() {
     let routes = Router::new()
         .route("/header/{tokens}", get(async |Path(units): Path<u64>| tokens(units)))
         .route("/header/none/x", get(async || "no header"));
@@ -193,9 +192,9 @@ async fn the_actual_cost_is_read_from_a_header() {
     assert_eq!(bench.get("/header/1").await, 429, "a request reserves 800");
 }
 
-/// OV-39, of a trailer: settled when the body has ended.
+/// Settled when the body has ended.
 #[tokio::test]
-async fn the_actual_cost_is_read_from_a_trailer() {
+async fn ov_39_the_actual_cost_is_read_from_a_trailer() {
     let routes = Router::new()
         .route("/trailer/few", get(async || streamed("300")))
         .route("/trailer/odd", get(async || streamed("many")));
@@ -231,9 +230,8 @@ async fn a_handler_tells_the_actual_cost() {
     assert_eq!(bench.left("application").await, 800, "the reservation stands");
 }
 
-/// OV-39: a request that is dropped before its head gets its 800 back.
 #[tokio::test]
-async fn a_request_that_is_cancelled_before_its_head_gets_all_units_back() {
+async fn ov_39_a_request_that_is_cancelled_before_its_head_gets_all_units_back() {
     let started = Arc::new(tokio::sync::Notify::new());
     let notify = Arc::clone(&started);
     let routes = Router::new().route(

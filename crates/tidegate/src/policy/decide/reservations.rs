@@ -94,11 +94,6 @@ impl Reservations {
         self.0.len()
     }
 
-    /// Whether the status of the response settles all limits.
-    pub fn needs_status_only(&self) -> bool {
-        self.0.iter().all(|it| it.settling.actual.is_none())
-    }
-
     /// The headers and the trailers that hold actual costs, each with the name of its limit.
     pub fn sources(&self) -> impl Iterator<Item = (&str, &ActualSource)> {
         self.0.iter().filter_map(|it| Some((&*it.name, it.settling.actual.as_ref()?)))

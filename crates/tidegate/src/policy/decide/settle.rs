@@ -126,6 +126,9 @@ impl<S: Store> PolicyLimiter<S> {
         request: &Request<'_>,
     ) -> Result<(Verdict, Reservations), CheckError> {
         let (details, matched, now) = self.decide(request, Intent::Reserve).await?;
+        if matched.iter().all(|one| one.reservation.is_none()) {
+            return Ok((details.fold(now), Reservations::default()));
+        }
         let granted = self.keep(details, &matched, now).await;
         Ok((granted.verdict, granted.reservations))
     }
@@ -209,7 +212,7 @@ impl<S: Store + 'static> Settle for PolicyLimiter<S> {
         reservations: &'s Reservations,
         outcome: RequestOutcome<'s>,
     ) -> Settling<'s> {
-        Box::pin(async move { PolicyLimiter::settle(self, reservations, &outcome).await })
+        Box::pin(async move { Self::settle(self, reservations, &outcome).await })
     }
 }
 
@@ -262,11 +265,6 @@ impl Settlement {
     /// If the store is unavailable: the units stay taken. Settling again is safe.
     pub async fn settle(&self, outcome: RequestOutcome<'_>) -> Result<Settled, StoreError> {
         self.limiter.settle(&self.reservations, outcome).await
-    }
-
-    /// Whether the status of the response settles all limits.
-    pub fn needs_status_only(&self) -> bool {
-        self.reservations.needs_status_only()
     }
 
     /// The headers and trailers of the response that hold actual costs, each with the name of its limit.

@@ -237,7 +237,10 @@ impl Written<'_> {
         let allowance = numbers.build(&id, fields, findings)?;
         advise(numbers, &choices, fields, self.trail, findings);
         let enforce = self.share(findings);
-        let settling = settling::read(fields, numbers, &choices, findings);
+        let settling = match self.form {
+            Form::Native => settling::read(fields, numbers, &choices, findings),
+            Form::Envoy { .. } => None,
+        };
         let limit = PolicyLimit {
             settling,
             shards: hot::shards(numbers, &choices, fields, findings),

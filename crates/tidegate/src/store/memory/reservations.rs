@@ -17,8 +17,8 @@ use crate::store::reservation::{RESERVATION_TTL, ReservationId, Reserving, not_o
 use crate::store::{Batch, Charge};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// Bytes of one reservation: its entry twice, because a map that grows has room for twice as many.
-const BYTES: u64 = 2 * (size_of::<(Name, Open)>() as u64 + 1);
+/// Bytes of one reservation: its entry and a byte of the map, with room for a map that has just grown.
+const BYTES: u64 = 5 * (size_of::<(Name, Open)>() as u64 + 1) / 2;
 const SHARDS: usize = 16;
 /// A shard with fewer reservations is not searched for expired ones.
 const LEAST_SWEPT: usize = 64;
@@ -63,6 +63,8 @@ impl Reservations {
             shard.open.retain(|_, open| open.expires > now);
             self.budget.release(BYTES * (before - shard.open.len()) as u64);
             shard.sweep_at = (2 * shard.open.len()).max(LEAST_SWEPT);
+            let room = shard.sweep_at;
+            shard.open.shrink_to(room);
         }
         if !self.budget.reserve(BYTES, Purpose::NewList) {
             self.unopened.fetch_add(1, Ordering::Relaxed);
