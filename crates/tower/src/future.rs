@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tidegate::Permit as Places;
 use tidegate::concurrency::Permit;
 
 use crate::answer::Fields;
@@ -18,6 +19,7 @@ use crate::charge::Admitted;
 use crate::layer::{Hold, Settings};
 use crate::outcome;
 use crate::request::{Lease, is_grpc};
+use crate::settle::Settling;
 use crate::source::Boxed;
 
 pin_project! {
@@ -106,7 +108,12 @@ impl Pending {
         body: B,
     ) -> (Self, Request<B>) {
         let fields = settings.fields_of(&admitted);
-        let lease = admitted.place.map(Lease::new);
+        let mut place = admitted.place;
+        let settling = place.as_mut().and_then(Places::take_settlement).map(Settling::new);
+        if let Some(settling) = &settling {
+            settling.offer(&mut head.extensions);
+        }
+        let lease = place.filter(Places::holds_places).map(Lease::new);
         if let Some(lease) = &lease {
             head.extensions.insert(lease.clone());
         }
@@ -115,7 +122,7 @@ impl Pending {
             is_grpc: permit.is_some() && is_grpc(&head),
             is_bodiless: head.method == Method::HEAD,
             hold: settings.hold,
-            held: Held { permit, lease },
+            held: Held { permit, lease, settling },
         };
         (pending, Request::from_parts(head, body))
     }
@@ -126,6 +133,11 @@ impl Pending {
         mut self,
         mut response: Response<R>,
     ) -> Response<ResponseBody<R>> {
+        if let Some(settling) = &mut self.held.settling
+            && !settling.at_head(&response)
+        {
+            self.held.settling = None;
+        }
         self.fields.merge_into(response.headers_mut());
         if self.held.is_empty() {
             return response.map(ResponseBody::plain);

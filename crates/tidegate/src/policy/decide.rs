@@ -10,5 +10,8 @@ pub(super) mod leases;
 pub(super) mod limiter;
 pub(super) mod local_override;
 pub(super) mod reason;
+pub(super) mod reservations;
+pub(super) mod settle;
 pub(super) mod shadow;
 pub(super) mod stats;
+mod token;

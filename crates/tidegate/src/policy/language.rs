@@ -7,7 +7,8 @@ mod limits;
 mod requests;
 
 pub(super) use self::limits::{
-    CALENDAR, DEFAULTS, LIMIT, LOCAL, MATCH, NUMBERS, OVERRIDE, RATE_LIMIT, REPLACES, VARIANT,
+    ACTUAL, CALENDAR, DEFAULTS, LIMIT, LOCAL, MATCH, NUMBERS, OVERRIDE, RATE_LIMIT, REPLACES,
+    VARIANT,
 };
 pub(super) use self::requests::{
     DESCRIPTOR as REQUEST_DESCRIPTOR, ENTRY as REQUEST_ENTRY, REQUESTS, RULE as REQUEST_RULE,
@@ -79,6 +80,8 @@ pub enum Kind {
     Named(&'static Table),
     /// A list of texts.
     Texts,
+    /// A list of statuses of responses, as in `[401, 5xx]`.
+    Statuses,
     /// A map from names that the author chooses to lists of texts.
     NamedTexts,
 }

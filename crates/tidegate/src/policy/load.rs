@@ -12,6 +12,7 @@ mod limits;
 mod numbers;
 mod requests;
 mod revision;
+mod settling;
 mod variants;
 
 use std::collections::HashMap;

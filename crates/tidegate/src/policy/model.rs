@@ -8,4 +8,5 @@ pub(super) mod leaf;
 pub(super) mod limit;
 pub(super) mod revision;
 pub(super) mod rule;
+pub(super) mod settling;
 pub(super) mod share;

@@ -8,6 +8,7 @@ mod clients;
 mod grpc;
 mod identity;
 mod policies;
+mod settling;
 mod setup;
 mod shaping;
 mod state;

@@ -6,8 +6,10 @@ use http::request::Parts;
 use tidegate_core::Timestamp;
 
 use crate::limiter::permit::{Admission, Permit};
+use crate::policy::decide::acquire::Granted;
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
+use crate::policy::decide::reservations::Reservations;
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, RequestRules, peer};
 use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
@@ -139,11 +141,11 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<Admission, CheckError> {
-        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
-        Ok(self.admission(verdict, leases, asked_at))
+        let (granted, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
+        Ok(self.admission(granted, asked_at))
     }
 
-    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places.
+    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is settled.
     #[doc(hidden)]
     pub async fn admit_http(
         &self,
@@ -151,12 +153,12 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<(Verdict, Option<Permit>), CheckError> {
-        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
-        if leases.is_empty() {
+        let (granted, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
+        let verdict = granted.verdict.clone();
+        if granted.leases.is_empty() && granted.reservations.is_empty() {
             return Ok((verdict, None));
         }
-        let admission = self.admission(verdict.clone(), leases, asked_at);
-        Ok((verdict, admission.permit()))
+        Ok((verdict, self.admission(granted, asked_at).permit()))
     }
 
     async fn acquire_http_leases(
@@ -164,14 +166,18 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         domain: &str,
         parts: &Parts,
         options: HttpOptions,
-    ) -> Result<(Verdict, Leases, Timestamp), CheckError> {
+    ) -> Result<(Granted, Timestamp), CheckError> {
         let asked_at = self.now();
         let decided = self.decide_http(domain, parts, options, Intent::Acquire).await?;
-        let (verdict, leases) = match decided {
+        let granted = match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
-            None => (Verdict::unlimited(asked_at), Leases::default()),
+            None => Granted {
+                verdict: Verdict::unlimited(asked_at),
+                leases: Leases::default(),
+                reservations: Reservations::default(),
+            },
         };
-        Ok((verdict, leases, asked_at))
+        Ok((granted, asked_at))
     }
 }
 

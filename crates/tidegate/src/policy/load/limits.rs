@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::hot;
 use super::in_flight;
 use super::numbers::{self, Numbers};
+use super::settling;
 use super::variants::{VariedLimit, overrides, plans, shadow};
 use super::{Trail, escaped};
 use crate::policy::document::Node;
@@ -177,7 +178,7 @@ fn native(
         None => choices.algorithm,
     };
     let numbers = numbers::read(fields, chosen, findings)?;
-    let choices = block::exact(&numbers, choices);
+    let choices = settling::exact(fields, block::exact(&numbers, choices));
     let name = fields.text("name", findings);
     Written { fields, trail, name, form: Form::Native }.finish(&numbers, choices, findings)
 }
@@ -219,6 +220,7 @@ impl Written<'_> {
             shards: None,
             local: None,
             replaces: Box::default(),
+            settling: None,
             counter: Arc::default(),
         }
     }
@@ -235,7 +237,12 @@ impl Written<'_> {
         let allowance = numbers.build(&id, fields, findings)?;
         advise(numbers, &choices, fields, self.trail, findings);
         let enforce = self.share(findings);
+        let settling = match self.form {
+            Form::Native => settling::read(fields, numbers, &choices, findings),
+            Form::Envoy { .. } => None,
+        };
         let limit = PolicyLimit {
+            settling,
             shards: hot::shards(numbers, &choices, fields, findings),
             local: hot::local(&id, &choices, fields, findings),
             plans: plans(&VariedLimit::Rate(numbers), &id, fields, self.trail, findings),

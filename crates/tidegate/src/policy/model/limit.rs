@@ -12,6 +12,7 @@ use crate::key::Scope;
 use crate::policy::decide::shadow::Variant;
 use crate::policy::decide::stats::{Counter, LimitStats};
 use crate::policy::model::allowance::Allowance;
+use crate::policy::model::settling::Settling;
 use crate::policy::model::share::Share;
 use crate::store::{LimitOptions, OnStoreFailure, Tier};
 
@@ -40,6 +41,8 @@ pub struct PolicyLimit {
     /// The local pre-limit of each node.
     pub(in crate::policy) local: Option<(Limit, Scope)>,
     pub(in crate::policy) replaces: Box<[Box<str>]>,
+    /// How it is settled after the response, if it is.
+    pub(in crate::policy) settling: Option<Arc<Settling>>,
     /// Its counters, which survive a change of its numbers.
     pub(in crate::policy) counter: Arc<Counter>,
 }
@@ -96,6 +99,11 @@ impl PolicyLimit {
             Some(algorithm) => algorithm.as_str(),
             None => "in_flight",
         }
+    }
+
+    /// How the limit is settled after the response, if it is.
+    pub fn settling(&self) -> Option<&Settling> {
+        self.settling.as_deref()
     }
 
     /// Whether the limit counts requests that run at once, and so needs a release.
