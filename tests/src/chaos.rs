@@ -35,6 +35,7 @@ mod starved;
 mod store_clock;
 mod strain;
 mod unreachable;
+mod upgrade;
 
 pub use case::{CASES, Case};
 pub use figure::Figure;

@@ -83,9 +83,12 @@ fn asked(
     let (charges, mut decisions) = (both(limit), Vec::new());
     let waiting = {
         let mut request = pin!(store.decide(now, Batch::together(&charges), &mut decisions));
-        let request = waits(request.as_mut());
+        let asks = request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending();
         let waiting = store.stats().fallback.owing_keys;
-        answers(store, request, known);
+        // The store is not asked for a request that the share denies.
+        if asks {
+            answers(store, request.as_mut(), known);
+        }
         waiting
     };
     (waiting, decisions.iter().all(Decision::is_allowed), store.stats().fallback.owing_keys)

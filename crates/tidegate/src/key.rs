@@ -114,6 +114,29 @@ impl<'a> Key<'a> {
     }
 }
 
+/// A key with its own text and tag.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OwnedKey {
+    scope: Scope,
+    text: Box<[u8]>,
+    tag: Box<[u8]>,
+}
+
+impl OwnedKey {
+    pub(crate) fn of(Key { scope, text, tag }: Key<'_>) -> Self {
+        Self { scope, text: text.into(), tag: tag.into() }
+    }
+
+    pub(crate) fn key(&self) -> Key<'_> {
+        Key::new(self.scope, &self.text).tagged(&self.tag)
+    }
+
+    /// Bytes of the text and the tag.
+    pub(crate) fn bytes(&self) -> usize {
+        self.text.len() + self.tag.len()
+    }
+}
+
 /// How a store turns keys into fingerprints. Both ways use a secret drawn at the start, so that no
 /// client can choose keys that collide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -37,6 +37,8 @@ use self::document::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
 #[doc(hidden)]
+pub use self::decide::acquire::Granted;
+#[doc(hidden)]
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
@@ -52,6 +54,11 @@ pub use self::decide::leases::{InvalidLeases, Leases};
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
 #[doc(hidden)]
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
+#[doc(hidden)]
+pub use self::decide::reservations::{InvalidReservations, Reservations};
+#[doc(hidden)]
+pub use self::decide::settle::SettleStats;
+pub use self::decide::settle::{RequestOutcome, Settled, Settlement};
 #[doc(hidden)]
 pub use self::decide::shadow::{Agreement, Variant};
 #[doc(hidden)]
@@ -93,6 +100,8 @@ pub use self::model::limit::{Form, Mode, Override, PolicyLimit, Unit};
 pub use self::model::overload::{Classes, Guard, HoldUntil, Protection};
 #[doc(hidden)]
 pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
+#[doc(hidden)]
+pub use self::model::settling::{ActualSource, ByStatus, Settling, Statuses};
 #[doc(hidden)]
 pub use self::model::share::{EnforceSecret, Share};
 #[cfg(feature = "watch")]
@@ -170,7 +179,7 @@ impl Policy {
     /// Limits that some listeners of the daemon do not apply, and why, one line each.
     #[doc(hidden)]
     pub fn notes(&self) -> Vec<String> {
-        let note = |limit: &PolicyLimit| {
+        let unreleased = |limit: &PolicyLimit| {
             limit.is_in_flight().then(|| {
                 format!(
                     "note: {:?} is in_flight: Envoy's rate limit service, /v1/auth, /v1/check and \
@@ -180,7 +189,18 @@ impl Policy {
                 )
             })
         };
-        let mut notes: Vec<String> = self.limits().filter_map(note).collect();
+        let unsettled = |limit: &PolicyLimit| {
+            limit.settling().map(|settling| {
+                format!(
+                    "note: {:?} {settling}: Envoy's rate limit service and /v1/auth cannot settle it, \
+                     and count every request in full; use /v1/check with /v1/settle, TG.CHECK with \
+                     TG.SETTLE, or the library",
+                    limit.id()
+                )
+            })
+        };
+        let mut notes: Vec<String> = self.limits().filter_map(unreleased).collect();
+        notes.extend(self.limits().filter_map(unsettled));
         notes.extend(self.domains().filter(|it| !it.protections().is_empty()).map(|domain| {
             format!(
                 "note: `protect` of {:?} is applied by the tower layer and the gateway; the other \

@@ -16,6 +16,7 @@ use crate::body::ResponseBody;
 use crate::event::Event;
 use crate::layer::{Hold, Settings};
 use crate::request::Cost;
+use crate::settle::cancel;
 use crate::source::{Answer, Boxed, Decided, Refusal, Wanted, now_or_later};
 
 impl Settings {
@@ -209,7 +210,10 @@ impl Drop for Charged {
         if !self.is_waiting {
             return;
         }
-        let (head, Answer { verdict, place, .. }) = self.take();
+        let (head, Answer { verdict, mut place, .. }) = self.take();
+        if let Some(settlement) = place.as_mut().and_then(|place| place.take_settlement()) {
+            cancel(Arc::new(settlement));
+        }
         drop(place);
         if let Some(verdict) = verdict.filter(Verdict::is_allowed) {
             in_background(self.settings.source.cancel(head, self.cost, verdict));
@@ -264,7 +268,7 @@ impl Drop for Awaited {
 
 /// Completes a future at once if it does not wait, or else in the background. Without a runtime, which
 /// is then shutting down, the units stay taken.
-fn in_background(mut future: Boxed<()>) {
+pub(crate) fn in_background(mut future: Boxed<()>) {
     if now_or_later(&mut future).is_none()
         && let Ok(runtime) = tokio::runtime::Handle::try_current()
     {

@@ -17,6 +17,7 @@ use crate::body::{Held, ResponseBody};
 use crate::layer::{Hold, Settings};
 use crate::outcome;
 use crate::request::{Lease, is_grpc};
+use crate::settle::Settling;
 use crate::source::{Answer, Boxed};
 
 pin_project! {
@@ -107,7 +108,12 @@ impl Pending {
     ) -> Self {
         let fields = settings.fields_of(&mut admitted);
         let hold = settings.hold_of(&admitted);
-        let lease = admitted.place.map(|place| Lease::new(*place));
+        let mut place = admitted.place;
+        let settling = place.as_mut().and_then(|place| place.take_settlement()).map(Settling::new);
+        if let Some(settling) = &settling {
+            settling.offer(&mut head.extensions);
+        }
+        let lease = place.filter(|place| place.holds_places()).map(|place| Lease::new(*place));
         if let Some(lease) = &lease {
             head.extensions.insert(lease.clone());
         }
@@ -116,7 +122,7 @@ impl Pending {
             is_grpc: permit.is_some() && is_grpc(head),
             is_bodiless: head.method == Method::HEAD,
             hold,
-            held: Held { permit, lease },
+            held: Held { permit, lease, settling },
         }
     }
 
@@ -126,6 +132,11 @@ impl Pending {
         mut self,
         mut response: Response<R>,
     ) -> Response<ResponseBody<R>> {
+        if let Some(settling) = &mut self.held.settling
+            && !settling.at_head(&response)
+        {
+            self.held.settling = None;
+        }
         self.fields.merge_into(response.headers_mut());
         if self.held.is_empty() {
             return response.map(ResponseBody::plain);

@@ -4,7 +4,7 @@ use super::figure::Figure;
 use super::pace::Pace;
 use super::{
     failover, far, fleet, herd, hot_key, hung, node_clock, pause, places, refusal, shard, slow,
-    starved, store_clock, unreachable,
+    starved, store_clock, unreachable, upgrade,
 };
 
 /// One thing that goes wrong.
@@ -49,6 +49,7 @@ pub const CASES: &[Case] = &[
     case("F23", "8 processes, one stopped (SIGSTOP) at a time, leased tier", fleet::suspended),
     case("F23b", "8 processes killed and stopped at random, leased tier", fleet::leased),
     case("F23c", "8 processes killed and stopped at random, exact tier", fleet::exact),
+    case("F24", "four daemons are replaced one after the other, under load", upgrade::rolling),
     case("starved", "three daemons are starved of CPU, Redis is not", starved::starved),
     case("far", "Redis is far away: three daemons with default settings", far::far),
 ];

@@ -132,24 +132,8 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// The most that any interval admitted beyond capacity + rate × time: at least what was answered by its
-    /// end, less what was asked before its beginning.
     fn excess(&self) -> u64 {
-        let mut begun: Vec<u64> = self.events.iter().map(|event| event.invoked).collect();
-        begun.sort_unstable();
-        let rate = self.limit as f64 / 1e6;
-        let start = begun.first().copied().unwrap_or(0);
-        let (mut before, mut lowest, mut most) = (0, f64::INFINITY, 0.0_f64);
-        for (ended, event) in (1_u32..).zip(&self.events) {
-            while let Some(at) = begun.get(before).filter(|at| **at <= event.returned) {
-                lowest = lowest.min(before as f64 - rate * (at - start) as f64);
-                before += 1;
-            }
-            let highest = f64::from(ended) - rate * (event.returned - start) as f64;
-            most = most.max(highest - lowest - self.limit as f64);
-        }
-        // Less than a unit in a million is what floats lose.
-        (most - 1e-6).max(0.0).ceil() as u64
+        excess(&self.events, self.limit)
     }
 
     /// What the rate gave from the first to the last.
@@ -176,6 +160,27 @@ impl Outcome {
         let share = self.calls as f64 / self.asked.max(1) as f64;
         Figure::percent("calls to Redis, of the offered load", share, most)
     }
+}
+
+/// The most that any interval admitted beyond capacity + rate × time, for a limit of so much a second and at once:
+/// at least what was answered by its end, less what was asked before its beginning. The events are in the order of
+/// their answers.
+pub(crate) fn excess(events: &[Event], limit: u64) -> u64 {
+    let mut begun: Vec<u64> = events.iter().map(|event| event.invoked).collect();
+    begun.sort_unstable();
+    let rate = limit as f64 / 1e6;
+    let start = begun.first().copied().unwrap_or(0);
+    let (mut before, mut lowest, mut most) = (0, f64::INFINITY, 0.0_f64);
+    for (ended, event) in (1_u32..).zip(events) {
+        while let Some(at) = begun.get(before).filter(|at| **at <= event.returned) {
+            lowest = lowest.min(before as f64 - rate * (at - start) as f64);
+            before += 1;
+        }
+        let highest = f64::from(ended) - rate * (event.returned - start) as f64;
+        most = most.max(highest - lowest - limit as f64);
+    }
+    // Less than a unit in a million is what floats lose.
+    (most - 1e-6).max(0.0).ceil() as u64
 }
 
 /// Kills and stops nodes at random, offered twice the limit.

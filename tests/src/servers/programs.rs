@@ -16,6 +16,11 @@ pub fn old_redis_program() -> Option<PathBuf> {
     named("TIDEGATE_OLD_REDIS_SERVER")
 }
 
+/// The daemon of an earlier release, which only `TIDEGATE_UPGRADE_FROM` can name.
+pub fn earlier_program() -> Option<PathBuf> {
+    named("TIDEGATE_UPGRADE_FROM")
+}
+
 /// Envoy: what `TIDEGATE_ENVOY` names, else `envoy` of the path.
 pub fn envoy_program() -> Option<PathBuf> {
     named("TIDEGATE_ENVOY").or_else(|| on_path("envoy"))

@@ -155,6 +155,11 @@ fn f23_processes_that_are_killed_and_stopped_never_exceed_an_exact_limit() {
 }
 
 #[test]
+fn f24_daemons_that_are_replaced_under_load_keep_the_limit_and_lock_nobody_out() {
+    hold("F24");
+}
+
+#[test]
 fn daemons_without_cpu_time_admit_exactly_the_limit() {
     hold("starved");
 }

@@ -138,9 +138,11 @@ impl Blocking {
     fn take(&self, state: &mut BlockingState, now: Timestamp, cost: u64) -> Decision {
         let block = state.block.seen(now);
         if block.left(now).is_some() {
-            let decision = self.rate().decide(&mut state.rate, now, Op::Read(cost));
-            // A repair of the block, if there was one.
+            // As every denial, this one repairs: without that, a rate that is ahead of a clock that went
+            // back would still deny after the wait that is told now.
             state.block = block;
+            self.repair(&mut state.rate, now);
+            let decision = self.rate().decide(&mut state.rate, now, Op::Read(cost));
             return self.denied(decision, block, now, cost);
         }
         let decision = self.rate().decide(&mut state.rate, now, Op::Take(cost));
@@ -149,6 +151,17 @@ impl Blocking {
             return self.denied(decision, state.block, now, cost);
         }
         decision
+    }
+
+    /// Repairs the state of the rate, and changes nothing else. A window that counts denied requests
+    /// does not count those that a block denies.
+    fn repair(&self, rate: &mut State, now: Timestamp) {
+        let limit = match self.rate {
+            Rated::FixedWindow(window) => Limit::FixedWindow(window.ignoring_denied()),
+            _ => self.rate(),
+        };
+        // A cost that never fits is a denial without units.
+        limit.decide(rate, now, Op::Take(u64::MAX));
     }
 
     /// The decision of the rate under a block.
@@ -206,7 +219,11 @@ impl Algorithm for Blocking {
                 state.block = Block::default();
                 self.rate().decide(&mut state.rate, now, op)
             }
-            Op::Return(_) | Op::Force(_) | Op::Release(_) | Op::Renew(_) => {
+            Op::Return(_)
+            | Op::ReturnOwed { .. }
+            | Op::Force(_)
+            | Op::Release(_)
+            | Op::Renew(_) => {
                 let decision = self.rate().decide(&mut state.rate, now, op);
                 if let Op::Force(1..) = op {
                     // As the rate does, a forced cost repairs.

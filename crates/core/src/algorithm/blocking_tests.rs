@@ -103,6 +103,34 @@ fn a_clock_that_goes_back_does_not_lengthen_a_block() {
     }
 }
 
+/// Then the rate is ahead as well. It is repaired under the block, as it is without one.
+#[test]
+fn a_clock_that_goes_back_during_a_block_leaves_the_wait_exact() {
+    for limit in limits() {
+        let mut state = BlockingState::default();
+        let mut take = |at| limit.decide(&mut state, second(at), Op::Take(1));
+        assert!(take(1_000_000).is_allowed() && take(1_000_000).is_allowed(), "{limit:?}");
+        assert_eq!(wait(take(1_000_000)), 600, "{limit:?}");
+        assert_eq!(wait(take(0)), 600, "{limit:?}");
+        assert_eq!(wait(take(599)), 1, "{limit:?}");
+        assert!(take(600).is_allowed(), "{limit:?}");
+    }
+}
+
+/// A window that counts denied requests counts none that the block denies, also while it repairs.
+#[test]
+fn a_block_counts_no_denied_request() {
+    let rate = Limit::fixed_window(Rate::per_minute(2)).count_denied().build().unwrap();
+    let limit = Blocking::new(rate, Span::from_secs(600)).unwrap();
+    let mut state = BlockingState::default();
+    limit.decide(&mut state, second(1_000_000), Op::Block(Span::from_secs(30)));
+    limit.decide(&mut state, second(1_000_000), Op::Force(2));
+    for at in [0, 1, 2] {
+        assert_eq!(wait(limit.decide(&mut state, second(at), Op::Take(1))), 30 - at);
+    }
+    assert!(limit.decide(&mut state, second(30), Op::Take(2)).is_allowed());
+}
+
 #[test]
 fn only_rates_have_a_block_of_up_to_thirty_days() {
     let rate = Limit::token_bucket(Rate::per_minute(2)).build().unwrap();

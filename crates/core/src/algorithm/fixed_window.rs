@@ -93,6 +93,11 @@ impl FixedWindow {
         self.denied
     }
 
+    /// The same window, without counting denied requests.
+    pub(crate) const fn ignoring_denied(self) -> Self {
+        Self { denied: Denied::Ignored, ..self }
+    }
+
     /// The state as seen from `now`, and whether it had to be repaired.
     #[inline]
     fn seen(&self, state: &FixedWindowState, now: Timestamp) -> (FixedWindowState, bool) {
@@ -154,6 +159,13 @@ impl Algorithm for FixedWindow {
                 let counted = seen.count > 0;
                 seen.count = seen.count.saturating_sub(units);
                 (Outcome::Allow, counted && units > 0)
+            }
+            Op::ReturnOwed { units, until } => {
+                let owed = if seen.end == until.as_micros() { seen.count } else { 0 };
+                let returned = units.min(owed);
+                seen.count -= returned;
+                unbooked = units - returned;
+                (Outcome::Allow, returned > 0)
             }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(free);

@@ -1,5 +1,6 @@
 //! Every law of `tidegate_core::laws` on random numbers and random traces, for every algorithm.
 
+mod owed;
 mod strategy;
 
 use std::collections::BTreeSet;
@@ -11,8 +12,8 @@ use tidegate_core::algorithm::blocking::BlockingState;
 use tidegate_core::algorithm::bucket::Bucket;
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::laws::{
-    Trace, Violation, additivity, changed_numbers, check_all, check_all_but_stable_denial,
-    exact_wait, idle, monotone, peek, remaining, reset,
+    Trace, Violation, additivity, bound, changed_numbers, check_all, check_all_but_stable_denial,
+    exact_wait, idle, monotone, peek, remaining, replay, reset,
 };
 use tidegate_core::{Algorithm, Op, Timestamp};
 
@@ -78,37 +79,47 @@ proptest! {
         holds(check_all(&case.algorithm, &case.trace))?;
     }
 
-    /// A block outlasts a refill (L7), and the first denial writes it (L3). While time runs forward, it
-    /// keeps these laws: a take under a block does not repair the rate.
+    /// A block outlasts a refill (L7), and the first denial writes it (L3). The other laws hold, also when
+    /// the clock goes back during a block.
     #[test]
     fn a_rate_with_a_block_keeps_its_waits_exact(case in strategy::blocking()) {
-        let (limit, mut trace) = (&case.algorithm, case.trace);
-        trace.steps.iter_mut().for_each(|step| step.micros = step.micros.max(0));
-        let trace = &trace;
-        for law in [exact_wait, additivity, peek, idle, remaining, monotone, reset] {
-            holds(law(limit, trace))?;
+        for law in [bound, exact_wait, additivity, peek, idle, replay, remaining, monotone, reset] {
+            holds(law(&case.algorithm, &case.trace))?;
         }
     }
 
-    /// The block of the first denial is the only change that a denial makes, and a block only denies.
+    /// The block of the first denial and the repairs are the only changes that a denial makes, a block
+    /// only denies, and it lasts for no longer than it was set for, wherever the clock goes (L7).
     #[test]
     fn a_block_is_started_by_the_first_denial_alone(case in strategy::blocking()) {
         let (limit, rate) = (case.algorithm, case.algorithm.rate());
         let mut state = BlockingState::default();
-        let mut newest = Timestamp::EPOCH;
+        let mut longest = limit.block_for();
         for (now, op) in instants(&case.trace) {
-            newest = now.max(newest);
             let before = state.clone();
-            let is_blocked = before.block.until > newest.as_micros();
-            let alone = rate.decide(&mut (*before.rate).clone(), newest, op);
-            let decision = limit.decide(&mut state, newest, op);
+            let ahead = before.block.from.saturating_sub(now.as_micros());
+            let until = Timestamp::from_micros(before.block.until.saturating_sub(ahead));
+            let is_blocked = until > now;
+            let mut without_block = (*before.rate).clone();
+            let alone = rate.decide(&mut without_block, now, op);
+            let decision = limit.decide(&mut state, now, op);
+            if let Op::Block(span) = op {
+                longest = longest.max(span);
+            }
             let Op::Take(1..) = op else { continue };
             prop_assert_eq!(decision.is_allowed(), alone.is_allowed() && !is_blocked);
             if is_blocked {
-                prop_assert_eq!(&state, &before);
+                // A cost that never fits leaves only its repair.
+                let mut repaired = (*before.rate).clone();
+                rate.decide(&mut repaired, now, Op::Take(u64::MAX));
+                prop_assert_eq!(&*state.rate, &repaired);
+                prop_assert_eq!(state.block.until, until.as_micros());
+                let wait = until.since(now).max(alone.retry_after().unwrap_or_default());
+                prop_assert!(until.since(now) <= longest);
+                prop_assert_eq!(decision.retry_after(), (!alone.is_never()).then_some(wait));
             } else if !decision.is_allowed() && !decision.is_never() {
-                prop_assert_eq!(&state.rate, &before.rate);
-                let until = newest + limit.block_for();
+                prop_assert_eq!(&*state.rate, &without_block);
+                let until = now + limit.block_for();
                 prop_assert_eq!(state.block.until, until.as_micros());
             }
         }

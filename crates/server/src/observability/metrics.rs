@@ -23,7 +23,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 use tidegate::concurrency::{Class, ConcurrencyStats, ShedReason};
-use tidegate::policy::{Domain, LimitStats, OVERFLOW, PolicyLimit, Rule};
+use tidegate::policy::{Domain, LimitStats, OVERFLOW, PolicyLimit, Rule, SettleStats};
 
 use self::page::{Page, seconds};
 use crate::service::RateLimitService;
@@ -156,6 +156,18 @@ fn limits(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
         }))
     });
     page.family("tidegate_shadow_requests_total", shadows.flatten())?;
+    let SettleStats { sums, failed } = service.limiter().settle_stats();
+    let settled = [("settled", sums.settled), ("not_open", sums.not_open), ("failed", failed)];
+    let settled = settled.map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.family("tidegate_settlements_total", settled)?;
+    let fates = [
+        ("returned", sums.returned),
+        ("dropped", sums.dropped),
+        ("booked", sums.booked),
+        ("unbooked", sums.unbooked),
+    ];
+    let fates = fates.map(|(fate, units)| ([("fate", fate)], units));
+    page.family("tidegate_settled_units_total", fates)?;
     let unknown = service.limiter().unknown_domains();
     let unknown = unknown.iter().map(|(domain, count)| ([("domain", &**domain)], *count));
     page.family("tidegate_unknown_domain_requests_total", unknown)?;

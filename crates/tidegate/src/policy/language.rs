@@ -8,7 +8,8 @@ mod overload;
 mod requests;
 
 pub(super) use self::limits::{
-    CALENDAR, DEFAULTS, LIMIT, LOCAL, MATCH, NUMBERS, OVERRIDE, RATE_LIMIT, REPLACES, VARIANT,
+    ACTUAL, CALENDAR, DEFAULTS, LIMIT, LOCAL, MATCH, NUMBERS, OVERRIDE, RATE_LIMIT, REPLACES,
+    VARIANT,
 };
 pub(super) use self::overload::{CLASS, CLASS_HEADER, PROTECT, UTILISATION};
 pub(super) use self::requests::{
@@ -81,6 +82,8 @@ pub enum Kind {
     Named(&'static Table),
     /// A list of texts.
     Texts,
+    /// A list of statuses of responses, as in `[401, 5xx]`.
+    Statuses,
     /// A map from names that the author chooses to lists of texts.
     NamedTexts,
 }

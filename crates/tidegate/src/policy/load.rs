@@ -13,6 +13,7 @@ mod numbers;
 mod overload;
 mod requests;
 mod revision;
+mod settling;
 mod variants;
 
 use std::collections::HashMap;

@@ -9,4 +9,5 @@ pub(super) mod limit;
 pub(super) mod overload;
 pub(super) mod revision;
 pub(super) mod rule;
+pub(super) mod settling;
 pub(super) mod share;

@@ -19,7 +19,7 @@ mod drill;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use tidegate_core::{Decision, Explanation, Limit, Op, Span, Timestamp};
 
@@ -27,7 +27,8 @@ use self::circuit::{Circuit, Heard, PROBE_INTERVAL, Ticket, pause};
 use super::background::Background;
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Store, StoreError};
-use crate::key::{Key, Scope};
+use crate::key::OwnedKey;
+use crate::sync::{Mutex, lock};
 
 pub use self::circuit::CircuitState;
 pub(super) use self::drill::Drill;
@@ -85,63 +86,17 @@ pub struct CircuitReport {
     pub trips: u64,
 }
 
-/// The endpoints that a request is sent to, each once. Nearly always there is one.
-#[derive(Debug, Default)]
-struct Entered {
-    first: Option<(usize, Ticket)>,
-    others: Vec<(usize, Ticket)>,
-}
-
-impl Entered {
-    fn iter(&self) -> impl Iterator<Item = &(usize, Ticket)> {
-        self.first.iter().chain(&self.others)
-    }
-
-    fn add(&mut self, endpoint: usize, ticket: Ticket) {
-        if self.iter().any(|(known, _)| *known == endpoint) {
-            return;
-        }
-        match self.first {
-            None => self.first = Some((endpoint, ticket)),
-            Some(_) => self.others.push((endpoint, ticket)),
-        }
-    }
-}
-
-/// A key that an endpoint decides, kept for probes.
-#[derive(Debug)]
-struct Example {
-    scope: Scope,
-    text: Box<[u8]>,
-    tag: Box<[u8]>,
-    limit: Limit,
-}
-
-impl Example {
-    fn of(charge: &Charge<'_>) -> Self {
-        let Key { scope, text, tag } = charge.key;
-        Self { scope, text: text.into(), tag: tag.into(), limit: *charge.limit }
-    }
-
-    /// A read, which changes nothing.
-    fn question(&self) -> Charge<'_> {
-        let key = Key::new(self.scope, &self.text).tagged(&self.tag);
-        Charge::new(key, &self.limit, Op::Read(0))
-    }
-}
+/// The endpoints that a request is sent to, each once.
+type Entered = Vec<(usize, Ticket)>;
 
 impl Endpoint {
-    fn lock(&self) -> MutexGuard<'_, Circuit> {
-        self.circuit.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn enter_closed(&self) -> Option<Ticket> {
         self.closed.load(Ordering::Relaxed).checked_sub(1).map(Ticket::of)
     }
 
     /// Changes the circuit, and publishes whether it is closed.
     fn with<T>(&self, work: impl FnOnce(&mut Circuit) -> T) -> T {
-        let mut circuit = self.lock();
+        let mut circuit = lock(&self.circuit);
         let value = work(&mut circuit);
         let closed = circuit.enter_closed().map_or(0, |ticket| ticket.number() + 1);
         self.closed.store(closed, Ordering::Relaxed);
@@ -161,7 +116,7 @@ impl Circuits {
     /// The state of each endpoint that was ever unavailable, and of the first.
     pub(super) fn reports(&self, now: Timestamp) -> Vec<CircuitReport> {
         let report = |(endpoint, place): (usize, &Endpoint)| {
-            let circuit = place.lock();
+            let circuit = lock(&place.circuit);
             CircuitReport { endpoint, state: circuit.state(now), trips: circuit.trips() }
         };
         let all = self.0.iter().enumerate().map(report);
@@ -193,10 +148,12 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     fn enter_all(&self, charges: &[Charge<'_>]) -> Result<Entered, StoreError> {
-        let mut entered = Entered::default();
+        let mut entered = Entered::with_capacity(1);
         for charge in charges {
             let (endpoint, ticket) = self.enter(charge)?;
-            entered.add(endpoint, ticket);
+            if entered.iter().all(|(known, _)| *known != endpoint) {
+                entered.push((endpoint, ticket));
+            }
         }
         Ok(entered)
     }
@@ -228,10 +185,15 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     /// Records the outcome of a request.
-    fn leave<T>(&self, entered: &Entered, charges: &[Charge<'_>], outcome: &Result<T, StoreError>) {
+    fn leave<T>(
+        &self,
+        entered: &[(usize, Ticket)],
+        charges: &[Charge<'_>],
+        outcome: &Result<T, StoreError>,
+    ) {
         let Some(heard) = heard(outcome) else { return };
         let now = self.clock.now();
-        for (endpoint, ticket) in entered.iter() {
+        for (endpoint, ticket) in entered {
             let pause = pause(self.background.chance());
             let place = &self.circuits.0[*endpoint];
             if place.with(|circuit| circuit.leave(now, *ticket, heard, pause)) {
@@ -256,23 +218,25 @@ impl<S: Store + 'static> Layers<S> {
 
     fn start_probe(&self, endpoint: usize, example: &Charge<'_>, pause: Span) {
         let (layers, background) = (self.this.clone(), self.background.clone());
-        self.background.spawn(probe(layers, background, endpoint, Example::of(example), pause));
+        let example = (OwnedKey::of(example.key), *example.limit);
+        self.background.spawn(probe((layers, background), endpoint, example, pause));
     }
 }
 
-/// Asks an endpoint until it answers, or the store is dropped.
+/// Reads an example of the keys of an endpoint, which changes nothing, until the endpoint answers or the store is
+/// dropped.
 async fn probe<S: Store + 'static>(
-    layers: Weak<Layers<S>>,
-    background: Background,
+    (layers, background): (Weak<Layers<S>>, Background),
     endpoint: usize,
-    example: Example,
+    (key, limit): (OwnedKey, Limit),
     first: Span,
 ) {
     let mut wait = first;
     loop {
         background.sleep(wait).await;
         let Some(layers) = layers.upgrade() else { return };
-        let (question, mut decisions) = (example.question(), Vec::with_capacity(1));
+        let question = Charge::new(key.key(), &limit, Op::Read(0));
+        let mut decisions = Vec::with_capacity(1);
         let now = layers.clock.now();
         let asked = layers.store.decide(now, Batch::one(&question), &mut decisions).await;
         let heard = heard(&asked).unwrap_or(Heard::Silence);

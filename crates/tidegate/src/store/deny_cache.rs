@@ -16,15 +16,16 @@
 //!
 //! In-flight limits, states that need a repair, and reads are never cached. At most [`MAX_ENTRIES`] denials.
 
+use std::slice;
 use std::sync::OnceLock;
 
 use tidegate_core::{Algorithm, Decision, Limit, Op, Outcome, Span, State, Timestamp};
 
 use super::partition::{Partition, fresh};
 use super::shared::Layers;
-use super::tags::{Tags, WAYS};
+use super::table::{Table, WAYS, place};
 use super::{Batch, Charge, DecisionSource, DeniedState, Store, StoreError, Tier};
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The most denials that are remembered.
 pub const MAX_ENTRIES: usize = SETS * WAYS;
@@ -47,22 +48,14 @@ pub(super) struct DenyCache {
     staleness: Span,
     /// Whether a bucket's denial is repeated for its hold.
     holds: bool,
-    sets: Box<[Set]>,
+    denials: Table<Denial>,
+    /// How often units of some keys were returned, before and after the store was asked to; by the print.
+    epochs: Box<[AtomicU64]>,
     hits: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Set {
-    /// The keys with a denial in the set, so that others need no lock.
-    tags: Tags,
-    /// How often units of a key in the set were returned, before and after the store was asked to.
-    epoch: AtomicU64,
-    denials: Mutex<Vec<Denial>>,
 }
 
 #[derive(Debug)]
 struct Denial {
-    print: u64,
     limit: Limit,
     cost: u64,
     /// The state that was denied on.
@@ -73,12 +66,13 @@ struct Denial {
     sent: Timestamp,
 }
 
-/// Where the denial of a charge is or will be.
-#[derive(Clone, Copy)]
-pub(super) struct DenialSlot<'a> {
-    set: &'a Set,
+/// A charge that is sent and whose denial will be remembered, unless units are returned meanwhile.
+struct Watched {
     print: u64,
     epoch: u64,
+    sent: Timestamp,
+    /// Where the store puts the state of its denial.
+    state: OnceLock<DeniedState>,
 }
 
 impl Denial {
@@ -104,29 +98,12 @@ impl Denial {
     }
 }
 
-impl Set {
-    /// Changes the denials, and the tags with them.
-    fn change(&self, change: impl FnOnce(&mut Vec<Denial>)) {
-        let mut denials = lock(&self.denials);
-        change(&mut denials);
-        self.tags.set(denials.iter().map(|denial| denial.print));
-    }
-
-    /// Drops denials. One that the store has decided before this is not remembered after it.
-    fn forget(&self, is_forgotten: impl Fn(&Denial) -> bool) {
-        self.change(|denials| {
-            self.epoch.fetch_add(1, Ordering::AcqRel);
-            denials.retain(|denial| !is_forgotten(denial));
-        });
-    }
-}
-
 impl DenyCache {
     /// A cache; a small one for a simulation.
     pub(super) fn new(staleness: Span, holds: bool, is_small: bool) -> Self {
         let sets = if is_small { FEW_SETS } else { SETS };
-        let sets = (0..sets).map(|_| Set::default()).collect();
-        Self { staleness, holds, sets, hits: AtomicU64::new(0) }
+        let epochs = (0..sets).map(|_| AtomicU64::new(0)).collect();
+        Self { staleness, holds, denials: Table::new(sets), epochs, hits: AtomicU64::new(0) }
     }
 
     /// Number of charges that were denied without asking the store.
@@ -136,12 +113,32 @@ impl DenyCache {
 
     /// Number of denials, those included that have ended and were not replaced yet.
     pub(super) fn entries(&self) -> usize {
-        self.sets.iter().map(|set| set.tags.count()).sum()
+        self.denials.len()
     }
 
-    /// Drops all denials.
+    /// Drops all denials. One that the store has decided before this is not remembered after it.
     pub(super) fn clear(&self) {
-        self.sets.iter().for_each(|set| set.forget(|_| true));
+        self.epochs.iter().for_each(Self::end);
+        self.denials.change_all(|denials| {
+            denials.clear();
+            true
+        });
+    }
+
+    /// Drops the denial of a key in the same way.
+    fn forget(&self, print: u64) {
+        self.denials.change(print, |denials| {
+            Self::end(self.epoch(print));
+            denials.retain(|(known, _)| *known != print);
+        });
+    }
+
+    fn epoch(&self, print: u64) -> &AtomicU64 {
+        &self.epochs[place(print, self.epochs.len())]
+    }
+
+    fn end(epoch: &AtomicU64) {
+        epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     fn staleness(&self, charge: &Charge<'_>) -> Span {
@@ -157,56 +154,41 @@ impl DenyCache {
         matches!(charge.op, Op::Take(1..)) && !self.staleness(charge).is_zero()
     }
 
-    #[inline(always)]
-    fn set(&self, print: u64) -> &Set {
-        &self.sets[print as usize & (self.sets.len() - 1)]
-    }
-
-    #[inline(always)]
-    pub(super) fn slot(&self, print: u64) -> DenialSlot<'_> {
-        let set = self.set(print);
-        DenialSlot { set, print, epoch: set.epoch.load(Ordering::Acquire) }
-    }
-
     /// The denial of a charge, if the store would certainly deny it.
     #[inline(always)]
     pub(super) fn denial(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
-        slot: DenialSlot<'_>,
+        print: u64,
     ) -> Option<Decision> {
-        if slot.set.tags.may_hold(slot.print) { self.look(now, charge, slot) } else { None }
+        if self.denials.may_hold(print) { self.look(now, charge, print) } else { None }
     }
 
     #[inline(never)]
-    fn look(&self, now: Timestamp, charge: &Charge<'_>, slot: DenialSlot<'_>) -> Option<Decision> {
+    fn look(&self, now: Timestamp, charge: &Charge<'_>, print: u64) -> Option<Decision> {
         let (Op::Take(cost), longest) = (charge.op, self.staleness(charge)) else { return None };
-        let mut denials = lock(&slot.set.denials);
-        let way = denials.iter().position(|denial| denial.print == slot.print)?;
-        let denial = &mut denials[way];
-        let is_new = denial.sent <= now && now.since(denial.sent) < longest;
-        let holds = is_new && denial.limit == *charge.limit;
-        let decision = if holds { denial.repeat(now, cost) } else { None };
-        if decision.is_some() {
-            self.hits.fetch_add(1, Ordering::Relaxed);
-        } else {
-            // The request that asks the store now may take units that this denial counts as free.
-            denials.swap_remove(way);
-            slot.set.tags.set(denials.iter().map(|denial| denial.print));
-        }
+        let decision = self.denials.change(print, |denials| {
+            let way = denials.iter().position(|(known, _)| *known == print)?;
+            let denial = &mut denials[way].1;
+            let is_new = denial.sent <= now && now.since(denial.sent) < longest;
+            let holds = is_new && denial.limit == *charge.limit;
+            let decision = if holds { denial.repeat(now, cost) } else { None };
+            if decision.is_none() {
+                // The request that asks the store now may take units that this denial counts as free.
+                denials.swap_remove(way);
+            }
+            decision
+        });
+        self.hits.fetch_add(u64::from(decision.is_some()), Ordering::Relaxed);
         decision
     }
 
     /// Remembers a denial, unless units were returned since the store was asked. `decision` then includes the
     /// hold.
-    fn remember(
-        &self,
-        slot: DenialSlot<'_>,
-        sent: Timestamp,
-        charge: &Charge<'_>,
-        (mut state, decision): (DeniedState, &mut Decision),
-    ) {
+    fn remember(&self, watched: Option<Watched>, charge: &Charge<'_>, decision: &mut Decision) {
+        let Some(Watched { print, epoch, sent, state }) = watched else { return };
+        let Some(mut state) = state.into_inner() else { return };
         let (Op::Take(cost), limit) = (charge.op, *charge.limit) else { return };
         let is_long = matches!(&state.state, State::SlidingLog(it) if it.entries().len() > MAX_LOG);
         if is_long || limit.is_ahead(&state.state, state.at) {
@@ -219,17 +201,17 @@ impl DenyCache {
             // Leases have a pause of their own.
             _ => wait,
         };
-        let denial = Denial { print: slot.print, limit, cost, state, wait, sent };
-        slot.set.change(|denials| {
-            if slot.set.epoch.load(Ordering::Acquire) != slot.epoch {
+        let denial = Denial { limit, cost, state, wait, sent };
+        self.denials.change(print, |denials| {
+            if self.epoch(print).load(Ordering::Acquire) != epoch {
                 return;
             }
-            let same = denials.iter().position(|known| known.print == denial.print);
-            let oldest = || (0..denials.len()).min_by_key(|way| denials[*way].sent);
-            match same.or_else(|| oldest().filter(|_| denials.len() == WAYS)) {
-                Some(way) => denials[way] = denial,
-                None => denials.push(denial),
+            let same = denials.iter().position(|(known, _)| *known == print);
+            let oldest = || (0..denials.len()).min_by_key(|way| denials[*way].1.sent);
+            if let Some(way) = same.or_else(|| oldest().filter(|_| denials.len() == WAYS)) {
+                denials.swap_remove(way);
             }
+            denials.push((print, denial));
             if !decision.is_allowed() {
                 *decision = held(*decision, wait);
             }
@@ -259,32 +241,32 @@ struct Forgetting<'a> {
     prints: Vec<u64>,
 }
 
-impl Forgetting<'_> {
-    fn forget(&self) {
-        for print in &self.prints {
-            self.cache.set(*print).forget(|denial| denial.print == *print);
-        }
+impl<'a> Forgetting<'a> {
+    fn new(cache: &'a DenyCache, prints: Vec<u64>) -> Self {
+        prints.iter().for_each(|print| cache.forget(*print));
+        Self { cache, prints }
     }
 }
 
 impl Drop for Forgetting<'_> {
     fn drop(&mut self) {
-        self.forget();
+        self.prints.iter().for_each(|print| self.cache.forget(*print));
     }
 }
 
 impl<S: Store + 'static> Layers<S> {
-    fn denial_slot(&self, charge: &Charge<'_>) -> Option<DenialSlot<'_>> {
-        self.denials.is_cached(charge).then(|| self.denials.slot(self.print(charge.key)))
+    /// The denial that answers a charge.
+    fn denial(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+        let is_cached = self.denials.is_cached(charge);
+        if is_cached { self.denials.denial(now, charge, self.print(charge)) } else { None }
     }
 
-    fn forget_returned(&self, charges: &[Charge<'_>]) -> Option<Forgetting<'_>> {
-        let returned = charges.iter().filter(|charge| !charge.is_deniable());
-        let prints: Vec<u64> = returned.map(|charge| self.print(charge.key)).collect();
-        (!prints.is_empty()).then(|| {
-            let forgetting = Forgetting { cache: &self.denials, prints };
-            forgetting.forget();
-            forgetting
+    /// Before a charge is sent: what is needed to remember its denial.
+    fn watch(&self, sent: Timestamp, charge: &Charge<'_>) -> Option<Watched> {
+        self.denials.is_cached(charge).then(|| {
+            let print = self.print(charge);
+            let epoch = self.denials.epoch(print).load(Ordering::Acquire);
+            Watched { print, epoch, sent, state: OnceLock::new() }
         })
     }
 
@@ -296,32 +278,21 @@ impl<S: Store + 'static> Layers<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
-        if let [charge] = charges
-            && let Some(slot) = self.denial_slot(charge)
-        {
-            if let Some(denial) = self.denials.denial(now, charge, slot) {
-                decisions.push(denial);
-                return Ok(DecisionSource::Store);
-            }
-            let state = OnceLock::new();
-            let watched = charge.denied_state_in(&state);
-            let source =
-                self.send(now, batch.of(std::slice::from_ref(&watched)), decisions).await?;
-            if let (Some(state), Some(decision)) = (state.into_inner(), decisions.last_mut()) {
-                self.denials.remember(slot, now, charge, (state, decision));
-            }
-            return Ok(source);
-        }
-        let _forgetting = self.forget_returned(charges);
-        if charges.len() == 1 {
-            return self.send(now, batch, decisions).await;
+        let returned = charges.iter().filter(|charge| !charge.is_deniable());
+        let returned: Vec<u64> = returned.map(|charge| self.print(charge)).collect();
+        let _forgetting = Forgetting::new(&self.denials, returned);
+        if let [charge] = charges {
+            return match self.denial(now, charge) {
+                Some(denial) => {
+                    decisions.push(denial);
+                    Ok(DecisionSource::Store)
+                }
+                None => self.send_watched(now, batch, decisions).await,
+            };
         }
         let is_group = batch.is_all_or_nothing();
         let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
-        let repeat = |charge: &Charge<'_>| match is_group && !takes {
-            true => None,
-            false => self.denials.denial(now, charge, self.denial_slot(charge)?),
-        };
+        let repeat = |charge| if is_group && !takes { None } else { self.denial(now, charge) };
         let denials: Vec<Option<Decision>> = charges.iter().map(repeat).collect();
         if denials.iter().all(Option::is_none) {
             return self.send_watched(now, batch, decisions).await;
@@ -344,18 +315,25 @@ impl<S: Store + 'static> Layers<S> {
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        let slots: Vec<_> = batch.charges.iter().map(|charge| self.denial_slot(charge)).collect();
-        let states: Vec<OnceLock<DeniedState>> = slots.iter().map(|_| OnceLock::new()).collect();
-        let watched = batch.charges.iter().zip(&states);
-        let watched: Vec<Charge<'_>> =
-            watched.map(|(charge, state)| charge.denied_state_in(state)).collect();
-        let before = decisions.len();
-        let source = self.send(now, batch.of(&watched), decisions).await?;
-        let each = batch.charges.iter().zip(slots).zip(states).zip(&mut decisions[before..]);
-        for (((charge, slot), state), decision) in each {
-            if let (Some(slot), Some(state)) = (slot, state.into_inner()) {
-                self.denials.remember(slot, now, charge, (state, decision));
+        if let [charge] = batch.charges {
+            let watched = self.watch(now, charge);
+            let sent = Charge { denied_state: watched.as_ref().map(|it| &it.state), ..*charge };
+            let source = self.send(now, batch.of(slice::from_ref(&sent)), decisions).await?;
+            if let Some(decision) = decisions.last_mut() {
+                self.denials.remember(watched, charge, decision);
             }
+            return Ok(source);
+        }
+        let watched: Vec<_> = batch.charges.iter().map(|charge| self.watch(now, charge)).collect();
+        let sent = batch.charges.iter().zip(&watched).map(|(charge, watched)| Charge {
+            denied_state: watched.as_ref().map(|it| &it.state),
+            ..*charge
+        });
+        let (sent, before): (Vec<Charge<'_>>, _) = (sent.collect(), decisions.len());
+        let source = self.send(now, batch.of(&sent), decisions).await?;
+        let each = batch.charges.iter().zip(watched).zip(&mut decisions[before..]);
+        for ((charge, watched), decision) in each {
+            self.denials.remember(watched, charge, decision);
         }
         Ok(source)
     }

@@ -38,24 +38,24 @@
 //! `allow` then means `local`.
 
 mod alone;
-mod answered;
 mod held_share;
 mod known;
 mod pending_debits;
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, Weak};
 
-use tidegate_core::{Decision, Span, Timestamp};
+use tidegate_core::{Decision, Op, Span, Timestamp};
 
-use self::alone::{is_own_lease, read};
+use self::alone::is_own_lease;
 use self::pending_debits::{Debit, PendingDebits};
 use super::background::Background;
 use super::circuits::USUAL_WAIT;
 use super::memory::MemoryStore;
-use super::partition::{Partition, Undo, all_allowed};
+use super::partition::{Partition, Undo, all_allowed, fresh};
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
+use crate::sync::{Mutex, lock};
 
 /// Keys that are debited in one call when the store recovers.
 pub const AT_ONCE: usize = 64;
@@ -74,7 +74,7 @@ pub(super) struct Fallback {
     otherwise: OnStoreFailure,
     /// The last known state of each key, as the state of this node's share; while the store is unavailable,
     /// with what this node has admitted since.
-    shares: MemoryStore,
+    pub(super) shares: MemoryStore,
     pending: PendingDebits,
     /// Decisions by mode.
     answered: [AtomicU64; OnStoreFailure::ALL.len()],
@@ -134,12 +134,12 @@ impl Fallback {
 
     /// The last failure of the store, and when it was.
     pub(super) fn failure(&self) -> Option<(Timestamp, StoreError)> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failed).clone()
     }
 
     /// Records a failure. An error that gives the reason is kept although the store is still unavailable.
     pub(super) fn record_failure(&self, now: Timestamp, error: &StoreError) {
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = lock(&self.failed);
         match (&mut *failed, error) {
             (Some((at, known)), StoreError::CircuitOpen { .. })
                 if !matches!(known, StoreError::CircuitOpen { .. }) =>
@@ -166,21 +166,46 @@ impl<S: Store + 'static> Layers<S> {
         self.clock.now().max(now)
     }
 
-    /// For each charge why the store cannot be asked; `None` if it can be asked for all.
-    fn unavailable(
+    /// The bit of the endpoint that decides a charge.
+    fn endpoint_bit(&self, charge: &Charge<'_>) -> u64 {
+        1 << self.endpoint(charge)
+    }
+
+    /// Whether the endpoint of a charge has answered since the start.
+    pub(super) fn has_answered(&self, charge: &Charge<'_>) -> bool {
+        let answered = self.fallback.answered_endpoints.load(Ordering::Relaxed);
+        answered & self.endpoint_bit(charge) != 0
+    }
+
+    /// Asks the store, and records that it has answered, and the states.
+    pub(super) async fn ask(
         &self,
         now: Timestamp,
-        charges: &[Charge<'_>],
-    ) -> Option<Vec<Option<StoreError>>> {
-        let why = |charge: &Charge<'_>| {
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let before = decisions.len();
+        let source = self.decide_leased(now, batch, decisions).await?;
+        let (charges, answered) = (batch.charges, &self.fallback.answered_endpoints);
+        let bits = charges.iter().fold(0, |bits, charge| bits | self.endpoint_bit(charge));
+        if answered.load(Ordering::Relaxed) & bits != bits {
+            answered.fetch_or(bits, Ordering::Relaxed);
+        }
+        let at = self.time(now);
+        for (charge, decision) in charges.iter().zip(&decisions[before..]) {
+            self.learn(at, charge, decision);
+        }
+        Ok(source)
+    }
+
+    /// Why the store cannot be asked for a charge, if it cannot.
+    fn unavailable(&self, now: Timestamp, charge: &Charge<'_>) -> Option<StoreError> {
+        if is_own_lease(charge) {
             // The store does not know a lease that was granted here.
-            let own =
-                is_own_lease(charge).then_some(StoreError::CircuitOpen { retry_after: USUAL_WAIT });
-            let is_asked = || !self.is_leased_now(now, charge);
-            own.or_else(|| self.is_shard_sendable(charge).err().filter(|_| is_asked()))
-        };
-        let each: Vec<Option<StoreError>> = charges.iter().map(why).collect();
-        each.iter().any(Option::is_some).then_some(each)
+            return Some(StoreError::CircuitOpen { retry_after: USUAL_WAIT });
+        }
+        let error = self.is_shard_sendable(charge).err()?;
+        (!self.is_held(now, charge)).then_some(error)
     }
 
     /// Decides charges in the store where it is available, and by the fallback elsewhere.
@@ -191,17 +216,16 @@ impl<S: Store + 'static> Layers<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
-        // One charge cannot be divided: if its server is unavailable, sending fails.
-        let is_whole = matches!(charges, [charge] if !is_own_lease(charge));
-        let unavailable = if is_whole { None } else { self.unavailable(now, charges) };
-        let Some(unavailable) = unavailable else {
+        let unavailable: Vec<Option<StoreError>> = match charges {
+            // One charge cannot be divided: if its server is unavailable, sending fails.
+            [charge] if !is_own_lease(charge) => Vec::new(),
+            _ => charges.iter().map(|charge| self.unavailable(now, charge)).collect(),
+        };
+        let Some(error) = unavailable.iter().flatten().next() else {
             return match self.ask(now, batch, decisions).await {
                 Err(error) => self.decide_alone(self.later(now), batch, &error, decisions),
                 answered => answered,
             };
-        };
-        let Some(error) = unavailable.iter().flatten().next() else {
-            return self.ask(now, batch, decisions).await;
         };
         if unavailable.iter().all(Option::is_some) {
             return self.decide_alone(now, batch, error, decisions);
@@ -236,19 +260,18 @@ impl<S: Store + 'static> Layers<S> {
         // that none is made for a request that is denied.
         let mut own = Vec::with_capacity(partition.here.len());
         let (at, source) = self.take_alone(now, &partition.here, error, &mut own);
-        let is_denied = !all_allowed(&own);
-        let mut there = partition.there.clone();
-        for charge in there.iter_mut().filter(|_| is_denied) {
-            charge.op = read(charge.op);
+        let takes = batch.charges.iter().any(|charge| matches!(charge.op, Op::Take(_)));
+        if takes && !all_allowed(&own) {
+            partition.merge(own, fresh(&partition.there, self.time(now)), decisions);
+            return Ok(source);
         }
-        let held = if is_denied { &[][..] } else { &partition.here[..] };
-        let undo = Undo::new(|| self.return_shares(at, held, &own, error));
-        let mut others = Vec::with_capacity(there.len());
-        let answered = self.ask(now, batch.of(&there), &mut others).await;
+        let undo = Undo::new(|| self.return_shares(at, &partition.here, &own, error));
+        let mut others = Vec::with_capacity(partition.there.len());
+        let answered = self.ask(now, batch.of(&partition.there), &mut others).await;
         let now = self.later(now);
         if answered.is_ok() && all_allowed(&others) {
             undo.keep();
-            self.owe(now, held);
+            self.owe(now, &partition.here);
         } else {
             drop(undo);
         }

@@ -34,15 +34,16 @@ mod leasable;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
-use tidegate_core::{Decision, Limit, Op, Span, Timestamp};
+use tidegate_core::{Decision, Op, Span, Timestamp};
 
 use self::budget::{Grant, Order, Step};
-use self::budgets::{LocalBudgets, Owner};
+use self::budgets::LocalBudgets;
 use self::leasable::is_leased;
 use super::partition::{Partition, all_allowed, fresh};
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Store, StoreError};
 use crate::clock::Clock;
+use crate::key::OwnedKey;
 use crate::sync::{AtomicU64, Ordering};
 
 pub use self::budgets::MAX_BUDGETS;
@@ -90,27 +91,18 @@ pub(super) struct Leases {
     grants: AtomicU64,
 }
 
-/// How a charge is decided.
-#[derive(Clone, Copy)]
-enum Way {
-    /// Here, by spending units of the grant with this number.
-    Spent(Decision, u64),
-    /// Here, without spending.
-    Said(Decision),
-    /// In the store.
-    There,
-}
+/// A decision from a budget, and the number of the grant that it spent units of.
+type FromBudget = (Decision, u64);
 
-impl Way {
-    const fn here(decision: Decision, grant: u64) -> Self {
-        if decision.is_allowed() { Self::Spent(decision, grant) } else { Self::Said(decision) }
-    }
-
-    const fn decision(&self) -> Option<&Decision> {
-        match self {
-            Self::Spent(decision, _) | Self::Said(decision) => Some(decision),
-            Self::There => None,
-        }
+impl LeaseStats {
+    const fn add(&mut self, other: &Self) {
+        self.granted += other.granted;
+        self.spent += other.spent;
+        self.unspent += other.unspent;
+        self.returned += other.returned;
+        self.expired += other.expired;
+        self.outstanding += other.outstanding;
+        self.answered += other.answered;
     }
 }
 
@@ -122,37 +114,12 @@ impl Leases {
 
     /// What has become of the units.
     pub(super) fn stats(&self, now: Timestamp) -> LeaseStats {
-        let (tally, outstanding) = self.budgets.tally(now);
-        LeaseStats {
-            granted: tally.granted,
-            spent: tally.spent,
-            unspent: tally.unspent,
-            returned: tally.returned,
-            expired: tally.expired,
-            outstanding,
-            answered: tally.answered,
-        }
+        self.budgets.stats(now)
     }
 
     /// Drops all units, because limits have other numbers.
     pub(super) fn clear(&self) {
         self.budgets.void();
-    }
-
-    /// The decision of a take from units that are held, or its denial while the store is not asked; `None` if
-    /// the store has to be asked.
-    #[inline]
-    pub(super) fn answer(
-        &self,
-        now: Timestamp,
-        charge: &Charge<'_>,
-        print: u64,
-    ) -> Option<Decision> {
-        let Op::Take(cost @ 1..) = charge.op else { return None };
-        self.budgets.with(print, |slot| match slot.budget.is_of(charge.limit) {
-            true => slot.budget.answer(now, cost),
-            false => None,
-        })?
     }
 
     /// Whether a charge is leased and its key has a budget.
@@ -161,19 +128,27 @@ impl Leases {
         is_leased(charge) && self.budgets.may_hold(print)
     }
 
-    /// The decision of a read, if the units for it are held.
-    fn look(&self, now: Timestamp, charge: &Charge<'_>, cost: u64, print: u64) -> Option<Decision> {
-        self.budgets.with(print, |slot| match slot.budget.is_of(charge.limit) {
-            true => slot.budget.look(now, cost),
-            false => None,
+    /// The decision of a take or a read, if its units are held, or the denial of a take while the store is not
+    /// asked; `None` if the store has to be asked.
+    #[inline]
+    pub(super) fn answer(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        print: u64,
+    ) -> Option<Decision> {
+        self.budgets.with(print, |slot| match charge.op {
+            _ if !slot.budget.is_of(charge.limit) => None,
+            Op::Take(cost @ 1..) => slot.budget.answer(now, cost),
+            Op::Read(cost @ 1..) => slot.budget.look(now, cost),
+            _ => None,
         })?
     }
 
     /// Waits until another request has filled a budget.
     async fn filled(&self, print: u64, filling: u32) -> Result<(), StoreError> {
         poll_fn(|context| {
-            let outcome = self.budgets.with(print, |slot| slot.outcome(filling, context.waker()));
-            match outcome {
+            match self.budgets.with(print, |slot| slot.outcome(filling, context.waker())) {
                 Some(None) => Poll::Pending,
                 Some(Some(outcome)) => Poll::Ready(outcome),
                 None => Poll::Ready(Ok(())),
@@ -232,11 +207,9 @@ impl<S: Store + 'static> Layers<S> {
             if emptied.is_empty() {
                 return;
             }
-            let charge = |(owner, units): &(Box<Owner>, u64)| (owner.limit, Op::Return(*units));
-            let numbers: Vec<(Limit, Op)> = emptied.iter().map(charge).collect();
-            let charges = emptied.iter().zip(&numbers);
+            let charges = emptied.iter();
             let charges: Vec<Charge<'_>> = charges
-                .map(|((owner, _), (limit, op))| Charge::new(owner.key(), limit, *op))
+                .map(|(key, limit, units)| Charge::new(key.key(), limit, Op::Return(*units)))
                 .collect();
             let mut decisions = Vec::with_capacity(charges.len());
             // Units that cannot be returned are lost, as if the node had crashed.
@@ -247,118 +220,76 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     /// Whether units for a charge are held, so that it needs no server.
-    pub(super) fn is_leased_now(&self, now: Timestamp, charge: &Charge<'_>) -> bool {
-        match charge.op {
-            Op::Take(cost @ 1..) | Op::Read(cost @ 1..) if is_leased(charge) => {
-                self.leases.look(now, charge, cost, self.print(charge.key)).is_some()
-            }
-            _ => false,
-        }
+    pub(super) fn is_held(&self, now: Timestamp, charge: &Charge<'_>) -> bool {
+        let (Op::Take(cost) | Op::Read(cost)) = charge.op else { return false };
+        let read = Charge { op: Op::Read(cost), ..*charge };
+        is_leased(charge) && self.leases.answer(now, &read, self.print(charge)).is_some()
     }
 
-    /// Decides a charge from its budget if possible, and fills the budget if necessary.
-    async fn way(&self, now: Timestamp, charge: &Charge<'_>) -> Result<Way, StoreError> {
-        let (budgets, print) = (&self.leases.budgets, || self.print(charge.key));
-        let cost = match (charge.op, is_leased(charge)) {
-            (Op::Take(cost @ 1..), true) => cost,
-            (Op::Read(cost @ 1..), true) => {
-                return Ok(self
-                    .leases
-                    .look(now, charge, cost, print())
-                    .map_or(Way::There, Way::Said));
+    /// Decides a charge from its budget if possible, and fills the budget if necessary. `None` if the store has to
+    /// decide.
+    async fn spend(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+    ) -> Result<Option<FromBudget>, StoreError> {
+        if !is_leased(charge) {
+            return Ok(None);
+        }
+        let (budgets, print) = (&self.leases.budgets, self.print(charge));
+        let cost = match charge.op {
+            Op::Take(cost @ 1..) => cost,
+            Op::Reset => {
+                budgets.with(print, |slot| slot.budget.void());
+                return Ok(None);
             }
-            (Op::Reset, true) => {
-                budgets.with(print(), |slot| slot.budget.void());
-                return Ok(Way::There);
-            }
-            _ => return Ok(Way::There),
+            _ => return Ok(self.leases.answer(now, charge, print).map(|said| (said, 0))),
         };
-        let print = print();
         let step = |now, has_waited| {
             let step = budgets.of(print, charge.limit, now, |slot| {
                 (slot.budget.take(now, cost, has_waited), slot.fillings)
             });
             step.unwrap_or((Step::Ask, 0))
         };
-        match step(now, false) {
-            (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
-            (Step::Ask, _) => Ok(Way::There),
-            (Step::Fill(order), _) => self.fill(charge, cost, print, order).await,
+        let answer = match step(now, false) {
+            (Step::Fill(order), _) => return self.fill(charge, cost, print, order).await,
             (Step::Wait, filling) => {
                 self.leases.filled(print, filling).await?;
                 // The request is decided at the present time, not when it arrived.
-                match step(self.clock.now(), true) {
-                    (Step::Answer(decision, grant), _) => Ok(Way::here(decision, grant)),
-                    _ => Ok(Way::There),
-                }
+                step(self.clock.now(), true).0
             }
-        }
+            (answer, _) => answer,
+        };
+        Ok(if let Step::Answer(decision, grant) = answer { Some((decision, grant)) } else { None })
     }
 
-    /// Asks the store for units, and decides the request that they are for.
+    /// Asks the store for as many pieces as it has, and decides the request that they are for.
     async fn fill(
         &self,
         charge: &Charge<'_>,
         cost: u64,
         print: u64,
         order: Order,
-    ) -> Result<Way, StoreError> {
+    ) -> Result<Option<FromBudget>, StoreError> {
         let budgets = &self.leases.budgets;
         let mut filling = Filling { budgets, print, failed: None };
-        let mut granted = self.request_grant(charge, order).await;
-        if let Ok(Some(Grant { units: 0, last, .. })) = &granted
-            && let Some(smaller) = order.smaller(last.remaining)
-        {
-            let less = self.request_grant(charge, smaller).await;
-            granted = less.map(|less| less.map(|less| Grant { is_all: false, ..less }));
-        }
-        let grant = granted.inspect_err(|error| filling.failed = Some(error.clone()))?;
-        // The store denies a cost that never fits.
-        let Some(grant) = grant.filter(|grant| !grant.last.is_never()) else {
-            return Ok(Way::There);
-        };
-        let now = self.clock.now();
-        let way = budgets.with(print, |slot| {
-            slot.budget.fill(now, &grant);
-            slot.owner.get_or_insert_with(|| Owner::of(charge.key, charge.limit));
-            slot.budget.settle(now, cost).map(|(decision, grant)| Way::here(decision, grant))
-        });
-        Ok(way.flatten().unwrap_or(Way::There))
-    }
-
-    /// Asks the store for as many pieces as it has.
-    async fn request_grant(
-        &self,
-        charge: &Charge<'_>,
-        order: Order,
-    ) -> Result<Option<Grant>, StoreError> {
         let sent = self.clock.now();
         let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
         let times = usize::try_from(order.times).unwrap_or(1);
         let (pieces, mut decisions) = (vec![piece; times], Vec::with_capacity(times));
-        self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await?;
-        let granted = decisions.iter().filter(|decision| decision.is_allowed());
-        // They may have been decided in two commands, and in two windows.
-        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
-        let granted = granted.count();
+        let asked = self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await;
+        asked.inspect_err(|error| filling.failed = Some(error.clone()))?;
         let number = self.leases.grants.fetch_add(1, Ordering::Relaxed) + 1;
-        let (units, is_all) = (granted as u64 * order.units, granted == times);
-        let last = decisions.pop();
-        Ok(last.map(|last| {
-            let first = first.unwrap_or(last);
-            Grant { number, sent, units, last, first, is_all }
-        }))
-    }
-
-    /// Whether charges go to the store without a look at budgets.
-    #[inline(always)]
-    fn is_unleased(&self, now: Timestamp, charges: &[Charge<'_>]) -> bool {
-        match charges {
-            [charge] if matches!(charge.op, Op::Take(1..)) && is_leased(charge) => {
-                !self.leases.budgets.may_have(self.print(charge.key), now)
-            }
-            _ => !charges.iter().any(is_leased),
-        }
+        let grant = Grant::of(&decisions, order.units, (number, sent));
+        // The store denies a cost that never fits.
+        let Some(grant) = grant.filter(|grant| !grant.last.is_never()) else { return Ok(None) };
+        let now = self.clock.now();
+        let settled = budgets.with(print, |slot| {
+            slot.budget.fill(now, &grant);
+            slot.key.get_or_insert_with(|| OwnedKey::of(charge.key));
+            slot.budget.settle(now, cost)
+        });
+        Ok(settled.flatten())
     }
 
     /// Decides leased charges from their budgets, and the others in the store.
@@ -369,37 +300,33 @@ impl<S: Store + 'static> Layers<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
-        if self.is_unleased(now, charges) {
+        if !charges.iter().any(is_leased) {
             return self.decide_sharded(now, batch, decisions).await;
         }
         if let [charge] = charges {
-            return match self.way(now, charge).await?.decision() {
-                Some(decision) => {
-                    decisions.push(*decision);
-                    Ok(DecisionSource::Store)
-                }
-                None => self.decide_sharded(now, batch, decisions).await,
+            let Some((decision, _)) = self.spend(now, charge).await? else {
+                return self.decide_sharded(now, batch, decisions).await;
             };
+            decisions.push(decision);
+            return Ok(DecisionSource::Store);
         }
         let is_group = batch.is_all_or_nothing();
-        let is_denial = |way: &Way| way.decision().is_some_and(|it| !it.is_allowed());
         let mut spent = Spent { leases: &self.leases, clock: &self.clock, units: Vec::new() };
-        let (mut ways, mut at) = (Vec::with_capacity(charges.len()), now);
+        let (mut own, mut at, mut is_denied) = (Vec::with_capacity(charges.len()), now, false);
         for charge in charges {
-            let way = self.way(at, charge).await?;
-            if let (Way::Spent(_, grant), Op::Take(cost)) = (way, charge.op) {
-                spent.units.push((self.print(charge.key), cost, grant));
+            let from_budget = if is_denied { None } else { self.spend(at, charge).await? };
+            if let (Some((decision, grant)), Op::Take(cost)) = (from_budget, charge.op)
+                && decision.is_allowed()
+            {
+                spent.units.push((self.print(charge), cost, grant));
             }
-            ways.push(way);
-            if is_group && is_denial(&way) {
-                break;
-            }
+            let decision = from_budget.map(|(decision, _)| decision);
+            is_denied |= is_group && decision.is_some_and(|it| !it.is_allowed());
+            own.push(decision);
             // The charge may have waited; grants that have ended meanwhile are not spent on the next one.
             at = self.clock.now().max(at);
         }
-        let is_denied = is_group && ways.last().is_some_and(is_denial);
-        ways.resize(charges.len(), Way::There);
-        let partition = Partition::new(charges, |i| ways[i].decision().is_some());
+        let partition = Partition::new(charges, |i| own[i].is_some());
         let (mut others, mut source) = (Vec::new(), DecisionSource::Store);
         if is_denied {
             others = fresh(&partition.there, self.store.clock(now));
@@ -407,21 +334,20 @@ impl<S: Store + 'static> Layers<S> {
             let there = batch.of(&partition.there);
             source = self.decide_sharded(now, there, &mut others).await?;
         }
-        let is_admitted = !is_denied && (!is_group || all_allowed(&others));
-        if is_admitted {
+        if !is_denied && (!is_group || all_allowed(&others)) {
             spent.keep();
         } else {
             drop(spent);
+            for (charge, decision) in charges.iter().zip(&mut own) {
+                if let (Op::Take(cost), Some(decision)) = (charge.op, decision)
+                    && decision.is_allowed()
+                {
+                    let remaining = decision.remaining.saturating_add(cost);
+                    decision.remaining = remaining.min(decision.limit);
+                }
+            }
         }
-        let own = charges.iter().zip(&ways).filter_map(|(charge, way)| {
-            let decision = *way.decision()?;
-            let Op::Take(cost) = charge.op else { return Some(decision) };
-            let is_returned = !is_admitted && decision.is_allowed();
-            let more = if is_returned { cost } else { 0 };
-            let remaining = decision.remaining.saturating_add(more).min(decision.limit);
-            Some(Decision { remaining, ..decision })
-        });
-        partition.merge(own, others, decisions);
+        partition.merge(own.into_iter().flatten(), others, decisions);
         Ok(source)
     }
 }

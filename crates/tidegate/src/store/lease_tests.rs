@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Waker};
 
-use tidegate_core::{Explanation, Rate};
+use tidegate_core::{Explanation, Limit, Rate};
 use tokio::sync::Semaphore;
 
 use super::*;

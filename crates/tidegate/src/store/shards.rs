@@ -43,6 +43,7 @@ use tidegate_core::{Decision, Explanation, Op, Outcome, Timestamp};
 
 use self::division::{Division, Shard};
 use self::spread::spread;
+use super::partition::Partition;
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Store, StoreError};
 use crate::key::Key;
@@ -76,7 +77,8 @@ pub struct ShardStats {
 /// The shards that one charge may go to: the first, and the one to ask if it denies.
 struct Choice {
     division: Division,
-    shards: [Option<Shard>; 2],
+    asked: Shard,
+    other: Option<Shard>,
     /// The decision of each shard that was asked.
     said: Vec<(u32, Decision)>,
 }
@@ -103,34 +105,24 @@ impl ShardTurns {
         (shard as u32, mixed(start.wrapping_add(turn)))
     }
 
-    fn count(&self, is_second: bool, decision: &Decision) {
-        if is_second {
-            self.asked_again.fetch_add(1, Ordering::Relaxed);
-            self.admitted_again.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
-        }
+    fn count_second(&self, decision: &Decision) {
+        self.asked_again.fetch_add(1, Ordering::Relaxed);
+        self.admitted_again.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
     }
 }
 
 impl Choice {
-    /// The charge on the shard that is asked now.
-    fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
-        self.shards[0].as_ref().map_or(*charge, |shard| shard.charge(charge))
-    }
-
     fn hear(&mut self, decision: Decision) {
-        let Some(shard) = &self.shards[0] else { return };
-        self.said.retain(|(number, _)| *number != shard.number);
-        self.said.push((shard.number, decision));
+        self.said.retain(|(number, _)| *number != self.asked.number);
+        self.said.push((self.asked.number, decision));
     }
 
     /// Turns to the second shard, if there is one and the first has denied for now.
     fn turn(&mut self) -> bool {
         let is_denied = self.said.last().is_some_and(|(_, it)| it.retry_after().is_some());
-        let turns = is_denied && self.shards[1].is_some();
-        if turns {
-            self.shards.swap(0, 1);
-        }
-        turns
+        let Some(other) = self.other.take_if(|_| is_denied) else { return false };
+        self.asked = other;
+        true
     }
 
     fn whole(&self, last: &Decision) -> Decision {
@@ -138,6 +130,16 @@ impl Choice {
         let outcome = if last.is_allowed() { last.outcome } else { soonest(&self.said) };
         Decision { outcome, ..whole }
     }
+}
+
+/// The charges, those of divided keys on the shards that are asked now.
+fn on_shards<'s>(charges: &[Charge<'s>], choices: &'s [Option<Choice>]) -> Vec<Charge<'s>> {
+    let each = charges.iter().zip(choices);
+    each.map(|(charge, choice)| match choice {
+        Some(choice) => choice.asked.charge(charge),
+        None => *charge,
+    })
+    .collect()
 }
 
 /// A number that looks unrelated to this one (splitmix64).
@@ -193,20 +195,14 @@ impl<S: Store + 'static> Layers<S> {
         }
         let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
         if batch.is_all_or_nothing() || takes {
-            let (mut said, source) = self.ask_shards(now, batch).await?;
-            decisions.append(&mut said);
-            return Ok(source);
+            return self.ask_shards(now, batch, decisions).await;
         }
         let (mut told, mut source) = (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for charge in charges {
             let one = batch.of(slice::from_ref(charge));
             let own = match (Division::of(charge), charge.op) {
                 (None, _) => self.decide_cached(now, one, &mut told).await?,
-                (Some(_), Op::Take(_)) => {
-                    let (mut said, own) = self.ask_shards(now, one).await?;
-                    told.append(&mut said);
-                    own
-                }
+                (Some(_), Op::Take(_)) => self.ask_shards(now, one, &mut told).await?,
                 (Some(division), _) => {
                     let (decision, own) = self.decide_whole(now, charge, &division).await?;
                     told.push(decision);
@@ -251,8 +247,8 @@ impl<S: Store + 'static> Layers<S> {
         let chosen = sendable(first, None);
         let second = chosen.as_ref().and_then(|chosen| sendable(second, Some(chosen.number)));
         // If all servers are unavailable, sending fails.
-        let chosen = chosen.unwrap_or_else(|| division.shard(charge.key, first));
-        Choice { division, shards: [Some(chosen), second], said: Vec::with_capacity(2) }
+        let asked = chosen.unwrap_or_else(|| division.shard(charge.key, first));
+        Choice { division, asked, other: second, said: Vec::with_capacity(2) }
     }
 
     /// Decides takes and reads, each on one shard, and on another if that denies.
@@ -260,58 +256,47 @@ impl<S: Store + 'static> Layers<S> {
         &self,
         now: Timestamp,
         batch: Batch<'_>,
-    ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
+        whole: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
         let (charges, is_group) = (batch.charges, batch.is_all_or_nothing());
         let choose = |charge| Division::of(charge).map(|it| self.choose(charge, it));
         let mut choices: Vec<Option<Choice>> = charges.iter().map(choose).collect();
-        let all = vec![true; charges.len()];
-        let (mut decisions, mut source) =
-            (Vec::with_capacity(charges.len()), DecisionSource::Store);
-        for attempt in 0..2 {
-            let again: Vec<bool> = match attempt {
-                0 => all.clone(),
-                _ => choices.iter_mut().map(|it| it.as_mut().is_some_and(Choice::turn)).collect(),
-            };
-            // All or nothing: a denial that no other shard can change settles the request.
-            let is_settled =
-                |(decision, again): (&Decision, &bool)| !decision.is_allowed() && !again;
-            let is_vain = is_group && decisions.iter().zip(&again).any(is_settled);
-            if is_vain || !again.contains(&true) {
-                break;
-            }
-            let asked = if is_group { &all } else { &again };
-            let each = charges.iter().zip(&choices).zip(asked).filter(|(_, asked)| **asked);
-            let each = each.map(|((charge, choice), _)| match choice {
-                Some(choice) => choice.charge(charge),
-                None => *charge,
-            });
-            let (each, mut said): (Vec<Charge<'_>>, _) = (each.collect(), Vec::new());
-            let answered = self.decide_cached(now, batch.of(&each), &mut said).await;
-            drop(each);
-            match answered {
-                Ok(own) => source = source.max(own),
-                Err(error) if attempt == 0 => return Err(error),
-                // The first shards' decisions stand.
-                Err(_) => break,
-            }
-            let mut said = said.into_iter();
-            let mut told = Vec::with_capacity(charges.len());
-            for (number, choice) in choices.iter_mut().enumerate() {
-                let fresh = if asked[number] { said.next() } else { None };
-                let decision = fresh.or_else(|| decisions.get(number).copied());
-                if let (Some(choice), Some(fresh)) = (choice, fresh) {
-                    choice.hear(fresh);
-                    self.shards.count(attempt == 1 && again[number], &fresh);
-                }
-                told.push(decision.ok_or_else(no_decision)?);
-            }
-            decisions = told;
+        let mut decisions = Vec::with_capacity(charges.len());
+        let first = on_shards(charges, &choices);
+        let mut source = self.decide_cached(now, batch.of(&first), &mut decisions).await?;
+        for (choice, decision) in choices.iter_mut().zip(&decisions) {
+            choice.iter_mut().for_each(|choice| choice.hear(*decision));
         }
-        let whole = decisions.iter().zip(&choices).map(|(decision, choice)| match choice {
+        let turns = choices.iter_mut().map(|it| it.as_mut().is_some_and(Choice::turn));
+        let again: Vec<bool> = turns.collect();
+        // All or nothing: a denial that no other shard can change settles the request; otherwise all are asked.
+        let is_settled = |(decision, again): (&Decision, &bool)| !decision.is_allowed() && !again;
+        let is_vain = is_group && decisions.iter().zip(&again).any(is_settled);
+        if again.contains(&true) && !is_vain {
+            let second = on_shards(charges, &choices);
+            let partition = Partition::new(&second, |i| is_group || again[i]);
+            let mut said = Vec::with_capacity(partition.here.len());
+            let asked = self.decide_cached(now, batch.of(&partition.here), &mut said).await;
+            // Without an answer, the first shards' decisions stand.
+            if let Ok(own) = asked {
+                source = source.max(own);
+                let kept = decisions.iter().zip(&again).filter(|(_, again)| !is_group && !**again);
+                let kept: Vec<Decision> = kept.map(|(decision, _)| *decision).collect();
+                decisions.clear();
+                partition.merge(said, kept, &mut decisions);
+                for ((choice, decision), again) in choices.iter_mut().zip(&decisions).zip(&again) {
+                    choice.iter_mut().for_each(|choice| choice.hear(*decision));
+                    if *again {
+                        self.shards.count_second(decision);
+                    }
+                }
+            }
+        }
+        whole.extend(decisions.iter().zip(&choices).map(|(decision, choice)| match choice {
             Some(choice) => choice.whole(decision),
             None => *decision,
-        });
-        Ok((whole.collect(), source))
+        }));
+        Ok(source)
     }
 
     /// Carries out an operation on every shard of a key.

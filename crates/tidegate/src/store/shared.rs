@@ -15,6 +15,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::slice;
 use std::sync::{Arc, Weak};
 
 use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
@@ -31,7 +32,7 @@ use super::{
     Batch, Charge, DecisionSource, Nodes, OnStoreFailure, SeenRevision, Store, StoreError,
 };
 use crate::clock::Clock;
-use crate::key::{Hashing, Key, Secret};
+use crate::key::Hashing;
 
 /// The options of every layer.
 #[derive(Clone, Debug)]
@@ -109,7 +110,6 @@ pub(super) struct Layers<S> {
     pub(super) background: Background,
     /// For background work.
     pub(super) this: Weak<Self>,
-    secret: Secret,
     seen: SeenRevision,
     pub(super) local: LocalLimits,
     pub(super) fallback: Fallback,
@@ -170,7 +170,7 @@ impl SharedStore<super::redis::RedisStore> {
     fn open_circuits(&self) {
         use tidegate_core::{Limit, Rate};
 
-        use crate::key::Scope;
+        use crate::key::{Key, Scope};
 
         // Limits of a second or less may have a server of their own.
         for rate in [Rate::per_minute(1), Rate::per_second(1)] {
@@ -229,7 +229,6 @@ impl<S: Store + 'static> SharedStore<S> {
             clock,
             background: background.clone(),
             this: this.clone(),
-            secret: if is_small { Secret::known() } else { Secret::new(Hashing::Fast) },
             seen: SeenRevision::default(),
             local: LocalLimits::new(local),
             fallback: Fallback::new(nodes, on_store_failure, shares),
@@ -351,10 +350,18 @@ pub struct SharedStats {
 }
 
 impl<S: Store + 'static> Layers<S> {
-    /// The hash of a key, for the tables of this node.
+    /// The hash of a charge's key, for the tables of this node.
     #[inline(always)]
-    pub(super) fn print(&self, key: Key<'_>) -> u64 {
-        self.secret.hash(key)
+    pub(super) fn print(&self, charge: &Charge<'_>) -> u64 {
+        charge.print.unwrap_or_else(|| self.fallback.shares.print(charge.key))
+    }
+
+    /// The store's clock; wall time until the store's clock is known, which shows `local` until then.
+    pub(super) fn time(&self, local: Timestamp) -> Timestamp {
+        match self.store.clock(local) {
+            unknown if unknown == local => self.clock.wall(local),
+            known => known,
+        }
     }
 
     /// The decision of a single charge that needs neither waiting nor the store: from leased units, or a denial
@@ -362,12 +369,12 @@ impl<S: Store + 'static> Layers<S> {
     #[inline]
     pub(super) fn decide_at_once(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
         let Op::Take(1..) = charge.op else { return None };
-        let print = self.print(charge.key);
+        let print = self.print(charge);
         if self.leases.has_budget(charge, print) {
             return self.leases.answer(now, charge, print);
         }
         let may_be = charge.options.shards.is_none() && self.denials.is_cached(charge);
-        if may_be { self.denials.denial(now, charge, self.denials.slot(print)) } else { None }
+        if may_be { self.denials.denial(now, charge, print) } else { None }
     }
 
     /// Drops what the layers hold by other numbers.
@@ -392,13 +399,16 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         if batch.charges.iter().any(is_local) {
             return layers.decide_local(now, batch, decisions).await;
         }
-        if let [charge] = batch.charges
-            && let Some(decision) = layers.decide_at_once(now, charge)
-        {
+        let [charge] = batch.charges else {
+            return layers.decide_or_fall_back(now, batch, decisions).await;
+        };
+        let print = Some(layers.fallback.shares.print(charge.key));
+        let charge = Charge { print, ..*charge };
+        if let Some(decision) = layers.decide_at_once(now, &charge) {
             decisions.push(decision);
             return Ok(DecisionSource::Store);
         }
-        layers.decide_or_fall_back(now, batch, decisions).await
+        layers.decide_or_fall_back(now, batch.of(slice::from_ref(&charge)), decisions).await
     }
 
     async fn explain(

@@ -19,6 +19,9 @@ pub(crate) struct Details {
     pub(crate) records: Vec<Record>,
     /// The worst source of the decisions.
     pub(crate) source: DecisionSource,
+    /// Whether limits that are settled later have opened reservations.
+    #[cfg(feature = "policy")]
+    pub(crate) reserves: bool,
     /// For each record why it applies, and its state; empty unless asked to explain.
     pub(crate) explained: Vec<(Option<String>, Option<Explanation>)>,
 }

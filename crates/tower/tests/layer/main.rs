@@ -9,6 +9,7 @@ mod grpc;
 mod identity;
 mod overload;
 mod policies;
+mod settling;
 mod setup;
 mod shaping;
 mod state;

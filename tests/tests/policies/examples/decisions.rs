@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate::policy::RequestOutcome;
 use tidegate::{Span, Verdict};
 
 use super::{Desk, binding};
@@ -192,6 +193,38 @@ fn a_login_is_blocked_after_too_many_attempts() {
     assert_eq!(desk.passing(1, &["client=192.0.2.1"]), 0);
     desk.wait(Span::from_secs(1));
     assert_eq!(desk.passing(1, &["client=192.0.2.1"]), 1);
+}
+
+#[test]
+fn a_failed_login_counts_and_a_successful_one_does_not() {
+    let desk = Desk::open("failed_logins.yaml");
+    let login = |status| {
+        let permit = desk.acquire(&["login=bob"]).permit();
+        permit.map(|permit| desk.settle(permit, RequestOutcome::status(status)).returned)
+    };
+    assert!((0..100).all(|_| login(200) == Some(1)));
+    assert!((0..5).all(|_| login(401) == Some(0)));
+    assert_eq!(login(200), None, "five have failed");
+    desk.wait(Span::from_secs(900));
+    assert_eq!(login(200), Some(1));
+    let reader = desk.acquire(&["reader=bob"]).permit().expect("a thousand are free");
+    assert_eq!(desk.settle(reader, RequestOutcome::status(304)).returned, 1);
+}
+
+#[test]
+fn a_completion_costs_the_tokens_and_the_money_that_it_has_used() {
+    let desk = Desk::open("llm.yaml");
+    let complete = || desk.acquire(&["user=bob"]).permit().expect("within the limits");
+    let outcome = RequestOutcome::status(200).costs(&[("tokens", 1_500), ("money", 75)]);
+    let settled = desk.settle(complete(), outcome);
+    assert_eq!((settled.settled, settled.returned), (2, 2_500 + 125));
+    let outcome = RequestOutcome::status(200).costs(&[("tokens", 9_000), ("money", 450)]);
+    let settled = desk.settle(complete(), outcome);
+    assert_eq!((settled.settled, settled.booked), (2, 5_000 + 250));
+    let settled = desk.settle(complete(), RequestOutcome::status(502).costs(&[("tokens", 0)]));
+    assert_eq!((settled.settled, settled.returned), (2, 4_000 + 200));
+    let stream = desk.acquire(&["stream=bob"]).permit().expect("within the limits");
+    assert_eq!(desk.settle(stream, RequestOutcome::cancelled()).returned, 4_000);
 }
 
 #[test]

@@ -103,6 +103,16 @@ pub(crate) static METRICS: &[Metric] = &[
         "Requests that a concurrency limiter shed, or would have in shadow mode: limit, queue_full, displaced, queue_timeout, deadline, busy.",
     ),
     counter(
+        "tidegate_settlements_total",
+        "outcome",
+        "Limits with `count`, `refund` or `actual` that requests were settled under: settled, not_open (settled before, expired, or never opened), failed (no answer from the store; the units stay taken).",
+    ),
+    counter(
+        "tidegate_settled_units_total",
+        "fate",
+        "Differences between reserved and actual cost: returned, dropped (not returned: the window has ended, or the units have been refilled since), booked, unbooked (beyond the limit).",
+    ),
+    counter(
         "tidegate_shadow_requests_total",
         "domain, limit, outcome",
         "Requests by the decision of a shadow limit compared with the enforced one: agree, would_deny, would_allow.",
@@ -129,6 +139,16 @@ pub(crate) static METRICS: &[Metric] = &[
         "tidegate_store_overflowed_total",
         "",
         "Decisions on the state that keys share when memory is full.",
+    ),
+    gauge(
+        "tidegate_store_reservations",
+        "",
+        "Reservations in this process that were not settled, expired ones included until they are removed.",
+    ),
+    counter(
+        "tidegate_store_unreserved_total",
+        "",
+        "Reservations that were not opened because memory was full; their units stay taken.",
     ),
     counter(
         "tidegate_deny_cache_hits_total",

@@ -8,8 +8,10 @@ use tidegate_core::Timestamp;
 use crate::clock::Clock;
 use crate::concurrency::{Class, Shed, identity};
 use crate::limiter::permit::{Admission, Permit};
+use crate::policy::decide::acquire::Granted;
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
+use crate::policy::decide::reservations::Reservations;
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, peer};
 use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
@@ -160,13 +162,13 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<Admission, CheckError> {
-        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
-        Ok(self.admission(verdict, leases, asked_at))
+        let (granted, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
+        Ok(self.admission(granted, asked_at))
     }
 
-    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places, and with the
-    /// concurrency limiter that has to admit the request next. Before a call to a shared store, a request
-    /// that this limiter would shed in any case is shed.
+    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is settled, and
+    /// with the concurrency limiter that has to admit the request next. Before a call to a shared store, a
+    /// request that this limiter would shed in any case is shed.
     #[doc(hidden)]
     pub async fn admit_http(
         &self,
@@ -188,13 +190,11 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         }
         let intent = Intent::Acquire;
         let decided = self.decide_described((domain, &described), parts, options, intent).await?;
-        let (verdict, leases) = match decided {
-            Some((details, matched, now)) => self.keep(details, &matched, now).await,
-            None => (Verdict::unlimited(asked_at), Leases::default()),
-        };
-        let permit = match leases.is_empty() {
+        let granted = self.granted(decided, asked_at).await;
+        let verdict = granted.verdict.clone();
+        let permit = match granted.leases.is_empty() && granted.reservations.is_empty() {
             true => None,
-            false => self.admission(verdict.clone(), leases, asked_at).permit(),
+            false => self.admission(granted, asked_at).permit(),
         };
         Ok(AdmittedHttp::Decided { verdict, permit, guard })
     }
@@ -204,14 +204,22 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         domain: &str,
         parts: &Parts,
         options: HttpOptions,
-    ) -> Result<(Verdict, Leases, Timestamp), CheckError> {
+    ) -> Result<(Granted, Timestamp), CheckError> {
         let asked_at = self.now();
         let decided = self.decide_http(domain, parts, options, Intent::Acquire).await?;
-        let (verdict, leases) = match decided {
+        Ok((self.granted(decided, asked_at).await, asked_at))
+    }
+
+    /// What a request was granted; everything, if no rule describes it.
+    async fn granted(&self, decided: Option<Decided>, asked_at: Timestamp) -> Granted {
+        match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
-            None => (Verdict::unlimited(asked_at), Leases::default()),
-        };
-        Ok((verdict, leases, asked_at))
+            None => Granted {
+                verdict: Verdict::unlimited(asked_at),
+                leases: Leases::default(),
+                reservations: Reservations::default(),
+            },
+        }
     }
 }
 

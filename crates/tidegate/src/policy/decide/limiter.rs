@@ -24,9 +24,11 @@ use crate::policy::decide::control::Controls;
 use crate::policy::decide::dry_run::dry_run;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::decide::reason::reasons;
+use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::decide::settle::SettleCounters;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::http::RequestError;
-use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimits};
+use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimit, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::undo::{Answered, undo};
@@ -68,6 +70,7 @@ pub(in crate::policy) struct Shared<S> {
     pub(in crate::policy) revision: LimitsRevision,
     pub(in crate::policy) clock: Clock,
     pub(in crate::policy) stats_registry: StatsRegistry,
+    pub(in crate::policy) settle_counters: SettleCounters,
 }
 
 impl<S> Clone for PolicyLimiter<S> {
@@ -131,6 +134,7 @@ impl<S: Store> PolicyLimiter<S> {
             revision: LimitsRevision::default(),
             clock,
             stats_registry: StatsRegistry::default(),
+            settle_counters: SettleCounters::default(),
         }))
     }
 
@@ -208,8 +212,12 @@ impl<S: Store> PolicyLimiter<S> {
     #[doc(hidden)]
     pub async fn cancel(&self, request: &Request<'_>, verdict: &Verdict) -> Result<(), CheckError> {
         let Shared { controls, store, clock, .. } = &*self.0;
-        let Some(Origin::Domain(domain)) = verdict.details().map(|details| &details.origin) else {
-            return Ok(());
+        let Some(details) = verdict.details() else { return Ok(()) };
+        let Origin::Domain(domain) = &details.origin else { return Ok(()) };
+        // Reservations are cancelled, not returned, so that they cannot be settled as well.
+        let is_reserved = |one: &MatchedLimit| {
+            let limit = details.records.get(one.record).and_then(|record| details.rule(record));
+            details.reserves && limit.is_some_and(|(_, limit)| limit.settling().is_some())
         };
         let local = clock.now();
         let (mut matched, mut records) =
@@ -223,7 +231,7 @@ impl<S: Store> PolicyLimiter<S> {
             records: &mut records,
         });
         let (at, mut undone) = (verdict.at(), Ok(()));
-        for one in matched.iter() {
+        for one in matched.iter().filter(|one| !is_reserved(one)) {
             let taken = verdict
                 .parts()
                 .nth(one.record)
@@ -287,6 +295,7 @@ impl<S: Store> PolicyLimiter<S> {
         };
         let now = store.clock(local);
         details.origin = Origin::Domain(Arc::clone(&domain));
+        details.reserves = intent.reserves();
         details.records.reserve_exact(request.descriptors.len());
         matched.resolve(MatchInput {
             domain: &domain,
@@ -302,6 +311,9 @@ impl<S: Store> PolicyLimiter<S> {
         }
         if intent == Intent::Acquire && !matched.fits_leases() {
             return Err(CheckError::TooManyLeases);
+        }
+        if !matched.fits_reservations(&details) {
+            return Err(CheckError::TooManyReservations);
         }
         if intent == Intent::Read {
             dry_run(store, local, &matched, &mut details).await?;
@@ -396,6 +408,8 @@ pub enum CheckError {
     TooManyTogether,
     /// The request meets more than [`MAX_TOGETHER`] in-flight limits, or their keys are too long.
     TooManyLeases,
+    /// The request meets more than [`MAX_TOGETHER`] limits that are settled later, or their keys are too long.
+    TooManyReservations,
     /// The policy has no such domain.
     UnknownDomain,
     /// The domain has no `requests` rules, so it describes no HTTP request.
@@ -429,6 +443,11 @@ impl std::fmt::Display for CheckError {
                 f,
                 "the request meets more than {MAX_TOGETHER} in-flight limits, or ones whose keys have \
                  more than {MAX_KEY_BYTES} bytes together"
+            ),
+            Self::TooManyReservations => write!(
+                f,
+                "the request meets more than {MAX_TOGETHER} limits that are settled later, or ones whose \
+                 keys and names have more than {MAX_RESERVED_BYTES} bytes together"
             ),
             Self::UnknownDomain => f.write_str("the policy has no such domain"),
             Self::NoRequestRules => {

@@ -77,6 +77,7 @@ impl Chosen<'_> {
         if part.standing == Standing::Beside {
             return sentences;
         }
+        sentences.extend(self.limit.settling().map(ToString::to_string));
         sentences.extend(self.variant());
         sentences.extend(self.overruled());
         let share = self.limit.enforce();

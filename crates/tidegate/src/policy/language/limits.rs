@@ -178,6 +178,30 @@ pub(in crate::policy) static LIMIT: Table = Table {
              Such a limit is always exact. Adding or removing the field resets the limit's keys.",
         ),
         field(
+            "count",
+            Kind::Statuses,
+            "count: [401, 403]",
+            "Only requests whose responses have one of these statuses count. Units are taken first \
+             and returned by the status of the response, so parallel requests cannot exceed the \
+             limit. Needs a call that settles (library, tower layer, `/v1/settle`, `TG.SETTLE`); \
+             elsewhere every request counts. Such a limit is always exact.",
+        ),
+        field(
+            "refund",
+            Kind::Statuses,
+            "refund: [304, 5xx]",
+            "Requests whose responses have one of these statuses do not count. The opposite of \
+             `count`, and settled in the same way.",
+        ),
+        field(
+            "actual",
+            Kind::Map(&ACTUAL),
+            "actual: {header: x-tokens}",
+            "The actual cost is known after the response: `cost` is reserved, then the difference is \
+             returned or booked, once. A reservation that is not settled within an hour stands. \
+             Settled as `count` is.",
+        ),
+        field(
             "calendar",
             Kind::Map(&CALENDAR),
             "calendar: {tz: Europe/Paris}",
@@ -218,6 +242,33 @@ pub(in crate::policy) static LIMIT: Table = Table {
         REFUND_STALENESS,
         SHARDS,
         LOCAL_BUCKET,
+    ],
+};
+
+/// Where the actual cost of a request is found.
+pub(in crate::policy) static ACTUAL: Table = Table {
+    name: "actual",
+    about: "Where the actual cost of a request is found, one of three.",
+    also: None,
+    fields: &[
+        field(
+            "header",
+            Kind::Text,
+            "header: x-tokens",
+            "In this header of the response, as a whole number. Without it the reservation stands.",
+        ),
+        field(
+            "trailer",
+            Kind::Text,
+            "trailer: x-tokens",
+            "In this trailer of the response, as a whole number. Without it the reservation stands.",
+        ),
+        field(
+            "application",
+            Kind::Flag,
+            "application: true",
+            "The application tells it: a handler, or the caller of `/v1/settle` or `TG.SETTLE`.",
+        ),
     ],
 };
 

@@ -37,6 +37,9 @@ const RATE_FIELDS: &[&str] = &[
     "refund_staleness",
     "shards",
     "local",
+    "count",
+    "refund",
+    "actual",
 ];
 
 /// Loads an in-flight limit.

@@ -14,6 +14,7 @@ use super::fields::Fields;
 use super::hot;
 use super::in_flight;
 use super::numbers::{self, Numbers};
+use super::settling;
 use super::variants::{VariedLimit, overrides, plans, shadow};
 use super::{Trail, escaped};
 use crate::policy::decide::retry_spread::RetrySpread;
@@ -187,7 +188,7 @@ fn native(
         None => choices.algorithm,
     };
     let numbers = numbers::read(fields, chosen, findings)?;
-    let choices = block::exact(&numbers, choices);
+    let choices = settling::exact(fields, block::exact(&numbers, choices));
     let name = fields.text("name", findings);
     Written { fields, trail, name, form: Form::Native }.finish(&numbers, choices, findings)
 }
@@ -231,6 +232,7 @@ impl Written<'_> {
             replaces: Box::default(),
             reserve: None,
             sheds: None,
+            settling: None,
             counter: Arc::default(),
         }
     }
@@ -247,8 +249,13 @@ impl Written<'_> {
         let allowance = numbers.build(&id, fields, findings)?;
         advise(numbers, &choices, fields, self.trail, findings);
         let enforce = self.share(findings);
+        let settling = match self.form {
+            Form::Native => settling::read(fields, numbers, &choices, findings),
+            Form::Envoy { .. } => None,
+        };
         let limit = PolicyLimit {
             sheds: self.sheds(429, findings),
+            settling,
             shards: hot::shards(numbers, &choices, fields, findings),
             local: hot::local(&id, &choices, fields, findings),
             plans: plans(&VariedLimit::Rate(numbers), &id, fields, self.trail, findings),

@@ -9,21 +9,25 @@ use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
+use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
 use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::rule::{Charging, Domain};
+use crate::policy::model::settling::Settling;
 use crate::scaling::share_of_node;
-use crate::store::{Charge, LimitOptions, MAX_TOGETHER, Tier};
-use crate::verdict::{LimitSource, Record, Standing, rank};
+use crate::store::{Charge, LimitOptions, MAX_TOGETHER, ReservationId, Reserving, Tier};
+use crate::verdict::{Details, LimitSource, Record, Standing, rank};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Intent {
     /// Charge it. In-flight limits are skipped, because the caller cannot release.
     Take,
-    /// Charge it, in-flight limits included.
+    /// The same, and limits that are settled later open reservations.
+    Reserve,
+    /// The same, in-flight limits included.
     Acquire,
     /// Return the decision that charging it would give.
     Read,
@@ -38,13 +42,18 @@ pub(in crate::policy) enum Intent {
 impl Intent {
     /// Whether the request is charged.
     pub(in crate::policy) const fn charges(self) -> bool {
-        matches!(self, Self::Take | Self::Acquire)
+        matches!(self, Self::Take | Self::Reserve | Self::Acquire)
+    }
+
+    /// Whether the caller settles limits after the response.
+    pub(in crate::policy) const fn reserves(self) -> bool {
+        matches!(self, Self::Reserve | Self::Acquire)
     }
 
     /// Whether a limit takes part. Units are returned to an in-flight limit by a release only.
     const fn decides(self, limit: &Limit) -> bool {
         match self {
-            Self::Take | Self::Return => !matches!(limit, Limit::InFlight(_)),
+            Self::Take | Self::Reserve | Self::Return => !matches!(limit, Limit::InFlight(_)),
             Self::Block(_) => matches!(limit, Limit::Blocking(_)),
             Self::Acquire | Self::Read | Self::Reset => true,
         }
@@ -72,6 +81,8 @@ pub(in crate::policy) struct MatchedLimit {
     tag: (usize, usize),
     together: bool,
     is_quota: bool,
+    /// The reservation that it opens, if it is settled later.
+    pub(in crate::policy) reservation: Option<ReservationId>,
     /// Whether it is the local pre-limit of the limit whose record it is.
     pub(in crate::policy) in_front: bool,
     /// Whether it is what the limit of the record before leaves for all classes but the first.
@@ -163,7 +174,21 @@ impl DescriptorInput<'_> {
             is_quota,
             in_front,
             is_for_others,
+            reservation: None,
         }
+    }
+
+    /// The reservation that a charge opens, if the limit is settled later. A key that this node decides
+    /// alone has none.
+    fn reservation(
+        &self,
+        limit: &PolicyLimit,
+        op: Op,
+        options: LimitOptions,
+    ) -> Option<ReservationId> {
+        let is_settled = self.intent.reserves() && limit.settling().is_some();
+        let takes = matches!(op, Op::Take(1..)) && options.tier != Tier::Local;
+        (is_settled && takes).then(ReservationId::random)
     }
 }
 
@@ -268,6 +293,20 @@ impl MatchedLimits {
         count <= MAX_TOGETHER && bytes <= MAX_KEY_BYTES
     }
 
+    /// Whether the reservations of a request can be written as a text that every transport takes.
+    pub(in crate::policy) fn fits_reservations(&self, details: &Details) -> bool {
+        let reserving = self.matched_limits.iter().filter(|it| it.reservation.is_some());
+        let bytes = |it: &MatchedLimit| {
+            let names = details.rule(&details.records[it.record]).map_or(0, |(rule, limit)| {
+                limit.name().unwrap_or_else(|| rule.path()).len()
+                    + limit.settling().map_or(0, Settling::name_bytes)
+            });
+            it.text.len() + (it.tag.1 - it.tag.0) + names
+        };
+        let (count, bytes) = reserving.fold((0, 0), |sum, it| (sum.0 + 1, sum.1 + bytes(it)));
+        count <= MAX_TOGETHER && bytes <= MAX_RESERVED_BYTES
+    }
+
     /// Whether two limits use the same state.
     pub(in crate::policy) fn share_a_state(
         &self,
@@ -279,14 +318,16 @@ impl MatchedLimits {
     }
 
     pub(in crate::policy) fn charge<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
-        Charge::new(self.key(matched), &matched.numbers, matched.op).on(matched.options)
+        let charge = Charge::new(self.key(matched), &matched.numbers, matched.op);
+        let charge = charge.on(matched.options);
+        matched.reservation.map_or(charge, |id| charge.reserving(Reserving::Open(id)))
     }
 
     /// The charge as a read, which takes nothing.
     pub(in crate::policy) fn read<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
         let charge = self.charge(matched);
         match charge.op {
-            Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
+            Op::Take(cost) => Charge { op: Op::Read(cost), reserving: None, ..charge },
             _ => charge,
         }
     }
@@ -380,6 +421,7 @@ impl MatchedLimits {
             let options = if standing == Standing::Shadow { unrepeated } else { own_terms };
             self.matched_limits.push(MatchedLimit {
                 options,
+                reservation: side.reservation(limit, op, options),
                 ..side.matched(numbers, op, records.len() - 1, together)
             });
             if let Some(numbers) = side.left_for_others(domain, found, limit, numbers) {
@@ -409,6 +451,7 @@ impl MatchedLimits {
                 });
                 self.matched_limits.push(MatchedLimit {
                     options,
+                    reservation: side.reservation(limit, op, options),
                     ..side.matched(numbers, op, records.len() - 1, false)
                 });
             }
@@ -467,11 +510,11 @@ fn is_together(domain: &Domain, limit: &PolicyLimit) -> bool {
 fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
     match (intent, hits) {
         // A read uses the cost of the charge that it stands for.
-        (Intent::Take | Intent::Acquire | Intent::Read, Some(Hits::Return(units))) => {
-            Op::Return(units)
-        }
-        (Intent::Take | Intent::Acquire | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
-        (Intent::Take | Intent::Acquire | Intent::Read, None) => Op::Take(cost),
+        (Intent::Take | Intent::Reserve | Intent::Acquire | Intent::Read, hits) => match hits {
+            Some(Hits::Return(units)) => Op::Return(units),
+            Some(Hits::Take(units)) => Op::Take(units),
+            None => Op::Take(cost),
+        },
         (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
         (Intent::Return, None) => Op::Return(cost),
         (Intent::Reset, _) => Op::Reset,

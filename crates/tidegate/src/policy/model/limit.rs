@@ -14,6 +14,7 @@ use crate::policy::decide::retry_spread::RetrySpread;
 use crate::policy::decide::shadow::Variant;
 use crate::policy::decide::stats::{Counter, LimitStats};
 use crate::policy::model::allowance::Allowance;
+use crate::policy::model::settling::Settling;
 use crate::policy::model::share::Share;
 use crate::store::{LimitOptions, OnStoreFailure, Tier};
 
@@ -46,6 +47,8 @@ pub struct PolicyLimit {
     pub(crate) reserve: Option<ReservedPart>,
     /// Present if its denials protect the server (503); spreads the retries of the clients.
     pub(in crate::policy) sheds: Option<Arc<RetrySpread>>,
+    /// How it is settled after the response, if it is.
+    pub(in crate::policy) settling: Option<Arc<Settling>>,
     /// Its counters, which survive a change of its numbers.
     pub(in crate::policy) counter: Arc<Counter>,
 }
@@ -123,6 +126,11 @@ impl PolicyLimit {
             Some(algorithm) => algorithm.as_str(),
             None => "in_flight",
         }
+    }
+
+    /// How the limit is settled after the response, if it is.
+    pub fn settling(&self) -> Option<&Settling> {
+        self.settling.as_deref()
     }
 
     /// Whether the limit counts requests that run at once, and so needs a release.

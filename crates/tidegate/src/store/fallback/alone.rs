@@ -8,7 +8,7 @@ use crate::scaling::{first_share_of_node, share_of_node};
 use crate::store::circuits::USUAL_WAIT;
 use crate::store::partition::all_allowed;
 use crate::store::shared::Layers;
-use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Store, StoreError};
+use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Reserving, Store, StoreError};
 
 /// Marks the numbers of leases that were granted here. The store's are below 2^53.
 const OWN_LEASE: u64 = 1 << 63;
@@ -29,7 +29,7 @@ enum FallbackAction {
 }
 
 impl<S: Store + 'static> Layers<S> {
-    /// Decides a batch as the policies say for a store that failed with `error`.
+    /// Decides a batch as the policies say for a store that failed with `error`. Fails if only the store can do it.
     pub(super) fn decide_alone(
         &self,
         now: Timestamp,
@@ -37,15 +37,23 @@ impl<S: Store + 'static> Layers<S> {
         error: &StoreError,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        if !batch.is_all_or_nothing() {
-            return self.decide_each_alone(now, batch.charges, error, decisions);
+        let charges = batch.charges;
+        if batch.is_all_or_nothing() {
+            let before = decisions.len();
+            let (_, source) = self.take_alone(now, charges, error, decisions);
+            if all_allowed(&decisions[before..]) {
+                self.owe(now, charges);
+            }
+            return Ok(source);
         }
-        let before = decisions.len();
-        let (_, source) = self.take_alone(now, batch.charges, error, decisions);
-        if all_allowed(&decisions[before..]) {
-            self.owe(now, batch.charges);
+        if !charges.iter().all(is_own_lease) {
+            self.fallback.record_failure(now, error);
         }
-        Ok(source)
+        let now = self.time(now);
+        let each = charges.iter().map(|charge| self.decide_one(now, charge, error));
+        let own: Option<Vec<Decision>> = each.collect();
+        decisions.extend(own.ok_or_else(|| error.clone())?);
+        Ok(self.count(charges, error))
     }
 
     /// Decides takes and reads all or nothing, without a pending debit for admitted units. Returns the time by
@@ -70,25 +78,14 @@ impl<S: Store + 'static> Layers<S> {
             }
             FallbackAction::Said(_) => None,
         });
-        let shares: Vec<Charge<'_>> = shares.collect();
-        let mut own = Vec::with_capacity(shares.len());
-        match &shares[..] {
-            [] => {}
-            [one] => own.push(self.fallback.shares.decide(now, one)),
-            several => {
-                self.fallback.shares.decide_together(now, several, |decision| own.push(decision));
-            }
-        }
-        let (mut own, mut source) = (own.into_iter(), DecisionSource::Store);
-        for (charge, action) in charges.iter().zip(&actions) {
-            let decision = match action {
-                FallbackAction::Said(decision) => Some(*decision),
-                FallbackAction::Share(_) => own.next().map(mark),
-            };
-            decisions.extend(decision);
-            source = source.max(self.count(charge, error));
-        }
-        (now, source)
+        let (shares, mut own): (Vec<Charge<'_>>, _) = (shares.collect(), Vec::new());
+        self.fallback.shares.decide_together(now, &shares, |decision| own.push(mark(decision)));
+        let mut own = own.into_iter();
+        decisions.extend(actions.iter().filter_map(|action| match action {
+            FallbackAction::Said(decision) => Some(*decision),
+            FallbackAction::Share(_) => own.next(),
+        }));
+        (now, self.count(charges, error))
     }
 
     /// Adds the pending debits of an admitted request.
@@ -101,75 +98,51 @@ impl<S: Store + 'static> Layers<S> {
         }
     }
 
-    /// Decides charges each alone.
-    fn decide_each_alone(
-        &self,
-        now: Timestamp,
-        charges: &[Charge<'_>],
-        error: &StoreError,
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
-        if !charges.iter().all(is_own_lease) {
-            self.fallback.record_failure(now, error);
-        }
-        let now = self.time(now);
-        let (before, mut source) = (decisions.len(), DecisionSource::Store);
-        for charge in charges {
-            match self.decide_one(now, charge, error) {
-                Some(decision) => decisions.push(decision),
-                None => {
-                    decisions.truncate(before);
-                    return Err(error.clone());
-                }
-            }
-            source = source.max(self.count(charge, error));
-        }
-        Ok(source)
-    }
-
-    /// `None` if only the store can do it.
+    /// Decides a charge alone; `None` if only the store can do it.
     fn decide_one(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
         error: &StoreError,
     ) -> Option<Decision> {
-        let action = self.action(now, charge, error);
-        // It may have been carried out, and units must not be returned twice.
-        let is_lost = matches!(charge.op, Op::Return(_)) && may_have_arrived(error);
-        let own = match (&action, charge.op) {
-            (_, Op::Release(_) | Op::Renew(_)) if !is_own_lease(charge) => return None,
-            (_, Op::Release(lease) | Op::Renew(lease)) => {
-                let lease = LeaseId::new(lease.number() & !OWN_LEASE)?;
-                let op = match charge.op {
-                    Op::Release(_) => Op::Release(lease),
-                    _ => Op::Renew(lease),
-                };
-                let limit = self.share_of(charge);
-                return Some(mark(
-                    self.fallback.shares.decide(now, &Charge { op, limit: &limit, ..*charge }),
-                ));
+        if Reserving::closes(charge.reserving) {
+            // Only the store knows whether the reservation is open.
+            return None;
+        }
+        let own = |lease: LeaseId| LeaseId::new(lease.number() & !OWN_LEASE);
+        let op = match charge.op {
+            Op::Release(_) | Op::Renew(_) if !is_own_lease(charge) => return None,
+            Op::Release(lease) => Op::Release(own(lease)?),
+            Op::Renew(lease) => Op::Renew(own(lease)?),
+            // It may have been carried out, and units must not be returned twice.
+            Op::Return(_) if may_have_arrived(error) => Op::Read(0),
+            op => op,
+        };
+        let action = match op {
+            Op::Release(_) | Op::Renew(_) | Op::Reset => {
+                FallbackAction::Share(self.share_of(charge))
             }
-            (_, Op::Reset) => {
-                let limit = self.share_of(charge);
-                self.fallback.shares.decide(now, &Charge { limit: &limit, ..*charge });
+            _ => self.action(now, charge, error),
+        };
+        let decision = match &action {
+            FallbackAction::Share(limit) => {
+                mark(self.fallback.shares.decide(now, &Charge { limit, op, ..*charge }))
+            }
+            FallbackAction::Said(decision) => *decision,
+        };
+        match op {
+            Op::Take(cost) if decision.is_allowed() => {
+                self.fallback.pending.owe(now, charge, cost);
+            }
+            Op::Force(units) => self.fallback.pending.owe(now, charge, units),
+            Op::Return(units) => self.fallback.pending.give_back(now, charge, units),
+            Op::Reset => {
                 self.fallback.pending.forget(now, charge);
                 return None;
             }
-            (FallbackAction::Share(limit), op) => {
-                let op = if is_lost { Op::Read(0) } else { op };
-                mark(self.fallback.shares.decide(now, &Charge { limit, op, ..*charge }))
-            }
-            (FallbackAction::Said(decision), _) => *decision,
-        };
-        match charge.op {
-            _ if is_lost => {}
-            Op::Take(cost) if own.is_allowed() => self.fallback.pending.owe(now, charge, cost),
-            Op::Force(units) => self.fallback.pending.owe(now, charge, units),
-            Op::Return(units) => self.fallback.pending.give_back(now, charge, units),
             _ => {}
         }
-        Some(own)
+        Some(decision)
     }
 
     /// How a charge is decided.
@@ -231,14 +204,16 @@ impl<S: Store + 'static> Layers<S> {
         }
     }
 
-    fn count(&self, charge: &Charge<'_>, error: &StoreError) -> DecisionSource {
+    /// Counts charges by their modes; returns the worst.
+    fn count(&self, charges: &[Charge<'_>], error: &StoreError) -> DecisionSource {
         // The store has no part in a lease that was granted here.
-        if is_own_lease(charge) {
-            return DecisionSource::Store;
-        }
-        let mode = self.mode(charge, error);
-        self.fallback.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
-        DecisionSource::Fallback(mode)
+        let charges = charges.iter().filter(|charge| !is_own_lease(charge));
+        let sources = charges.map(|charge| {
+            let mode = self.mode(charge, error);
+            self.fallback.answered[mode as usize].fetch_add(1, Ordering::Relaxed);
+            DecisionSource::Fallback(mode)
+        });
+        sources.max().unwrap_or_default()
     }
 }
 
@@ -252,7 +227,7 @@ const fn may_have_arrived(error: &StoreError) -> bool {
 }
 
 /// The operation without taking units.
-pub(super) const fn read(op: Op) -> Op {
+const fn read(op: Op) -> Op {
     match op {
         Op::Take(cost) => Op::Read(cost),
         op => op,

@@ -29,7 +29,8 @@ impl<S: Store + 'static> Layers<S> {
             return;
         }
         if let Some(state) = share_state(charge.limit, self.fallback.nodes.count(), at, decision) {
-            self.fallback.shares.put(at, charge.key, charge.limit, (state, decision));
+            let print = self.print(charge);
+            self.fallback.shares.put(at, print, charge.limit, (state, decision));
         }
     }
 }

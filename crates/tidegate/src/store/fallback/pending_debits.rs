@@ -8,13 +8,14 @@
 //! debited.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 use tidegate_core::{Algorithm, Limit, Op, Rate, State, Timestamp};
 
-use crate::key::{Key, Scope};
+use crate::key::OwnedKey;
 use crate::store::{Charge, LimitOptions, StoreError};
+use crate::sync::{Mutex, lock};
 
 /// The most keys.
 pub(super) const MAX_KEYS: usize = 1 << 16;
@@ -29,19 +30,12 @@ pub(super) struct PendingDebits(Mutex<Accounts>);
 
 #[derive(Debug, Default)]
 struct Accounts {
-    keys: HashMap<Arc<Name>, Account, RandomState>,
+    keys: HashMap<Arc<OwnedKey>, Account, RandomState>,
     /// Every key once, in the order of their debits.
-    queue: VecDeque<Arc<Name>>,
+    queue: VecDeque<Arc<OwnedKey>>,
     bytes: usize,
     /// Units that there was no room for.
     forgotten: u64,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Name {
-    scope: Scope,
-    text: Box<[u8]>,
-    tag: Box<[u8]>,
 }
 
 #[derive(Debug)]
@@ -61,23 +55,17 @@ struct Account {
 /// The debit of one key, on its way to the store.
 #[derive(Debug)]
 pub(super) struct Debit {
-    name: Arc<Name>,
+    key: Arc<OwnedKey>,
     limit: Limit,
     options: LimitOptions,
     pub(super) units: u64,
     is_refused: bool,
 }
 
-impl Name {
-    fn key(&self) -> Key<'_> {
-        Key::new(self.scope, &self.text).tagged(&self.tag)
-    }
-}
-
 impl Debit {
     /// The charge that makes the debit: never denied, and never below empty.
     pub(super) fn charge(&self) -> Charge<'_> {
-        Charge::new(self.name.key(), &self.limit, Op::Force(self.units)).on(self.options)
+        Charge::new(self.key.key(), &self.limit, Op::Force(self.units)).on(self.options)
     }
 
     /// The same debit after this error.
@@ -87,19 +75,15 @@ impl Debit {
 }
 
 impl PendingDebits {
-    fn lock(&self) -> MutexGuard<'_, Accounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds units that were admitted.
     pub(super) fn owe(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
         // A place is not spent: its holder releases it.
         if units == 0 || matches!(charge.limit, Limit::InFlight(_)) {
             return;
         }
-        let Key { scope, text, tag } = charge.key;
-        let name = Name { scope, text: text.into(), tag: tag.into() };
-        self.lock().book(now, Arc::new(name), (*charge.limit, charge.options), units);
+        let (key, limit) = (Arc::new(OwnedKey::of(charge.key)), *charge.limit);
+        let debit = Debit { key, limit, options: charge.options, units, is_refused: false };
+        lock(&self.0).book(now, debit);
     }
 
     /// Subtracts units that were returned; more than the key owes are dropped.
@@ -113,14 +97,12 @@ impl PendingDebits {
     }
 
     fn change(&self, now: Timestamp, charge: &Charge<'_>, op: Op) {
-        let mut owed = self.lock();
+        let mut owed = lock(&self.0);
         // Nearly always there are no pending debits.
         if owed.keys.is_empty() {
             return;
         }
-        let Key { scope, text, tag } = charge.key;
-        let name = Name { scope, text: text.into(), tag: tag.into() };
-        if let Some(account) = owed.keys.get_mut(&name) {
+        if let Some(account) = owed.keys.get_mut(&OwnedKey::of(charge.key)) {
             twin(&account.limit).decide(&mut account.state, now, op);
             account.admitted = match op {
                 Op::Return(units) => account.admitted.saturating_sub(units),
@@ -136,24 +118,24 @@ impl PendingDebits {
         most: usize,
         is_back: impl Fn(&Charge<'_>) -> bool,
     ) -> Vec<Debit> {
-        let (mut owed, mut due) = (self.lock(), Vec::new());
+        let (mut owed, mut due) = (lock(&self.0), Vec::new());
         for _ in 0..owed.queue.len().min(MOST_LOOKED_AT) {
             if due.len() == most {
                 break;
             }
-            let Some(name) = owed.queue.pop_front() else { break };
-            let Some(account) = owed.keys.get_mut(&name) else { continue };
+            let Some(key) = owed.queue.pop_front() else { break };
+            let Some(account) = owed.keys.get_mut(&key) else { continue };
             let units = units(account, now);
             let Account { limit, options, is_refused, .. } = *account;
-            let debit = Debit { name, limit, options, units, is_refused };
+            let debit = Debit { key, limit, options, units, is_refused };
             // A refused debit is tried alone.
             let is_beside = is_refused && !due.is_empty();
             if units > 0 && (is_beside || !is_back(&debit.charge())) {
-                owed.queue.push_back(debit.name);
+                owed.queue.push_back(debit.key);
                 continue;
             }
-            owed.keys.remove(&debit.name);
-            owed.bytes -= bytes(&debit.name);
+            owed.keys.remove(&debit.key);
+            owed.bytes -= debit.key.bytes();
             if units > 0 {
                 due.push(debit);
             }
@@ -166,57 +148,44 @@ impl PendingDebits {
 
     /// Puts back debits that could not be made.
     pub(super) fn owe_again(&self, now: Timestamp, debits: Vec<Debit>) {
-        let mut owed = self.lock();
-        for Debit { name, limit, options, units, is_refused } in debits {
-            owed.book(now, Arc::clone(&name), (limit, options), units);
-            if let Some(account) = owed.keys.get_mut(&name).filter(|_| is_refused) {
-                account.is_refused = true;
-            }
-        }
+        let mut owed = lock(&self.0);
+        debits.into_iter().for_each(|debit| owed.book(now, debit));
     }
 
     /// The number of keys, and of the units without room.
     pub(super) fn tally(&self) -> (usize, u64) {
-        let owed = self.lock();
+        let owed = lock(&self.0);
         (owed.keys.len(), owed.forgotten)
     }
 }
 
 impl Accounts {
-    fn book(
-        &mut self,
-        now: Timestamp,
-        name: Arc<Name>,
-        (limit, options): (Limit, LimitOptions),
-        units: u64,
-    ) {
-        let op = Op::Force(units);
-        if let Some(account) = self.keys.get_mut(&name) {
-            if account.limit != limit {
-                // Debt is kept as time: by other numbers it is another number of units.
-                (account.limit, account.admitted) = (limit, u64::MAX);
-                account.admitted = self::units(account, now);
+    fn book(&mut self, now: Timestamp, debit: Debit) {
+        let Debit { key, limit, options, units, is_refused } = debit;
+        if !self.keys.contains_key(&key) {
+            if self.keys.len() == MAX_KEYS || self.bytes + key.bytes() > MAX_BYTES {
+                self.forgotten = self.forgotten.saturating_add(units);
+                return;
             }
-            account.options = options;
-            account.admitted = account.admitted.saturating_add(units);
-            twin(&limit).decide(&mut account.state, now, op);
-            return;
+            self.bytes += key.bytes();
+            self.queue.push_back(Arc::clone(&key));
         }
-        if self.keys.len() == MAX_KEYS || self.bytes + bytes(&name) > MAX_BYTES {
-            self.forgotten = self.forgotten.saturating_add(units);
-            return;
+        let account = self.keys.entry(key).or_insert_with(|| Account {
+            limit,
+            options,
+            state: State::default(),
+            admitted: 0,
+            is_refused,
+        });
+        if account.limit != limit {
+            // Debt is kept as time: by other numbers it is another number of units.
+            (account.limit, account.admitted) = (limit, u64::MAX);
+            account.admitted = self::units(account, now);
         }
-        let state = State::default();
-        let mut account = Account { limit, options, state, admitted: units, is_refused: false };
-        twin(&limit).decide(&mut account.state, now, op);
-        self.bytes += bytes(&name);
-        self.queue.push_back(Arc::clone(&name));
-        self.keys.insert(name, account);
+        (account.options, account.is_refused) = (options, account.is_refused || is_refused);
+        account.admitted = account.admitted.saturating_add(units);
+        twin(&limit).decide(&mut account.state, now, Op::Force(units));
     }
-}
-
-fn bytes(name: &Name) -> usize {
-    name.text.len() + name.tag.len()
 }
 
 /// The units that the store would still count.

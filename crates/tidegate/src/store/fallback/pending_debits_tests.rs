@@ -1,6 +1,7 @@
 use tidegate_core::Span;
 
 use super::*;
+use crate::key::{Key, Scope};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 

@@ -2,14 +2,13 @@
 
 use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
-use super::{DRIFT_PARTS, LEASE, PIECES, QUANTUM, TURN};
+use super::{DRIFT_PARTS, LEASE, LeaseStats, PIECES, QUANTUM, TURN};
 
 /// A key with at most this many units of demand in as many turns is not in demand.
 const IDLE_TURNS: u64 = 4;
 
-/// Units to spend, and when to ask for more. The fields that every request needs come first.
+/// Units to spend, and when to ask for more.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct LocalBudget {
     limit: Limit,
     /// The most units of one grant.
@@ -21,7 +20,7 @@ pub(super) struct LocalBudget {
     /// The store's remaining units at the last grant, and when the key would be idle.
     rest: u64,
     idle_at: Timestamp,
-    pub(super) tally: Tally,
+    pub(super) stats: LeaseStats,
     /// The number of the last grant, so that units of one are not returned to another; 0 if its units were
     /// dropped.
     grant: u64,
@@ -33,30 +32,6 @@ pub(super) struct LocalBudget {
     scarce: Option<u64>,
     /// When the store would have had the units that it denied last.
     retry_at: Timestamp,
-}
-
-/// Totals of units.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Tally {
-    pub(super) spent: u64,
-    /// Requests answered without the store, denials included.
-    pub(super) answered: u64,
-    pub(super) granted: u64,
-    pub(super) unspent: u64,
-    pub(super) returned: u64,
-    pub(super) expired: u64,
-}
-
-impl Tally {
-    pub(super) const fn add(&mut self, other: &Self) {
-        self.granted += other.granted;
-        self.spent += other.spent;
-        self.unspent += other.unspent;
-        self.returned += other.returned;
-        self.expired += other.expired;
-        self.answered += other.answered;
-    }
 }
 
 /// What to do with a request.
@@ -77,26 +52,6 @@ pub(super) enum Step {
 pub(super) struct Order {
     pub(super) units: u64,
     pub(super) times: u64,
-    /// The units that the request itself lacks.
-    pub(super) least: u64,
-}
-
-impl Order {
-    const fn new(total: u64, least: u64) -> Self {
-        Self::of(max(total.div_ceil(PIECES), least), total, least)
-    }
-
-    /// In pieces of `units`.
-    const fn of(units: u64, total: u64, least: u64) -> Self {
-        let times = max(total / units, 1);
-        Self { units, times: if times > PIECES { PIECES } else { times }, least }
-    }
-
-    /// In smaller pieces, if the store has enough left for the request.
-    pub(super) fn smaller(self, left: u64) -> Option<Self> {
-        let fits = self.units > self.least && left >= self.least;
-        fits.then(|| Self::new(left.min(self.units), self.least))
-    }
 }
 
 /// The store's answer to an order.
@@ -114,8 +69,21 @@ pub(super) struct Grant {
     pub(super) is_all: bool,
 }
 
-const fn max(a: u64, b: u64) -> u64 {
-    if a > b { a } else { b }
+impl Grant {
+    /// The grant by the decisions of the pieces of an order; `None` without any.
+    pub(super) fn of(
+        decisions: &[Decision],
+        piece: u64,
+        (number, sent): (u64, Timestamp),
+    ) -> Option<Self> {
+        let last = *decisions.last()?;
+        let granted = decisions.iter().filter(|decision| decision.is_allowed());
+        // They may have been decided in two commands, and in two windows.
+        let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
+        let granted = granted.count();
+        let (units, is_all) = (granted as u64 * piece, granted == decisions.len());
+        Some(Self { number, sent, units, last, first: first.unwrap_or(last), is_all })
+    }
 }
 
 impl LocalBudget {
@@ -134,8 +102,12 @@ impl LocalBudget {
             rest: 0,
             idle_at: none,
             demand: Demand { since: now, asked: 0, each_turn: 0 },
-            tally: Tally::default(),
+            stats: LeaseStats::default(),
         }
+    }
+
+    pub(super) const fn limit(&self) -> &Limit {
+        &self.limit
     }
 
     /// Whether the budget was filled by these numbers.
@@ -172,14 +144,14 @@ impl LocalBudget {
 
     /// Drops the units.
     pub(super) const fn void(&mut self) {
-        self.tally.expired += self.units;
+        self.stats.expired += self.units;
         (self.units, self.grant) = (0, 0);
     }
 
     /// Takes out all units, to be returned to the store.
     pub(super) fn empty(&mut self, now: Timestamp) -> u64 {
         let units = self.units(now);
-        self.tally.returned += units;
+        self.stats.returned += units;
         self.units = 0;
         units
     }
@@ -222,26 +194,24 @@ impl LocalBudget {
             return Step::Ask;
         }
         self.is_filling = true;
-        let total = max(total, least);
+        let total = total.max(least);
         // The store's last shortage is soon out of date.
         let scarce = self.scarce.filter(|_| now < self.dry_until + TURN);
-        Step::Fill(match scarce {
-            None => Order::new(total, least),
-            // In pieces small enough for about as much as the store had last time.
-            Some(had) => Order::of(max(had / (PIECES / 2), least), total, least),
-        })
+        // Then in pieces small enough for about as much as the store had last time.
+        let units = scarce.map_or(total.div_ceil(PIECES), |had| had / (PIECES / 2)).max(least);
+        Step::Fill(Order { units, times: (total / units).clamp(1, PIECES) })
     }
 
     #[inline]
     fn spend(&mut self, now: Timestamp, cost: u64) -> Decision {
         self.units -= cost;
-        self.tally.spent += cost;
-        self.tally.answered += 1;
+        self.stats.spent += cost;
+        self.stats.answered += 1;
         self.said(now, Outcome::Allow)
     }
 
     fn denial(&mut self, now: Timestamp) -> Decision {
-        self.tally.answered += 1;
+        self.stats.answered += 1;
         let wait = self.dry_until.max(self.retry_at).since(now);
         let retry_after = Some(wait.max(Span::from_micros(1)));
         self.rest = 0;
@@ -272,7 +242,7 @@ impl LocalBudget {
             // All units end with the grant that ends first.
             let ends = if self.units(now) > 0 { ends.min(self.ends) } else { ends };
             (self.units, self.ends) = (self.units + units, ends);
-            self.tally.granted += units;
+            self.stats.granted += units;
             self.grant = *number;
             self.idle_at = now + last.reset_after;
             self.rest = last.remaining;
@@ -304,7 +274,7 @@ impl LocalBudget {
     pub(super) fn unspend(&mut self, now: Timestamp, cost: u64, grant: u64) {
         if grant == self.grant && now < self.ends {
             self.units += cost;
-            self.tally.unspent += cost;
+            self.stats.unspent += cost;
         }
     }
 

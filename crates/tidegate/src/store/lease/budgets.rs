@@ -4,11 +4,11 @@ use std::task::Waker;
 
 use tidegate_core::{Limit, Timestamp};
 
-use super::TURN;
-use super::budget::{LocalBudget, Tally};
-use crate::key::{Key, Scope};
+use super::budget::LocalBudget;
+use super::{LeaseStats, TURN};
+use crate::key::OwnedKey;
 use crate::store::StoreError;
-use crate::store::tags::{Tags, WAYS};
+use crate::store::table::{Entries, Table, WAYS, place};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// The most keys that a node holds units of.
@@ -18,76 +18,38 @@ const SETS: usize = 1 << 14;
 /// Enough for a simulation.
 const FEW_SETS: usize = 1 << 3;
 /// Requests within two turns that give a key a budget; two bits count them.
-const OFTEN: u16 = 3;
+const OFTEN: u64 = 3;
 
-/// A budget for each key in demand, four to a set; the hash of the key chooses the set.
+/// A budget for each key in demand.
 #[derive(Debug)]
 pub(super) struct LocalBudgets {
-    /// All that keys without a budget need, close together in memory.
-    fronts: Box<[Front]>,
-    sets: Box<[Line]>,
-}
-
-/// The part of a set that is read without its lock.
-#[derive(Debug, Default)]
-struct Front {
-    tags: Tags,
-    /// The last four keys without a slot that had a request. Concurrent visits may be lost.
-    lately: AtomicU64,
-}
-
-/// A set, in a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Line(Mutex<Set>);
-
-#[derive(Debug, Default)]
-struct Set {
-    slots: Vec<Slot>,
+    slots: Table<Slot>,
+    /// The last keys without a budget that had a request: 32 bits of the print, 30 of the turn of the first
+    /// request, 2 of their number. Keys that share a place hide each other's requests, and concurrent requests
+    /// may be lost: a key gets its budget a little later.
+    visits: Box<[AtomicU64]>,
     /// Totals of the budgets that were removed.
-    gone: Option<Box<Tally>>,
+    gone: Mutex<LeaseStats>,
 }
 
-/// A key with a recent request, in 16 bits: 9 of its print, 5 of the turn of its first request, 2 of their number.
-/// If two keys look the same, one gets a budget too early.
-#[derive(Clone, Copy, Debug)]
-struct Visit(u16);
-
-/// A budget, its key, and the requests that wait for it. The fields that every request needs come first.
+/// A budget, its key, and the requests that wait for it.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct Slot {
-    print: u64,
     pub(super) budget: LocalBudget,
     /// The key, to return units to the store; `None` if the budget never held any.
-    pub(super) owner: Option<Box<Owner>>,
+    pub(super) key: Option<OwnedKey>,
     waiting: Vec<Waker>,
     /// Number of completed refills, and the error of the last one, if any.
     pub(super) fillings: u32,
     failed: Option<StoreError>,
 }
 
-/// An owned key and its limit.
-#[derive(Debug)]
-pub(super) struct Owner {
-    scope: Scope,
-    text: Box<[u8]>,
-    tag: Box<[u8]>,
-    pub(super) limit: Limit,
-}
-
-impl Owner {
-    pub(super) fn of(key: Key<'_>, limit: &Limit) -> Box<Self> {
-        let Key { scope, text, tag } = key;
-        Box::new(Self { scope, text: text.into(), tag: tag.into(), limit: *limit })
-    }
-
-    pub(super) fn key(&self) -> Key<'_> {
-        Key::new(self.scope, &self.text).tagged(&self.tag)
-    }
-}
-
 impl Slot {
+    fn new(limit: &Limit, now: Timestamp) -> Self {
+        let budget = LocalBudget::new(limit, now);
+        Self { budget, key: None, waiting: Vec::new(), fillings: 0, failed: None }
+    }
+
     /// A refill has ended. The caller wakes the waiting requests once it has released the lock.
     #[must_use]
     pub(super) fn filled(&mut self, failed: Option<StoreError>) -> Vec<Waker> {
@@ -118,42 +80,24 @@ impl Slot {
 impl LocalBudgets {
     pub(super) fn new(is_small: bool) -> Self {
         let sets = if is_small { FEW_SETS } else { SETS };
-        let fronts = (0..sets).map(|_| Front::default()).collect();
-        Self { fronts, sets: (0..sets).map(|_| Line::default()).collect() }
-    }
-
-    #[inline]
-    fn set(&self, print: u64) -> (&Front, &Mutex<Set>) {
-        let number = print as usize & (self.sets.len() - 1);
-        (&self.fronts[number], &self.sets[number].0)
-    }
-
-    /// Runs `work` on the budget of a key, if there is one.
-    #[inline]
-    pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
-        let (front, set) = self.set(print);
-        if !front.tags.may_hold(print) {
-            return None;
-        }
-        lock(set).slots.iter_mut().find(|slot| slot.print == print).map(work)
+        let visits = (0..sets).map(|_| AtomicU64::new(0)).collect();
+        Self { slots: Table::new(sets), visits, gone: Mutex::default() }
     }
 
     /// Whether a key may have a budget; false if it certainly has none.
     #[inline]
     pub(super) fn may_hold(&self, print: u64) -> bool {
-        self.set(print).0.tags.may_hold(print)
+        self.slots.may_hold(print)
     }
 
-    /// Whether a key may have a budget or gets one by a request now, which is counted.
+    /// Runs `work` on the budget of a key, if there is one.
     #[inline]
-    pub(super) fn may_have(&self, print: u64, now: Timestamp) -> bool {
-        let (front, _) = self.set(print);
-        front.tags.may_hold(print) || front.is_in_demand(print, now)
+    pub(super) fn with<T>(&self, print: u64, work: impl FnOnce(&mut Slot) -> T) -> Option<T> {
+        self.slots.with(print, work)
     }
 
-    /// Runs `work` on the budget of a key by these numbers. A key in demand gets a budget if there is room, and
-    /// loses it when it no longer is. `None` if it has none, or one of other numbers is being filled.
-    #[inline]
+    /// Runs `work` on the budget of a key by these numbers. A key in demand gets a budget if there
+    /// is room, and loses it when it no longer is. `None` if it has none, or one of other numbers is being filled.
     pub(super) fn of<T>(
         &self,
         print: u64,
@@ -161,174 +105,116 @@ impl LocalBudgets {
         now: Timestamp,
         work: impl FnOnce(&mut Slot) -> T,
     ) -> Option<T> {
-        let (front, set) = self.set(print);
-        // A key with fewer requests is decided in the store.
-        let may_hold = front.tags.may_hold(print);
-        if !may_hold && !front.is_in_demand(print, now) {
+        // A key with fewer requests is decided in the store, without a lock.
+        let may_hold = self.may_hold(print);
+        if !may_hold && !self.is_in_demand(print, now) {
             return None;
         }
-        let mut set = lock(set);
-        let mut known = set.slots.iter().position(|slot| slot.print == print);
-        if let Some(way) = known.filter(|way| set.slots[*way].budget.is_idle(now)) {
-            set.remove(way);
-            front.tag(&set.slots);
-            known = None;
-        }
-        if known.is_none() && may_hold && !front.is_in_demand(print, now) {
-            return None;
-        }
-        let way = match known {
-            Some(way) if set.slots[way].budget.is_of(limit) => way,
-            other => {
-                let way = set.place(other, print, limit, now)?;
-                front.tag(&set.slots);
-                way
+        self.slots.change(print, |slots| {
+            let mut way = slots.iter().position(|(known, _)| *known == print);
+            if let Some(idle) = way.filter(|way| slots[*way].1.budget.is_idle(now)) {
+                self.remove(slots, idle);
+                way = None;
             }
+            if way.is_none() && may_hold && !self.is_in_demand(print, now) {
+                return None;
+            }
+            // Its own numbers, a free place, or that of the key whose demand is oldest.
+            if let Some(other) = way.filter(|way| !slots[*way].1.budget.is_of(limit)) {
+                if !slots[other].1.budget.is_free() {
+                    return None;
+                }
+                self.remove(slots, other);
+                way = None;
+            }
+            if way.is_none() && slots.len() == WAYS {
+                let oldest = oldest(slots, now)?;
+                self.remove(slots, oldest);
+            }
+            let way = way.unwrap_or_else(|| {
+                slots.push((print, Slot::new(limit, now)));
+                slots.len() - 1
+            });
+            slots.get_mut(way).map(|(_, slot)| work(slot))
+        })
+    }
+
+    /// Removes a budget and its units. No refill is under way, so the requests that wait for it need not.
+    fn remove(&self, slots: &mut Entries<Slot>, way: usize) {
+        let (_, mut slot) = slots.swap_remove(way);
+        slot.budget.void();
+        lock(&self.gone).add(&slot.budget.stats);
+        slot.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Whether a key without a budget has had [`OFTEN`] requests within two turns, this one included.
+    fn is_in_demand(&self, print: u64, now: Timestamp) -> bool {
+        const TURNS: u64 = (1 << 30) - 1;
+        let place = &self.visits[place(print, self.visits.len())];
+        let turn = (now.as_micros() / TURN.as_micros()) & TURNS;
+        let (known, first) = (place.load(Ordering::Relaxed), print >> 32 << 32 | turn << 2 | 1);
+        let turns = turn.wrapping_sub(known >> 2) & TURNS;
+        let is_again = known >> 32 == first >> 32 && known & 0b11 > 0 && turns <= 1;
+        let visits = match is_again {
+            true if known & 0b11 >= OFTEN => return true,
+            true => known + 1,
+            false => first,
         };
-        set.slots.get_mut(way).map(work)
+        place.store(visits, Ordering::Relaxed);
+        visits & 0b11 >= OFTEN
     }
 
     /// Drops the units of all budgets.
     pub(super) fn void(&self) {
-        for set in &self.sets {
-            let mut set = lock(&set.0);
-            for slot in &mut set.slots {
-                slot.budget.void();
-            }
-        }
+        self.slots.change_all(|slots| {
+            slots.iter_mut().for_each(|(_, slot)| slot.budget.void());
+            true
+        });
     }
 
     /// Takes out the units of at most `most` keys.
-    pub(super) fn empty(&self, now: Timestamp, most: usize) -> Vec<(Box<Owner>, u64)> {
+    pub(super) fn empty(&self, now: Timestamp, most: usize) -> Vec<(OwnedKey, Limit, u64)> {
         let mut emptied = Vec::new();
-        for set in &self.sets {
-            let mut set = lock(&set.0);
-            for slot in &mut set.slots {
+        self.slots.change_all(|slots| {
+            for (_, Slot { budget, key, .. }) in slots {
                 if emptied.len() == most {
-                    return emptied;
+                    return false;
                 }
-                let Some(owner) = slot.owner.take() else { continue };
+                let (Some(key), limit) = (key.take(), *budget.limit()) else { continue };
                 // Units that are returned late would go to another window.
-                if !matches!(owner.limit, Limit::Bucket(_)) {
-                    slot.budget.void();
-                    continue;
+                if !matches!(limit, Limit::Bucket(_)) {
+                    budget.void();
                 }
-                let units = slot.budget.empty(now);
+                let units = budget.empty(now);
                 if units > 0 {
-                    emptied.push((owner, units));
+                    emptied.push((key, limit, units));
                 }
             }
-        }
+            true
+        });
         emptied
     }
 
-    /// Totals of all units, and the number held now.
-    pub(super) fn tally(&self, now: Timestamp) -> (Tally, u64) {
-        let (mut tally, mut outstanding) = (Tally::default(), 0);
-        for set in &self.sets {
-            let mut set = lock(&set.0);
-            tally.add(set.gone.as_deref().unwrap_or(&Tally::default()));
-            for slot in &mut set.slots {
-                outstanding += slot.budget.units(now);
-                tally.add(&slot.budget.tally);
+    /// Totals of all units.
+    pub(super) fn stats(&self, now: Timestamp) -> LeaseStats {
+        let mut stats = *lock(&self.gone);
+        self.slots.change_all(|slots| {
+            for (_, slot) in slots {
+                stats.outstanding += slot.budget.units(now);
+                stats.add(&slot.budget.stats);
             }
-        }
-        (tally, outstanding)
-    }
-}
-
-impl Front {
-    fn tag(&self, slots: &[Slot]) {
-        self.tags.set(slots.iter().map(|slot| slot.print));
-    }
-
-    /// Whether a key without a slot has had [`OFTEN`] requests within two turns, this one included.
-    fn is_in_demand(&self, print: u64, now: Timestamp) -> bool {
-        let first = Visit::first(print, now);
-        let lately = self.lately.load(Ordering::Relaxed);
-        let visit = |way: usize| Visit((lately >> (16 * way)) as u16);
-        let (times, lately) = match (0..WAYS).find(|way| visit(*way).is_before(first)) {
-            Some(way) => {
-                let times = (visit(way).times() + 1).min(OFTEN);
-                let mask = u64::from(Visit::TIMES) << (16 * way);
-                (times, lately & !mask | u64::from(times) << (16 * way))
-            }
-            None => (first.times(), lately << 16 | u64::from(first.0)),
-        };
-        self.lately.store(lately, Ordering::Relaxed);
-        times >= OFTEN
-    }
-}
-
-impl Visit {
-    const TIMES: u16 = 0b11;
-    const TURNS: u16 = 0b1_1111;
-
-    /// The first visit of a key.
-    const fn first(print: u64, now: Timestamp) -> Self {
-        let turn = (now.as_micros() / TURN.as_micros()) as u16 & Self::TURNS;
-        Self((print >> 55 << 7) as u16 | turn << 2 | 1)
-    }
-
-    const fn times(self) -> u16 {
-        self.0 & Self::TIMES
-    }
-
-    /// Whether this is a visit of the same key, in this turn or the one before.
-    const fn is_before(self, now: Self) -> bool {
-        let turns = (now.0 >> 2).wrapping_sub(self.0 >> 2) & Self::TURNS;
-        self.times() > 0 && self.0 >> 7 == now.0 >> 7 && turns <= 1
-    }
-}
-
-impl Set {
-    /// Removes a budget and its units.
-    fn remove(&mut self, way: usize) {
-        let old = self.slots.swap_remove(way);
-        self.bury(old);
-    }
-
-    fn bury(&mut self, mut old: Slot) {
-        old.budget.void();
-        self.gone.get_or_insert_default().add(&old.budget.tally);
-        // No refill is under way, so these requests need not wait.
-        old.waiting.drain(..).for_each(Waker::wake);
-    }
-
-    /// A place for a key: its own, a free one, or that of the key whose demand is oldest.
-    fn place(
-        &mut self,
-        own: Option<usize>,
-        print: u64,
-        limit: &Limit,
-        now: Timestamp,
-    ) -> Option<usize> {
-        let slot = Slot {
-            print,
-            budget: LocalBudget::new(limit, now),
-            owner: None,
-            waiting: Vec::new(),
-            fillings: 0,
-            failed: None,
-        };
-        if own.is_none() && self.slots.len() < WAYS {
-            self.slots.push(slot);
-            return Some(self.slots.len() - 1);
-        }
-        let slots = &mut self.slots;
-        let mut free = (0..slots.len()).filter(|way| {
-            let budget = &mut slots[*way].budget;
-            budget.is_free() && (own == Some(*way) || budget.units(now) == 0)
+            true
         });
-        let way = match own {
-            Some(own) => free.find(|way| *way == own)?,
-            None => {
-                let free: Vec<usize> = free.collect();
-                free.into_iter().min_by_key(|way| self.slots[*way].budget.since())?
-            }
-        };
-        let old = std::mem::replace(&mut self.slots[way], slot);
-        self.bury(old);
-        Some(way)
+        stats
     }
+}
+
+/// The budget that is replaced: of those without units, the one whose demand is oldest.
+fn oldest(slots: &mut Entries<Slot>, now: Timestamp) -> Option<usize> {
+    let budgets = slots.iter_mut().map(|(_, slot)| &mut slot.budget).enumerate();
+    let free = budgets.filter_map(|(way, budget)| {
+        let is_free = budget.is_free() && budget.units(now) == 0;
+        is_free.then(|| (budget.since(), way))
+    });
+    free.min().map(|(_, way)| way)
 }

@@ -9,7 +9,6 @@ use super::MemoryStore;
 use super::debt;
 use super::packing::{Pack, is_narrow};
 use super::table::{Change, StateOp};
-use crate::key::Key;
 
 /// Sets the state of a key, unless the key already owes more.
 struct Put<'a, A: Algorithm> {
@@ -29,17 +28,17 @@ impl<A: Pack<STATE>, const STATE: usize> StateOp<STATE> for Put<'_, A> {
 }
 
 impl MemoryStore {
-    /// Sets the state of a key to one that another store returned, or keeps its own if that owes
+    /// Sets the state of the key of this print to one that another store returned, or keeps its own if that owes
     /// more. `decision` is the other store's decision; it gives the debt class. A key without room
     /// is not stored.
     pub(crate) fn put(
         &self,
         now: Timestamp,
-        key: Key<'_>,
+        print: u64,
         limit: &Limit,
         (state, decision): (State, &Decision),
     ) {
-        let (print, class) = (self.print(key), debt::class(decision));
+        let class = debt::class(decision);
         match (limit, state) {
             (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) => {
                 self.move_to_current_table(print, now, bucket);
@@ -90,7 +89,7 @@ mod tests {
     use tidegate_core::{Op, Rate};
 
     use super::*;
-    use crate::key::{Hashing, Scope};
+    use crate::key::{Hashing, Key, Scope};
     use crate::store::Charge;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -113,14 +112,14 @@ mod tests {
             let (limit, store, mut state) = (builder.build().unwrap(), store(), State::default());
             let key = Key::new(Scope::new("put", &limit), b"key");
             let said = limit.decide(&mut state, NOW, Op::Take(10));
-            store.put(NOW, key, &limit, (state.clone(), &said));
+            store.put(NOW, store.print(key), &limit, (state.clone(), &said));
             let ours = store.decide(NOW, &Charge::new(key, &limit, Op::Take(1)));
             assert!(!ours.is_allowed(), "{limit:?}");
             assert_eq!(ours.remaining, 0, "{limit:?}");
             // A state that owes less does not replace it.
             let mut state = State::default();
             let said = limit.decide(&mut state, NOW, Op::Take(4));
-            store.put(NOW, key, &limit, (state, &said));
+            store.put(NOW, store.print(key), &limit, (state, &said));
             let ours = store.decide(NOW, &Charge::new(key, &limit, Op::Read(1)));
             assert_eq!(ours.remaining, 0, "{limit:?}");
         }
@@ -136,7 +135,7 @@ mod tests {
             let key = Key::new(Scope::new("put", &limit), &text);
             let mut state = State::SlidingLog(SlidingLogState::restore((0..500).map(entry)));
             let said = limit.decide(&mut state, NOW, Op::Read(1));
-            store.put(NOW, key, &limit, (state, &said));
+            store.put(NOW, store.print(key), &limit, (state, &said));
         }
         assert!(store.stats().bytes <= MemoryStore::MIN_BYTES * 2, "{:?}", store.stats());
     }

@@ -106,7 +106,7 @@ impl Shard {
     /// The same charge on this shard, without the place for the denied state, which is the shard's alone.
     pub(super) fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
         let key = Key { scope: self.scope, text: charge.key.text, tag: &self.tag };
-        Charge { key, limit: &self.limit, denied_state: None, ..*charge }
+        Charge { key, limit: &self.limit, denied_state: None, print: None, ..*charge }
     }
 }
 
