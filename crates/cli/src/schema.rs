@@ -83,7 +83,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::Rate => json!({ "type": "string", "pattern": format!("^ *[0-9]+ */ *{PERIOD} *$") }),
         Kind::Period => json!({ "type": "string", "pattern": format!("^ *{PERIOD} *$") }),
         Kind::Percent => {
-            json!({ "type": "string", "pattern": "^[0-9]{1,3}(\\.[0-9]{1,2})? *%$" })
+            json!({ "type": "string", "pattern": "^[0-9]{1,4}(\\.[0-9]{1,2})? *%$" })
         }
         Kind::Date => {
             json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ].+)?$" })

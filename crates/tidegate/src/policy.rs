@@ -43,6 +43,9 @@ pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
 #[cfg(feature = "http")]
+#[doc(hidden)]
+pub use self::decide::http::AdmittedHttp;
+#[cfg(feature = "http")]
 pub use self::decide::http::HttpOptions;
 #[doc(hidden)]
 pub use self::decide::inline::InlineLimit;
@@ -73,7 +76,8 @@ pub use self::http::HeaderTexts;
 pub use self::http::RequestError;
 #[doc(hidden)]
 pub use self::http::{
-    Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, normal_host,
+    Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, UNPROTECTED,
+    normal_host,
 };
 #[cfg(feature = "http")]
 #[doc(hidden)]
@@ -92,6 +96,8 @@ pub use self::model::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Requ
 pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
 #[doc(hidden)]
 pub use self::model::limit::{Form, Mode, Override, PolicyLimit, Unit};
+#[doc(hidden)]
+pub use self::model::overload::{Classes, Guard, HoldUntil, Protection};
 #[doc(hidden)]
 pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
 #[doc(hidden)]
@@ -195,6 +201,13 @@ impl Policy {
         };
         let mut notes: Vec<String> = self.limits().filter_map(unreleased).collect();
         notes.extend(self.limits().filter_map(unsettled));
+        notes.extend(self.domains().filter(|it| !it.protections().is_empty()).map(|domain| {
+            format!(
+                "note: `protect` of {:?} is applied by the tower layer and the gateway; the other \
+                 listeners of the daemon do not apply it",
+                domain.name()
+            )
+        }));
         notes.sort_unstable();
         notes
     }
@@ -215,15 +228,23 @@ impl Policy {
         self.domains.get(name).map(Arc::clone)
     }
 
-    /// This policy with the counters that `old` has for the same limits.
+    /// This policy with the counters that `old` has for the same limits, and with its concurrency limiters.
     fn continuing(mut self, old: &Self) -> Self {
         let counted: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();
-        if counted.is_empty() {
-            return self;
-        }
         for domain in self.domains.values_mut() {
-            let rules = &mut Arc::make_mut(domain).rules;
+            let old = old.domain(&domain.name);
+            if counted.is_empty() && old.is_none_or(|old| old.protections.is_empty()) {
+                continue;
+            }
+            let domain = Arc::make_mut(domain);
+            for protection in &mut domain.protections {
+                let mut old = old.into_iter().flat_map(Domain::protections);
+                if let Some(old) = old.find(|old| old.name() == protection.name()) {
+                    protection.continuing(old);
+                }
+            }
+            let rules = &mut domain.rules;
             for limit in rules.iter_mut().flat_map(|rule| &mut rule.limits) {
                 let Some(old) = counted.get(limit.id()) else { continue };
                 limit.counter = Arc::clone(&old.counter);

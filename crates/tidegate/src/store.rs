@@ -241,4 +241,9 @@ pub trait Store: Send + Sync {
     fn clock(&self, local: Timestamp) -> Timestamp {
         local
     }
+
+    /// Whether decisions never leave the process.
+    fn is_local(&self) -> bool {
+        false
+    }
 }

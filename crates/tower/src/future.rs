@@ -7,20 +7,18 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tidegate::Permit as Places;
 use tidegate::concurrency::Permit;
 
 use crate::answer::Fields;
 use crate::body::{Held, ResponseBody};
-use crate::charge::Admitted;
 use crate::layer::{Hold, Settings};
 use crate::outcome;
 use crate::request::{Lease, is_grpc};
 use crate::settle::Settling;
-use crate::source::Boxed;
+use crate::source::{Answer, Boxed};
 
 pin_project! {
     /// The response to a request, or the reason why it is not served.
@@ -44,6 +42,8 @@ pin_project! {
 }
 
 impl<F, R, E> ResponseFuture<F, R, E> {
+    /// Inlined, because the future of the service is large, and would be moved twice more.
+    #[inline(always)]
     pub(crate) const fn inner(future: F, pending: Pending) -> Self {
         Self { state: State::Inner { future, pending: Some(pending) } }
     }
@@ -98,33 +98,32 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Puts the request together again.
+    /// What a request holds while it is served, part of which its handler finds in its extensions.
     #[inline]
-    pub(crate) fn new<B>(
+    pub(crate) fn new(
         settings: &Settings,
-        mut head: Parts,
-        admitted: Admitted,
+        head: &mut Parts,
+        mut admitted: Answer,
         permit: Option<Permit>,
-        body: B,
-    ) -> (Self, Request<B>) {
-        let fields = settings.fields_of(&admitted);
+    ) -> Self {
+        let fields = settings.fields_of(&mut admitted);
+        let hold = settings.hold_of(&admitted);
         let mut place = admitted.place;
-        let settling = place.as_mut().and_then(Places::take_settlement).map(Settling::new);
+        let settling = place.as_mut().and_then(|place| place.take_settlement()).map(Settling::new);
         if let Some(settling) = &settling {
             settling.offer(&mut head.extensions);
         }
-        let lease = place.filter(Places::holds_places).map(Lease::new);
+        let lease = place.filter(|place| place.holds_places()).map(|place| Lease::new(*place));
         if let Some(lease) = &lease {
             head.extensions.insert(lease.clone());
         }
-        let pending = Self {
+        Self {
             fields,
-            is_grpc: permit.is_some() && is_grpc(&head),
+            is_grpc: permit.is_some() && is_grpc(head),
             is_bodiless: head.method == Method::HEAD,
-            hold: settings.hold,
+            hold,
             held: Held { permit, lease, settling },
-        };
-        (pending, Request::from_parts(head, body))
+        }
     }
 
     /// Adds the fields, reports the outcome, and lets the body hold what is held.

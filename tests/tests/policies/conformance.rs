@@ -72,9 +72,9 @@ fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> 
     let sides = question.descriptors.iter().zip(&entries);
     let descriptors: Vec<Descriptor<'_>> = sides
         .map(|(side, entries)| Descriptor {
-            entries,
             hits: side.hits.map(hits),
             limit: side.limit.map(limit),
+            ..Descriptor::new(entries)
         })
         .collect();
     let hits = (question.hits > 0).then_some(question.hits);

@@ -11,6 +11,7 @@ pub(super) mod limiter;
 pub(super) mod local_override;
 pub(super) mod reason;
 pub(super) mod reservations;
+pub(super) mod retry_spread;
 pub(super) mod settle;
 pub(super) mod shadow;
 pub(super) mod stats;

@@ -422,6 +422,10 @@ impl Store for MemoryStore {
     fn clock(&self, local: Timestamp) -> Timestamp {
         self.wall(local)
     }
+
+    fn is_local(&self) -> bool {
+        true
+    }
 }
 
 /// Moves a bucket's state from one table to the other, unless the other has one.

@@ -7,6 +7,7 @@ mod bodies;
 mod clients;
 mod grpc;
 mod identity;
+mod overload;
 mod policies;
 mod settling;
 mod setup;

@@ -239,3 +239,23 @@ fn a_user_runs_twenty_requests_at_once() {
     let exports: Vec<_> = (0..3).filter_map(|_| desk.acquire(&["export=x"]).permit()).collect();
     assert_eq!(exports.len(), 2, "each takes two of four places");
 }
+
+/// A fleet of 100 places, 20 of which are kept for critical requests: the other classes together fill 80.
+#[test]
+fn ov_05_a_part_of_the_fleet_is_kept_for_critical_requests() {
+    let desk = Desk::open("overload.yaml");
+    let (other, critical) = (["fleet=all"], ["fleet=all plan=enterprise"]);
+    let mut held: Vec<_> = (0..81).filter_map(|_| desk.acquire(&other).permit()).collect();
+    assert_eq!(held.len(), 80);
+    let denied = desk.acquire(&other);
+    let verdict = denied.verdict();
+    assert!(verdict.is_unavailable(), "503, not 429");
+    assert_eq!(verdict.strictest().map(|part| part.name.to_owned()), Some("fleet~other".into()));
+    assert_eq!(verdict.headers().retry_after(), Some(1));
+    held.extend((0..21).filter_map(|_| desk.acquire(&critical).permit()));
+    assert_eq!(held.len(), 100);
+    assert!(!desk.acquire(&critical).is_granted() && !desk.acquire(&other).is_granted());
+    drop(held);
+    let held: Vec<_> = (0..101).filter_map(|_| desk.acquire(&critical).permit()).collect();
+    assert_eq!(held.len(), 100, "without other requests, critical ones may have everything");
+}

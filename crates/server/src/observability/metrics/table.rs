@@ -81,6 +81,27 @@ pub(crate) static METRICS: &[Metric] = &[
         "domain, limit",
         "Requests that skipped an in-flight limit, because their call cannot release: Envoy's rate limit service, `/v1/auth`, `/v1/check`, `TG.CHECK`.",
     ),
+    gauge(
+        "tidegate_concurrency_limit",
+        "domain, protect",
+        "The limit of a concurrency limiter (`protect`); during a probe, that before it. Limiters appear with their first request.",
+    ),
+    gauge(
+        "tidegate_concurrency_in_flight",
+        "domain, protect",
+        "Requests in progress, which hold a permit of the concurrency limiter.",
+    ),
+    gauge("tidegate_concurrency_queued", "domain, protect", "Requests that wait for a permit."),
+    gauge(
+        "tidegate_concurrency_baseline_seconds",
+        "domain, protect",
+        "The latency without queueing that the concurrency limiter has measured, if it is known.",
+    ),
+    counter(
+        "tidegate_shed_requests_total",
+        "domain, protect, class, reason",
+        "Requests that a concurrency limiter shed, or would have in shadow mode: limit, queue_full, displaced, queue_timeout, deadline, busy.",
+    ),
     counter(
         "tidegate_settlements_total",
         "outcome",

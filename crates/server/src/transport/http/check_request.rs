@@ -246,7 +246,7 @@ impl CheckRequest<'_> {
             .map(|side| {
                 let (entries, others) = rest.split_at(side.entries().len());
                 rest = others;
-                Descriptor { entries, hits: side.hits, limit: side.limit }
+                Descriptor { hits: side.hits, limit: side.limit, ..Descriptor::new(entries) }
             })
             .collect();
         let request = Request {

@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use tidegate_core::{Decision, Span, Timestamp};
 
 use crate::clock::Clock;
+use crate::concurrency::ConcurrencyStats;
 use crate::key::Hashing;
 use crate::limiter::permit::Admission;
 use crate::policy::Policy;
@@ -171,6 +172,20 @@ impl<S: Store> PolicyLimiter<S> {
         &self.0.store
     }
 
+    /// The state of every concurrency limiter that a request has used, for metrics: its domain, its name and
+    /// its figures.
+    #[doc(hidden)]
+    pub fn protection_stats(&self) -> Vec<(Box<str>, Box<str>, ConcurrencyStats)> {
+        let policy = self.policy();
+        let mut all = Vec::new();
+        for domain in policy.domains() {
+            let used = domain.protections().iter().filter_map(|it| Some((it.name(), it.stats()?)));
+            all.extend(used.map(|(name, stats)| (domain.name().into(), name.into(), stats)));
+        }
+        all.sort_unstable_by(|(one, a, _), (other, b, _)| (one, a).cmp(&(other, b)));
+        all
+    }
+
     /// Decides a request and charges it. In-flight limits are skipped, because there is no release;
     /// [`PolicyLimiter::acquire`] decides them too.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
@@ -308,6 +323,7 @@ impl<S: Store> PolicyLimiter<S> {
         let revision = self.0.revision.current();
         charge((store, revision), local, &matched, &mut details).await?;
         if intent.charges() {
+            spread_retries(&mut details, now);
             count_shadows(&details);
             stats_registry.count(&domain, &details, &matched, request);
         }
@@ -340,6 +356,18 @@ async fn charge<S: Store>(
         }
     }
     Ok(())
+}
+
+/// Tells clients that are denied to protect the server when to come back.
+fn spread_retries(details: &mut Details, now: Timestamp) {
+    for number in 0..details.records.len() {
+        let record = &details.records[number];
+        let sheds = details.rule(record).and_then(|(_, limit)| limit.sheds.as_ref());
+        if let (Some(spread), true) = (sheds, record.decision.is_some() && record.counts()) {
+            let retry = spread.count(now, record.denies());
+            details.records[number].retry = retry;
+        }
+    }
 }
 
 /// Counts how often limits and the shadows beside them agreed.

@@ -147,6 +147,20 @@ pub(in crate::policy) static LIMIT: Table = Table {
              renews it, so that a crashed holder does not keep it. From 1s to 1d; 60s by default. \
              Permits of the library renew by themselves.",
         ),
+        field(
+            "reserve",
+            Kind::Percent,
+            "reserve: 20%",
+            "With `in_flight`: the part that is kept for the first of the `classes`. Requests of the \
+             other classes are denied when they fill the rest.",
+        ),
+        field(
+            "status",
+            Kind::Number(429, 503),
+            "status: 503",
+            "The HTTP status of a denial: 429 for clients over their quota, or 503 for a server that \
+             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`.",
+        ),
         ALGORITHM,
         COST,
         field(

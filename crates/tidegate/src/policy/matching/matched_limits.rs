@@ -3,12 +3,14 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use tidegate_core::shed::Class;
 use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
@@ -83,6 +85,8 @@ pub(in crate::policy) struct MatchedLimit {
     pub(in crate::policy) reservation: Option<ReservationId>,
     /// Whether it is the local pre-limit of the limit whose record it is.
     pub(in crate::policy) in_front: bool,
+    /// Whether it is what the limit of the record before leaves for all classes but the first.
+    pub(in crate::policy) is_for_others: bool,
 }
 
 /// A request to a domain, and the state that its limits are resolved with.
@@ -101,6 +105,7 @@ struct DescriptorInput<'r> {
     descriptor: usize,
     text: Range<usize>,
     hits: Option<Hits>,
+    class: Option<Class>,
     intent: Intent,
     tag: (usize, usize),
     now: Timestamp,
@@ -130,6 +135,21 @@ impl DescriptorInput<'_> {
         op(hits, limit.cost(), self.intent)
     }
 
+    /// What the reserve of a limit leaves, if the request belongs to any class but the most important one.
+    fn left_for_others(
+        &self,
+        domain: &Domain,
+        found: &Match<'_, '_>,
+        limit: &PolicyLimit,
+        numbers: (Limit, Scope),
+    ) -> Option<(Limit, Scope)> {
+        let reserve = limit.reserve.as_ref()?;
+        let classes = domain.classes();
+        let of_plan = || found.plan.and_then(|plan| classes.of_plan(plan));
+        let class = self.class.or_else(of_plan).unwrap_or(classes.default_class());
+        if class == Class::CRITICAL { None } else { reserve.for_others(numbers) }
+    }
+
     fn matched(
         &self,
         numbers: (Limit, Scope),
@@ -141,7 +161,7 @@ impl DescriptorInput<'_> {
         // Only operations that can be denied are decided together.
         let together = together && matches!(op, Op::Take(1..));
         let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
-        let (is_quota, in_front) = (false, false);
+        let (is_quota, in_front, is_for_others) = (false, false, false);
         MatchedLimit {
             record,
             numbers,
@@ -153,6 +173,7 @@ impl DescriptorInput<'_> {
             together,
             is_quota,
             in_front,
+            is_for_others,
             reservation: None,
         }
     }
@@ -202,6 +223,7 @@ impl MatchedLimits {
                 descriptor: number,
                 text: start..start,
                 hits,
+                class: descriptor.class,
                 intent,
                 tag: (start, start),
                 now,
@@ -357,7 +379,7 @@ impl MatchedLimits {
     ) {
         let spares_all = side.controls.spares(domain);
         for (number, limit) in found.rule.limits().iter().enumerate() {
-            let source = LimitSource::Policy { rule: found.id, limit: number };
+            let source = |is_for_others| source(found.id, number, is_for_others);
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let plain = allowance.at(side.now);
             let numbers = side.controls.numbers(limit, plain, side.now);
@@ -384,19 +406,15 @@ impl MatchedLimits {
                 (Mode::Enforce, _) => Standing::Live,
             };
             let decided_by = numbers.map(|(numbers, _)| numbers);
-            let record = Record { standing, ..Record::live(side.descriptor, source, decided_by) };
+            let live = Record::live(side.descriptor, source(false), decided_by);
+            let record = Record { standing, ..live };
             records.push(record);
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
             let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
             let op = side.op(limit);
-            let together = match domain.charging() {
-                Charging::Together => true,
-                Charging::Each => false,
-                Charging::AsWritten => limit.form() == Form::Native,
-            };
             // An exhausted quota may be allowed all the same, so it must not keep other limits from
             // being charged.
-            let together = together && standing == Standing::Live;
+            let together = is_together(domain, limit) && standing == Standing::Live;
             // A limit that never denies is counted in the store each time.
             let own_terms = own_terms.unwrap_or_default();
             let unrepeated = own_terms.refund_staleness(Span::ZERO);
@@ -406,6 +424,11 @@ impl MatchedLimits {
                 reservation: side.reservation(limit, op, options),
                 ..side.matched(numbers, op, records.len() - 1, together)
             });
+            if let Some(numbers) = side.left_for_others(domain, found, limit, numbers) {
+                records.push(Record { source: source(true), numbers: Some(numbers.0), ..record });
+                let matched = side.matched(numbers, op, records.len() - 1, together);
+                self.matched_limits.push(MatchedLimit { options, is_for_others: true, ..matched });
+            }
             // A limit that is not enforced needs no local pre-limit.
             if let Some(local) = limit.local.filter(|_| together) {
                 let options = LimitOptions::default().tier(Tier::Local);
@@ -443,7 +466,7 @@ impl MatchedLimits {
     /// Takes out the limits that others replace, wherever in the request they stand.
     fn drop_replaced(&mut self, domain: &Domain, records: &mut [Record]) {
         let limit_of = |record: &Record| match record.source {
-            LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
+            LimitSource::Policy { rule, limit, .. } => domain.rule(rule).limits().get(limit),
             _ => None,
         };
         let is_replaced = |record: &Record, records: &[Record]| {
@@ -468,6 +491,19 @@ impl MatchedLimits {
             }
         }
         self.matched_limits.retain(|matched| !replaced[matched.record]);
+    }
+}
+
+const fn source(rule: RuleId, limit: usize, is_for_others: bool) -> LimitSource {
+    LimitSource::Policy { rule, limit, is_for_others }
+}
+
+/// Whether a limit is charged together with others.
+fn is_together(domain: &Domain, limit: &PolicyLimit) -> bool {
+    match domain.charging() {
+        Charging::Together => true,
+        Charging::Each => false,
+        Charging::AsWritten => limit.form() == Form::Native,
     }
 }
 
