@@ -135,7 +135,7 @@ descriptors:
         "4:5: expected a key",
         "5:20: expected a rate such as",
         "6:33: expected one of second",
-        "7:21: `burst` without a `rate`",
+        "7:21: `burst` needs a `rate` or `in_flight`",
         "8:36: expected one of fixed_window",
         "9:34: expected a share such as",
         "10:66: expected a date such as",

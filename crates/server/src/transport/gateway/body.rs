@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 
 use super::upstream::Leased;
 
@@ -24,8 +24,10 @@ const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 pub(super) struct RequestBody {
     /// `None` for a request that is repeated, which has no body.
     body: Option<Incoming>,
+    /// Bytes that `pace` does not count yet.
     bytes: u64,
-    started: Option<Instant>,
+    /// The instant from which the client is too slow on average. Set when it first keeps the body waiting.
+    pace: Option<Pin<Box<Sleep>>>,
     /// Set only while the client keeps the body waiting.
     waiting: Option<Pin<Box<Sleep>>>,
 }
@@ -58,20 +60,28 @@ impl std::error::Error for Cut {}
 
 impl RequestBody {
     pub(super) const fn new(body: Incoming) -> Self {
-        Self { body: Some(body), bytes: 0, started: None, waiting: None }
+        Self { body: Some(body), bytes: 0, pace: None, waiting: None }
     }
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self { body: None, bytes: 0, started: None, waiting: None }
+        Self { body: None, bytes: 0, pace: None, waiting: None }
     }
 
-    /// When the client has waited for too long, if it sends nothing more.
-    fn deadline(&mut self) -> Instant {
-        let now = Instant::now();
-        let started = *self.started.get_or_insert(now);
-        let due = started + GRACE + Duration::from_secs(self.bytes / LEAST_RATE);
-        due.min(now + CLIENT_IDLE)
+    /// Ready once the client has sent nothing, or too little, for too long.
+    fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let earned = Duration::from_secs(std::mem::take(&mut self.bytes) / LEAST_RATE);
+        match &mut self.pace {
+            Some(pace) => {
+                let due = pace.deadline() + earned;
+                pace.as_mut().reset(due);
+            }
+            None => self.pace = Some(Box::pin(sleep(GRACE + earned))),
+        }
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(CLIENT_IDLE)));
+        let timers = [Some(waiting), self.pace.as_mut()];
+        let is_over = timers.into_iter().flatten().any(|it| it.as_mut().poll(context).is_ready());
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -94,15 +104,7 @@ impl Body for RequestBody {
                 this.waiting = None;
                 Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
             }
-            Poll::Pending => {
-                if this.waiting.is_none() {
-                    this.waiting = Some(Box::pin(sleep_until(this.deadline())));
-                }
-                match this.waiting.as_mut().map(|waiting| waiting.as_mut().poll(context)) {
-                    Some(Poll::Ready(())) => Poll::Ready(Some(Err(Cut::TooSlow))),
-                    _ => Poll::Pending,
-                }
-            }
+            Poll::Pending => this.poll_too_slow(context).map(|()| Some(Err(Cut::TooSlow))),
         }
     }
 
@@ -173,8 +175,8 @@ impl Body for ForwardBody {
                 Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
             }
             Poll::Pending => {
-                let until = || Box::pin(sleep_until(Instant::now() + UPSTREAM_IDLE));
-                match waiting.get_or_insert_with(until).as_mut().poll(context) {
+                let timer = || Box::pin(sleep(UPSTREAM_IDLE));
+                match waiting.get_or_insert_with(timer).as_mut().poll(context) {
                     Poll::Ready(()) => {
                         *connection = None;
                         Poll::Ready(Some(Err(Cut::TooSlow)))

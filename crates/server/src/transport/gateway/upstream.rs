@@ -9,14 +9,15 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::body::RequestBody;
 use super::framing::{MAX_FIELDS, MAX_HEAD};
 use crate::settings::Upstream;
 
-/// How long an idle connection is kept. Node.js closes its side after five seconds.
-const IDLE: Duration = Duration::from_secs(4);
+/// How long an idle connection is kept, in sweeps. Node.js closes its side after five seconds.
+const MAX_AGE: u8 = 4;
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How long a request waits for a connection when all are in use.
 const MAX_WAIT: Duration = Duration::from_secs(1);
@@ -37,12 +38,13 @@ struct Shared {
 struct Idle {
     sender: SendRequest<RequestBody>,
     slot: OwnedSemaphorePermit,
-    since: Instant,
+    /// Number of sweeps that have found it idle.
+    age: u8,
 }
 
 impl fmt::Debug for Idle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Idle").field("since", &self.since).finish_non_exhaustive()
+        f.debug_struct("Idle").field("age", &self.age).finish_non_exhaustive()
     }
 }
 
@@ -137,10 +139,10 @@ impl Pool {
     /// Closes connections that have been idle for too long, until none is idle.
     async fn sweep(self) {
         loop {
-            sleep(IDLE / 4).await;
-            let now = Instant::now();
+            sleep(SWEEP).await;
             let mut idle = self.idle();
-            idle.retain(|connection| now.duration_since(connection.since) < IDLE);
+            idle.iter_mut().for_each(|connection| connection.age += 1);
+            idle.retain(|connection| connection.age < MAX_AGE);
             if idle.is_empty() {
                 return;
             }
@@ -157,7 +159,7 @@ impl Leased {
         }
         let mut idle = pool.idle();
         let is_first = idle.is_empty();
-        idle.push(Idle { sender, slot, since: Instant::now() });
+        idle.push(Idle { sender, slot, age: 0 });
         drop(idle);
         if is_first {
             tokio::spawn(pool.sweep());
