@@ -38,7 +38,7 @@ struct Outcome {
     first_freed_after: Option<u32>,
     flood_allowed: f64,
     evicted: u64,
-    forgotten_units: u64,
+    evicted_units: u64,
     overflowed: u64,
     /// Thread time per decision, without making the key.
     flood_ns: f64,
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         let resident = outcome.resident_bytes;
         return Err(format!("{resident} bytes resident, {max_bytes} allowed").into());
     }
-    if outcome.forgotten_units > outcome.evicted {
+    if outcome.evicted_units > outcome.evicted {
         return Err("more than one unit was forgotten for an evicted key".into());
     }
     match outcome.still_denied {
@@ -142,7 +142,7 @@ impl Flood {
             first_freed_after: self.first_freed_after,
             flood_allowed: self.allowed as f64 / f64::from(self.keys),
             evicted: stats.evicted,
-            forgotten_units: stats.evicted_units,
+            evicted_units: stats.evicted_units,
             overflowed: stats.overflowed,
             flood_ns: self.cpu.as_nanos() as f64 / f64::from(self.keys) - making,
             roomy_ns,
@@ -221,7 +221,7 @@ fn print(outcome: &Outcome) {
     line("first one let through after", first);
     line("flood allowed", format!("{:.2} %", outcome.flood_allowed * 100.0));
     line("evicted", outcome.evicted.to_string());
-    line("units forgotten", outcome.forgotten_units.to_string());
+    line("units forgotten", outcome.evicted_units.to_string());
     line("overflowed", outcome.overflowed.to_string());
     line("flood", times(outcome.flood_ns));
     line("the same keys with room for all", times(outcome.roomy_ns));

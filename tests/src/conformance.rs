@@ -11,6 +11,7 @@
 mod reading;
 mod spelling;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -39,12 +40,19 @@ pub enum Action {
     Release,
     /// The places of an earlier request are held for another time to live.
     Renew,
+    /// The limits of an earlier request are settled.
+    Settle,
 }
 
 impl Action {
     /// Whether the action is about places that an earlier request holds, and not about descriptors.
     pub const fn is_about_leases(self) -> bool {
         matches!(self, Self::Release | Self::Renew)
+    }
+
+    /// Whether the action charges a request.
+    pub const fn charges(self) -> bool {
+        matches!(self, Self::Check | Self::Acquire)
     }
 }
 
@@ -61,8 +69,70 @@ pub struct Question {
     pub descriptors: Vec<Side>,
     /// What it costs, unless a descriptor says; 0 and nothing are the same, as in Envoy's protocol.
     pub hits: u64,
-    /// The name of the request that holds places.
+    /// The name of the request that holds places, or is settled.
     pub holder: Option<String>,
+    /// How the request that is settled ended.
+    pub outcome: Outcome,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Outcome {
+    /// The status of its response.
+    pub status: Option<u16>,
+    /// Its cost under every limit with `actual`.
+    pub actual: Option<u64>,
+    /// Its cost by the names of limits.
+    pub costs: BTreeMap<String, u64>,
+    /// Whether it was not served.
+    pub cancel: bool,
+}
+
+/// What a settlement did. A case names those numbers that it is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sums {
+    /// Limits that were settled.
+    pub settled: Option<u64>,
+    /// Limits whose reservation was not open.
+    pub not_open: Option<u64>,
+    /// Limits that wait for another outcome.
+    pub open: Option<u64>,
+    /// Units returned.
+    pub returned: Option<u64>,
+    /// Units not returned.
+    pub dropped: Option<u64>,
+    /// Units booked.
+    pub booked: Option<u64>,
+    /// Units that did not fit.
+    pub unbooked: Option<u64>,
+}
+
+impl Sums {
+    /// The numbers in the order of the fields.
+    pub const fn of(numbers: [u64; 7]) -> Self {
+        let [settled, not_open, open, returned, dropped, booked, unbooked] = numbers;
+        Self {
+            settled: Some(settled),
+            not_open: Some(not_open),
+            open: Some(open),
+            returned: Some(returned),
+            dropped: Some(dropped),
+            booked: Some(booked),
+            unbooked: Some(unbooked),
+        }
+    }
+
+    fn compare(&self, told: &Self) -> Result<(), String> {
+        differs("settled", self.settled, told.settled)?;
+        differs("not_open", self.not_open, told.not_open)?;
+        differs("open", self.open, told.open)?;
+        differs("returned", self.returned, told.returned)?;
+        differs("dropped", self.dropped, told.dropped)?;
+        differs("booked", self.booked, told.booked)?;
+        differs("unbooked", self.unbooked, told.unbooked)
+    }
 }
 
 /// One descriptor of a question.
@@ -88,6 +158,8 @@ pub enum Reply {
         /// The wait before a retry, if the request is denied and the transport has it.
         retry_after: Option<Wait>,
     },
+    /// What a settlement did.
+    Settled(Sums),
     /// None, and why.
     Failed(String),
 }
@@ -250,9 +322,10 @@ fn compare(step: &Step, is_last: bool, reply: &Reply) -> Result<(), String> {
             return Ok(());
         }
         (Reply::Failed(text), _) => return Err(format!("failed: {text}")),
-        (Reply::Decided { .. }, Some(Overall::Error { error })) => {
+        (Reply::Decided { .. } | Reply::Settled(_), Some(Overall::Error { error })) => {
             return Err(format!("expected the error {error:?}"));
         }
+        (Reply::Settled(sums), _) => return step.settled.unwrap_or_default().compare(sums),
         (Reply::Decided { allowed, statuses, retry_after }, _) => (*allowed, statuses, retry_after),
     };
     if let Some(Overall::Code(code)) = &step.expect

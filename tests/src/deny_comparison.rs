@@ -96,6 +96,11 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
             (op, uncounted) = (Op::Reset, false);
         }
         renumbered = false;
+        // One that returns nothing writes nothing, and then a state in memory that moves to the table of
+        // another denominator is rounded alone, by less than a tick.
+        if let Op::ReturnOwed { units, .. } = op {
+            op = Op::Return(units);
+        }
         let key = Key::new(Scope::new("deny", limit), text.as_bytes());
         let mut expected = limit.decide(&mut state, now, op);
         let mut found = Vec::new();

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
-use tidegate::store::Charge;
-use tidegate::{Algorithm, Decision, Limit, Op, State, Timestamp};
+use tidegate::store::{Charge, RESERVATION_TTL, Reserving};
+use tidegate::{Algorithm, Decision, Limit, Op, Outcome, State, Timestamp};
 
 /// What a correct store does, as plainly as it can be said.
 #[derive(Debug, Default)]
 pub struct Model {
     states: HashMap<(String, Vec<u8>), State>,
+    /// Until when the units of open reservations are owed, and when they expire.
+    open: HashMap<(String, Vec<u8>, u64), (Timestamp, Timestamp)>,
 }
 
 impl Model {
@@ -16,12 +18,13 @@ impl Model {
     pub fn decide(&mut self, now: Timestamp, charges: &[Charge<'_>]) -> Vec<Decision> {
         let asks = |charge: &Charge<'_>| matches!(charge.op, Op::Take(_) | Op::Read(_));
         if charges.len() == 1 || !charges.iter().all(asks) {
-            return charges.iter().map(|charge| self.charge(now, charge, charge.op)).collect();
+            return charges.iter().map(|charge| self.alone(now, charge)).collect();
         }
         let before = self.before(charges);
         let tried: Vec<Decision> =
             charges.iter().map(|charge| self.charge(now, charge, charge.op)).collect();
         if tried.iter().all(Decision::is_allowed) {
+            charges.iter().zip(&tried).for_each(|(charge, it)| self.open(now, charge, it));
             return tried;
         }
         // No limit is charged: each reports its state, and a denying limit keeps the state of its denial.
@@ -40,6 +43,35 @@ impl Model {
             });
         }
         decisions
+    }
+
+    fn alone(&mut self, now: Timestamp, charge: &Charge<'_>) -> Decision {
+        let Some(Reserving::Close(id)) = charge.reserving else {
+            let decision = self.charge(now, charge, charge.op);
+            self.open(now, charge, &decision);
+            return decision;
+        };
+        let (scope, text) = name(charge);
+        let open = self.open.remove(&(scope, text, id.number()));
+        let Some((until, _)) = open.filter(|(_, expires)| *expires > now) else {
+            let outcome = Outcome::Deny { retry_after: None };
+            return Decision { outcome, ..self.charge(now, charge, Op::Read(0)) };
+        };
+        let op = match charge.op {
+            Op::Return(units) => Op::ReturnOwed { units, until },
+            op => op,
+        };
+        self.charge(now, charge, op)
+    }
+
+    fn open(&mut self, now: Timestamp, charge: &Charge<'_>, decision: &Decision) {
+        if let (Some(Reserving::Open(id)), Op::Take(1..)) = (charge.reserving, charge.op)
+            && decision.is_allowed()
+        {
+            let (scope, text) = name(charge);
+            let open = (now + decision.reset_after, now + RESERVATION_TTL);
+            self.open.insert((scope, text, id.number()), open);
+        }
     }
 
     /// What is known of a key.

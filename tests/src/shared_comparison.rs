@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore, TimeSource};
-use tidegate::store::{Batch, Charge, Store};
+use tidegate::store::{Batch, Charge, ReservationId, Reserving, Store};
 use tidegate::{Detail, Explanation, Hashing, Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_core::{Algorithm, State};
 
@@ -110,6 +110,8 @@ fn in_order(mut explanation: Explanation) -> Explanation {
 pub enum Crowd {
     /// Requests of every shape: singles and groups, keys met once and keys met often.
     Mixed,
+    /// The same, and requests that reserve units and settle them.
+    Reserving,
     /// Takes on buckets, no key twice but for repetitions of one take: most of what is ever asked,
     /// so it has a script of its own.
     Buckets,
@@ -125,6 +127,7 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
     let memory = MemoryStore::new(64 << 20, Hashing::Fast).expect("address space");
     let (mut model, mut decided) = (Model::default(), 0);
     let limits = limits();
+    let (mut open, mut ids) = (Vec::new(), 0);
     let mut now = Timestamp::from_secs(1_800_000_000);
     for _ in 0..120 {
         now = now + Span::from_micros(rng.u64(0..2_000_000));
@@ -133,8 +136,17 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
         }
         let requests: Vec<Vec<Asked>> = match crowd {
             Crowd::Mixed => (0..rng.usize(1..120)).map(|_| request(&mut rng)).collect(),
+            Crowd::Reserving => (0..rng.usize(1..120))
+                .map(|_| match rng.u8(0..4) {
+                    0 => request(&mut rng),
+                    _ => reserve(&mut rng, &open, &mut ids),
+                })
+                .collect(),
             Crowd::Buckets => bucket_requests(&mut rng),
         };
+        // An id is known once its take was answered.
+        let opens = |asked: &&Asked| matches!(asked.reserving, Some(Reserving::Open(_)));
+        let opened: Vec<Asked> = requests.iter().flatten().filter(opens).cloned().collect();
         let charges: Vec<Vec<Charge<'_>>> = requests
             .iter()
             .map(|request| request.iter().map(|asked| asked.charge(&limits)).collect())
@@ -159,6 +171,8 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
                 .expect("memory always answers");
             assert_eq!(remembered, expected, "memory, seed {seed} at {now}: {charges:?}");
         }
+        open.extend(opened);
+        open.drain(..open.len().saturating_sub(100));
     }
     decided
 }
@@ -169,12 +183,14 @@ struct Asked {
     limit: usize,
     text: String,
     op: Op,
+    reserving: Option<Reserving>,
 }
 
 impl Asked {
     fn charge<'a>(&'a self, limits: &'a [(&'static str, Limit)]) -> Charge<'a> {
         let (name, limit) = &limits[self.limit];
-        Charge::new(Key::new(Scope::new(name, limit), self.text.as_bytes()), limit, self.op)
+        let key = Key::new(Scope::new(name, limit), self.text.as_bytes());
+        Charge { reserving: self.reserving, ..Charge::new(key, limit, self.op) }
     }
 }
 
@@ -204,7 +220,7 @@ fn bucket_requests(rng: &mut fastrand::Rng) -> Vec<Vec<Asked>> {
         let count = if rng.bool() { 1 } else { rng.usize(2..6) }.min(keys.len());
         let asked = keys.drain(..count).map(|key| {
             let (limit, cost) = (rng.usize(0..4), if rng.bool() { 1 } else { rng.u64(1..22) });
-            Asked { limit, text: format!("key:{key}"), op: Op::Take(cost) }
+            Asked { limit, text: format!("key:{key}"), op: Op::Take(cost), reserving: None }
         });
         let asked: Vec<Asked> = asked.collect();
         let times = if count == 1 { rng.usize(1..4) } else { 1 };
@@ -234,7 +250,37 @@ fn request(rng: &mut fastrand::Rng) -> Vec<Asked> {
                 4 if alone && rng.u8(0..4) == 0 => Op::Reset,
                 _ => Op::Take(cost),
             };
-            Asked { limit, text, op }
+            Asked { limit, text, op, reserving: None }
         })
         .collect()
+}
+
+/// Limits that are settled later, among those of [`limits`]: not shaping, not counting denied units, not
+/// in flight.
+const SETTLED: [usize; 5] = [0, 2, 4, 6, 7];
+
+/// Takes that open reservations, and charges that close them: some twice, some that were never opened.
+fn reserve(rng: &mut fastrand::Rng, open: &[Asked], ids: &mut u64) -> Vec<Asked> {
+    if rng.bool()
+        && let Some(known) = rng.choice(open)
+    {
+        let (Some(Reserving::Open(id)), Op::Take(units)) = (known.reserving, known.op) else {
+            unreachable!("only such are kept")
+        };
+        let op = match rng.u8(0..4) {
+            0 => Op::Return(0),
+            1 => Op::Force(rng.u64(1..20)),
+            _ => Op::Return(rng.u64(1..=units)),
+        };
+        return vec![Asked { op, reserving: Some(Reserving::Close(id)), ..known.clone() }];
+    }
+    let mut asked: Vec<Asked> = Vec::new();
+    for _ in 0..rng.usize(1..4) {
+        let limit = *rng.choice(&SETTLED).expect("some");
+        let text = format!("key:{}", rng.u8(0..4));
+        *ids += 1;
+        let reserving = ReservationId::new(*ids).map(Reserving::Open);
+        asked.push(Asked { limit, text, op: Op::Take(rng.u64(1..6)), reserving });
+    }
+    asked
 }

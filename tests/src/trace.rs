@@ -45,6 +45,10 @@ pub struct Trace {
     remaining: u64,
     leases: Vec<LeaseId>,
     begun: bool,
+    /// The last operation, and when it was.
+    last: Option<(Timestamp, Op)>,
+    /// The units of the last takes, and until when they are owed.
+    taken: Vec<(u64, u64)>,
 }
 
 impl Trace {
@@ -55,7 +59,17 @@ impl Trace {
         let clock = Clock::new(&mut rng, &numbers);
         let habits = Habits::new(&mut rng, subject);
         let remaining = numbers.capacity();
-        Self { rng, habits, numbers, clock, remaining, leases: Vec::new(), begun: false }
+        Self {
+            rng,
+            habits,
+            numbers,
+            clock,
+            remaining,
+            leases: Vec::new(),
+            begun: false,
+            last: None,
+            taken: Vec::new(),
+        }
     }
 
     /// The next event.
@@ -70,7 +84,9 @@ impl Trace {
         }
         let stride = self.habits.stride(&mut self.rng);
         self.clock.advance(&mut self.rng, &self.numbers, stride);
-        Step::Decide(Timestamp::from_micros(self.clock.now()), self.op())
+        let (now, op) = (Timestamp::from_micros(self.clock.now()), self.op());
+        self.last = Some((now, op));
+        Step::Decide(now, op)
     }
 
     /// Takes note of the answer to the last operation.
@@ -79,6 +95,14 @@ impl Trace {
         let waits = [decision.retry_after(), Some(decision.delay()), Some(decision.reset_after)];
         for wait in waits.into_iter().flatten().filter(|wait| !wait.is_zero()) {
             self.clock.promise(wait.as_micros());
+        }
+        if let Some((now, Op::Take(cost @ 1..))) = self.last
+            && decision.is_allowed()
+        {
+            if self.taken.len() == 8 {
+                self.taken.remove(0);
+            }
+            self.taken.push((cost, (now + decision.reset_after).as_micros()));
         }
         if let Some(lease) = decision.lease {
             // Old ones stay in the list for a while: late and double releases are the point.
@@ -94,6 +118,7 @@ impl Trace {
             OpKind::Take => Op::Take(self.cost()),
             OpKind::Read => Op::Read(self.cost()),
             OpKind::Return => Op::Return(self.cost()),
+            OpKind::ReturnOwed => self.owed(),
             OpKind::Force => Op::Force(self.cost()),
             OpKind::Reset => Op::Reset,
             OpKind::Release => Op::Release(self.lease()),
@@ -122,6 +147,24 @@ impl Trace {
                 _ => u64::MAX >> rng.u32(0..31),
             },
         }
+    }
+
+    /// A return of units that were taken, or nearly.
+    fn owed(&mut self) -> Op {
+        let Some((cost, until)) = self.rng.choice(self.taken.iter().copied()) else {
+            return Op::Return(self.cost());
+        };
+        let until = match self.rng.u32(0..8) {
+            0 => until + 1,
+            1 => until.saturating_sub(1),
+            _ => until,
+        };
+        let units = match self.rng.u32(0..4) {
+            0 => self.cost(),
+            1 => cost,
+            _ => self.rng.u64(0..=cost),
+        };
+        Op::ReturnOwed { units, until: Timestamp::from_micros(until) }
     }
 
     fn lease(&mut self) -> LeaseId {

@@ -6,7 +6,8 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use hyper::{Request, Response};
-use tidegate::policy::{Merging, Policy, PolicyLimiter};
+use tidegate::concurrency::Class;
+use tidegate::policy::{self, Descriptor, Entry, Merging, Policy, PolicyLimiter};
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{SharedOptions, SharedStore};
 use tidegate::{Clock, Limit, Limiter, Rate, SharedLimiter, Span};
@@ -173,4 +174,74 @@ descriptors:
     let failed = ask(&app).await;
     assert!(failed.headers().contains_key("retry-after"));
     assert!(!failed.headers().contains_key("ratelimit"));
+}
+
+/// Three nodes share 100 places, 20 of which are kept for critical requests. What a killed node holds is
+/// free again after the time to live.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn ov_05_three_nodes_keep_a_reserve_and_survive_the_death_of_one() {
+    let file = "
+domain: api
+classes: [{name: critical}, {name: other}]
+descriptors:
+  - {key: fleet, in_flight: 100, reserve: 20%, ttl: 2s}
+";
+    let server = RedisServer::start();
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        let clock = Clock::default();
+        let store = SharedStore::connect(config(&server), SharedOptions::default(), clock.clone());
+        let loaded = Policy::load(&[("policy.yaml", file)], Merging::Refuse);
+        let policy = loaded.policy.expect("no mistakes");
+        nodes.push(PolicyLimiter::new(policy, store.await.expect("a server"), clock));
+    }
+    let ask = async |node: &PolicyLimiter<SharedStore<RedisStore>>, class: u8| {
+        let entries = [Entry { key: "fleet", value: "all" }];
+        let class = Some(Class::new(class));
+        let descriptors = [Descriptor { class, ..Descriptor::new(&entries) }];
+        let request = policy::Request { domain: "api", descriptors: &descriptors, hits: None };
+        let (verdict, leases) = node.acquire_leases(&request).await.expect("a verdict");
+        assert_eq!(verdict.is_allowed(), !leases.is_empty());
+        assert_eq!(verdict.is_denied(), verdict.is_unavailable(), "503, never 429");
+        Some(leases).filter(|leases| !leases.is_empty())
+    };
+    let storm = async |class: u8, requests: usize| {
+        let tasks: Vec<_> = (0..requests)
+            .map(|number| {
+                let (node, ask) = (nodes[number % 3].clone(), ask);
+                tokio::spawn(async move { (number % 3, ask(&node, class).await) })
+            })
+            .collect();
+        let mut held = Vec::new();
+        for task in tasks {
+            let (node, leases) = task.await.expect("an answer");
+            held.extend(leases.map(|leases| (node, leases)));
+        }
+        held
+    };
+    let mut held = storm(1, 150).await;
+    assert_eq!(held.len(), 80, "the other classes together");
+    held.extend(storm(0, 60).await);
+    assert_eq!(held.len(), 100);
+    // The third node is killed: it neither releases nor renews. The others keep what they hold.
+    held.retain(|(node, _)| *node < 2);
+    assert!(held.len() < 100);
+    let missing = 100 - held.len();
+    let mut regained = Vec::new();
+    let started = std::time::Instant::now();
+    comes_true(async || {
+        for (node, leases) in &held {
+            assert!(nodes[*node].renew(leases).await.expect("a verdict"), "held by a live node");
+        }
+        while let Some(leases) = ask(&nodes[0], 0).await {
+            regained.push((0, leases));
+        }
+        regained.len() == missing
+    })
+    .await;
+    assert!(started.elapsed() > Duration::from_millis(500), "not before the time to live");
+    for (node, leases) in held.iter().chain(&regained) {
+        nodes[*node].release(leases).await.expect("a release");
+    }
+    assert_eq!(storm(1, 90).await.len(), 80);
 }

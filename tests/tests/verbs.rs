@@ -11,12 +11,13 @@ use std::path::Path;
 use daemon::{Grpc, Http, Resp};
 use library::{Memory, Policies, SharedStore};
 
-/// Five units an hour for a user, one for a tenant, and two places for jobs.
+/// Five units an hour for a user, one for a tenant, two places for jobs, and a cost that is settled.
 const POLICY: &str = "domain: api
 descriptors:
   - {key: user, rate: 5/h}
   - {key: tenant, rate: 1/h}
   - {key: job, in_flight: 2, ttl: 60s}
+  - {key: model, rate: 5/h, cost: 3, actual: {application: true}}
 ";
 
 /// The same, each limit charged alone.
@@ -50,6 +51,10 @@ trait Interface {
     fn report(&mut self, user: &str) -> (Vec<String>, u64);
     fn explain(&mut self, user: &str) -> String {
         panic!("explain {user}: the table has no such cell")
+    }
+    /// Reserves three of five units of the user and settles two of them; the units left before and after.
+    fn settle(&mut self, user: &str) -> (u64, u64) {
+        panic!("settle {user}: the table has no such cell")
     }
     fn until_ready(&mut self) -> bool {
         panic!("until_ready: the table has no such cell")
@@ -97,6 +102,7 @@ fn run(verb: &str, interface: &mut dyn Interface) {
         }
         "until_ready" => assert!(interface.until_ready()),
         "permits" => assert_eq!(interface.permits(), (2, 1)),
+        "settle" => assert_eq!(interface.settle(user), (2, 3)),
         "explain" => {
             interface.charge(Verb::Check, user, 2);
             let told = interface.explain(user);
@@ -121,7 +127,7 @@ fn every_cell_of_the_table_works() {
     let table = table();
     let names = ["verb", "memory", "shared", "policy", "HTTP", "gRPC", "RESP"];
     assert_eq!(table[0], names);
-    assert_eq!(table.len(), 12, "eleven verbs");
+    assert_eq!(table.len(), 13, "twelve verbs");
     let mut interfaces: Vec<Box<dyn Interface>> = vec![
         Box::new(Memory::new()),
         Box::new(SharedStore::new()),

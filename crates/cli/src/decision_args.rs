@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 
+use tidegate::concurrency::Class;
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request, Source,
+    CheckError, Descriptor, Domain, Entry, HttpRequest, Merging, Mode, Policy, PolicyLimiter,
+    Request, Source,
 };
 use tidegate::store::Store;
 use tidegate::store::redis::{RedisConfig, RedisStore};
@@ -29,6 +31,16 @@ pub(crate) struct Findings {
     /// How many entries of each descriptor match a rule.
     pub(crate) depths: Vec<usize>,
     pub(crate) verdict: Verdict,
+    /// The class of an HTTP request and the concurrency limiter of its route, in words.
+    pub(crate) route: Option<String>,
+}
+
+/// What the rules make of a request.
+#[derive(Debug, Default)]
+struct Read {
+    descriptors: Vec<Vec<(String, String)>>,
+    class: Option<Class>,
+    route: Option<String>,
 }
 
 impl DecisionArgs {
@@ -36,19 +48,23 @@ impl DecisionArgs {
     pub(crate) fn ask(&self, wish: Wish) -> Result<Findings, String> {
         let policy = self.policy()?;
         let domain = self.domain(&policy)?;
-        let descriptors = self.descriptors(&policy, &domain)?;
+        let Read { descriptors, class, route } = self.read(&policy, &domain)?;
         if descriptors.is_empty() {
-            return Err("no rule of `requests` makes a descriptor for this request".into());
+            let route = route.map_or(String::new(), |route| format!("; {route}"));
+            return Err(format!(
+                "no rule of `requests` makes a descriptor for this request{route}"
+            ));
         }
         let borrowed: Vec<Vec<Entry<'_>>> = descriptors.iter().map(|it| entries(it)).collect();
-        let sides: Vec<Descriptor<'_>> = borrowed.iter().map(|it| Descriptor::new(it)).collect();
+        let side = |entries| Descriptor { class, ..Descriptor::new(entries) };
+        let sides: Vec<Descriptor<'_>> = borrowed.iter().map(|entries| side(entries)).collect();
         let request = Request { domain: &domain, descriptors: &sides, hits: self.hits };
         let depth = |entries: &Vec<Entry<'_>>| policy.domain(&domain).map(|it| it.depth(entries));
         let depths = borrowed.iter().map(|entries| depth(entries).unwrap_or(0)).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
         let verdict = runtime.block_on(self.answer(policy.clone(), &request, wish))?;
-        Ok(Findings { descriptors, depths, verdict })
+        Ok(Findings { descriptors, depths, verdict, route })
     }
 
     fn policy(&self) -> Result<Policy, String> {
@@ -72,13 +88,11 @@ impl DecisionArgs {
         }
     }
 
-    fn descriptors(
-        &self,
-        policy: &Policy,
-        domain: &str,
-    ) -> Result<Vec<Vec<(String, String)>>, String> {
+    fn read(&self, policy: &Policy, domain: &str) -> Result<Read, String> {
         let Some(text) = &self.request else {
-            return self.descriptor.iter().map(|text| descriptor(text)).collect();
+            let descriptors: Result<_, String> =
+                self.descriptor.iter().map(|text| descriptor(text)).collect();
+            return Ok(Read { descriptors: descriptors?, ..Read::default() });
         };
         let Some((method, path)) = text.split_once(' ') else {
             return Err(format!("expected a request such as 'GET /v1/users', found {text:?}"));
@@ -96,12 +110,22 @@ impl DecisionArgs {
         let (headers, path) = (headers?, path.trim());
         let request =
             HttpRequest { method, path, host: None, headers: &headers, peer: Some(self.peer) };
-        let Some(domain) = policy.domain(domain) else { return Ok(Vec::new()) };
+        let Some(domain) = policy.domain(domain) else { return Ok(Read::default()) };
         let owned = |(key, value): &(&str, Cow<'_, str>)| ((*key).to_owned(), value.to_string());
         let described = domain.requests().describe(&request);
         let described = described
             .map_err(|error| format!("the daemon refuses this request with 400: {error}"))?;
-        Ok(described.descriptors().map(|it| it.iter().map(owned).collect()).collect())
+        let name = domain.classes().header();
+        let of_class = headers
+            .iter()
+            .filter(|(known, _)| name.is_some_and(|name| name.eq_ignore_ascii_case(known)));
+        let values = of_class.map(|(_, value)| value.as_bytes());
+        let class = domain.class_of_request(&described, values, Some(self.peer));
+        Ok(Read {
+            descriptors: described.descriptors().map(|it| it.iter().map(owned).collect()).collect(),
+            class: Some(class),
+            route: route(domain, class, described.protect()),
+        })
     }
 
     async fn answer(
@@ -122,6 +146,17 @@ impl DecisionArgs {
         limiter.set_enforce_secret(secret);
         ask(&limiter, request, wish).await.map_err(|error| error.to_string())
     }
+}
+
+/// The class of a request and the concurrency limiter of its route, in words.
+fn route(domain: &Domain, class: Class, named: Option<&str>) -> Option<String> {
+    let class = domain.classes().name(class).map(|name| format!("class {name}"));
+    let protection = domain.protection(named).map(|it| match it.mode() {
+        Mode::Shadow => format!("protected by {}, in shadow mode", it.name()),
+        _ => format!("protected by {}", it.name()),
+    });
+    let told: Vec<String> = class.into_iter().chain(protection).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 async fn ask<S: Store>(

@@ -46,6 +46,9 @@ pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
 fn text(findings: &Findings, terminal: Terminal) -> String {
     let verdict = &findings.verdict;
     let mut text = format!("{}\n", terminal.bold(&printable(&line(verdict))));
+    if let Some(route) = &findings.route {
+        text.push_str(&terminal.wrap("  ", &printable(route)));
+    }
     for (number, entries) in findings.descriptors.iter().enumerate() {
         let written: Vec<String> =
             entries.iter().map(|(key, value)| format!("{key}={value}")).collect();

@@ -83,7 +83,7 @@ fn kind(kind: &Kind) -> Value {
         Kind::Rate => json!({ "type": "string", "pattern": format!("^ *[0-9]+ */ *{PERIOD} *$") }),
         Kind::Period => json!({ "type": "string", "pattern": format!("^ *{PERIOD} *$") }),
         Kind::Percent => {
-            json!({ "type": "string", "pattern": "^[0-9]{1,3}(\\.[0-9]{1,2})? *%$" })
+            json!({ "type": "string", "pattern": "^[0-9]{1,4}(\\.[0-9]{1,2})? *%$" })
         }
         Kind::Date => {
             json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ].+)?$" })
@@ -100,6 +100,15 @@ fn kind(kind: &Kind) -> Value {
         Kind::Maps(table) => json!({ "type": "array", "items": refers(table) }),
         Kind::Named(table) => json!({ "type": "object", "additionalProperties": refers(table) }),
         Kind::Texts => json!({ "type": "array", "items": text }),
+        Kind::Statuses => json!({
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 32,
+            "items": { "oneOf": [
+                { "type": "integer", "minimum": 100, "maximum": 599 },
+                { "type": "string", "pattern": "^([1-5]xx|[1-5][0-9][0-9])$" },
+            ] },
+        }),
         Kind::NamedTexts => {
             json!({ "type": "object", "additionalProperties": { "type": "array", "items": text } })
         }
@@ -165,6 +174,7 @@ fn value(kind: &Kind) -> String {
         Kind::Maps(table) => format!("a list, each a {}", link(table)),
         Kind::Named(table) => format!("names, each with {}", link(table)),
         Kind::Texts => "a list of texts".into(),
+        Kind::Statuses => "a list of statuses".into(),
         Kind::NamedTexts => "names, each with a list of texts".into(),
         _ => "anything".into(),
     }

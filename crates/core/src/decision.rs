@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU64;
 
-use crate::time::Span;
+use crate::time::{Span, Timestamp};
 
 /// The largest cost of one operation; a larger cost is denied for good.
 pub const MAX_COST: u64 = 1 << 32;
@@ -17,6 +17,17 @@ pub enum Op {
     Read(u64),
     /// Return units, at most until the key is full. Never denied.
     Return(u64),
+    /// Return units of an earlier take, as far as they are still owed: units that the key has regained
+    /// by itself since, or that were counted in a window that has ended, stay where they are. Never
+    /// denied; [`Decision::unbooked`] holds the units that were not returned, rounded
+    /// down.
+    ReturnOwed {
+        /// The units to return, at most those that were taken.
+        units: u64,
+        /// When the key would have been idle by the decision of that take: its instant plus
+        /// [`Decision::reset_after`].
+        until: Timestamp,
+    },
     /// Take as many of these units as are free. Never denied; [`Decision::unbooked`] holds the
     /// units that did not fit.
     Force(u64),
@@ -65,7 +76,7 @@ pub struct Decision {
     /// Time until the state equals that of a key never seen (for windows: until a new window), if
     /// no further units are taken.
     pub reset_after: Span,
-    /// Units of an [`Op::Force`] that did not fit.
+    /// Units of an [`Op::Force`] that did not fit, or of an [`Op::ReturnOwed`] that were not owed.
     pub unbooked: u64,
     /// The lease, for an in-flight limit that allowed the operation.
     pub lease: Option<LeaseId>,

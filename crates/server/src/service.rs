@@ -1,5 +1,7 @@
 //! What every listener asks: one store, one clock and one policy for the whole process.
 
+mod held;
+
 use std::io;
 use std::pin::pin;
 use std::slice;
@@ -7,8 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::policy::{
-    CheckError, ControlError, EnforceSecret, InlineLimit, Leases, Policy, PolicyLimiter, Request,
-    Switch,
+    CheckError, ControlError, EnforceSecret, InlineLimit, Policy, PolicyLimiter, Request, Switch,
 };
 use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
@@ -322,37 +323,13 @@ impl RateLimitService {
         Ok(!state.reset_after().is_zero())
     }
 
-    /// Decides by the policy, and charges.
+    /// Decides by the policy, and charges. Limits that are settled later count the request in full.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
-        // That a mistake of ours costs one connection and no more is shown by making one.
-        #[cfg(feature = "fuzzing")]
-        assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
+        make_mistake(request);
         let before = self.started();
         let answer = self.limiter.check(request).await;
         self.count_check(before, request, answer.as_ref());
         answer
-    }
-
-    /// Decides by the policy, in-flight limits included, and charges. The caller of the listener has to
-    /// release the leases.
-    pub(crate) async fn acquire(
-        &self,
-        request: &Request<'_>,
-    ) -> Result<(Verdict, Leases), CheckError> {
-        let before = self.started();
-        let answer = self.limiter.acquire_leases(request).await;
-        self.count_check(before, request, answer.as_ref().map(|(verdict, _)| verdict));
-        answer
-    }
-
-    /// Frees the places of a request.
-    pub(crate) async fn release(&self, leases: &Leases) -> Result<(), StoreError> {
-        self.limiter.release(leases).await
-    }
-
-    /// Keeps the places of a request for another time to live; false if one of them is lost.
-    pub(crate) async fn renew(&self, leases: &Leases) -> Result<bool, StoreError> {
-        self.limiter.renew(leases).await
     }
 
     /// When a decision starts, if it is timed.
@@ -503,6 +480,13 @@ impl RateLimitService {
     pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.explain(request).await
     }
+}
+
+/// That a mistake of ours costs one connection and no more is shown by making one.
+#[cfg_attr(not(feature = "fuzzing"), expect(unused_variables, reason = "made by tests only"))]
+fn make_mistake(request: &Request<'_>) {
+    #[cfg(feature = "fuzzing")]
+    assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
 }
 
 /// The value of a future that waits for nothing, as all are that ask a [local](RateLimitService::is_local) service.

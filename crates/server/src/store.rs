@@ -62,6 +62,10 @@ impl Store for AnyStore {
             Self::Redis(store) => store.clock(local),
         }
     }
+
+    fn is_local(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
 }
 
 /// The thread that the connections to the servers live on, until this is dropped. All workers ask

@@ -10,7 +10,7 @@
 //! let limiter = ConcurrencyLimiter::adaptive().min_limit(8).build();
 //! match limiter.try_acquire(Class::CRITICAL) {
 //!     Ok(permit) => permit.finish(Outcome::Success), // after the work
-//!     Err(shed) => assert!(shed.retry_after().as_micros() > 0), // answer 503
+//!     Err(shed) => assert!(shed.retry_after().as_secs() > 0), // answer 503
 //! }
 //! ```
 //!
@@ -24,13 +24,16 @@ mod permit;
 #[cfg(feature = "tokio")]
 mod queue;
 mod stats;
+mod utilisation;
 
 pub use builder::ConcurrencyBuilder;
 pub use permit::{Outcome, Permit};
 pub use stats::{ConcurrencyStats, Shed, ShedReason};
-pub use tidegate_core::shed::{Class, InvalidShares, Shares};
+pub use tidegate_core::shed::{Class, InvalidShares, Shares, UtilisationLevels};
+#[doc(hidden)]
+pub use utilisation::identity;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use tidegate_core::{Span, Timestamp};
 
@@ -38,6 +41,7 @@ use crate::clock::Clock;
 use crate::sync::{AtomicU32, Ordering};
 use measure::Measure;
 use stats::ShedCounts;
+use utilisation::Utilisation;
 
 /// Limits requests in progress. Clones share one count.
 #[derive(Clone, Debug)]
@@ -47,13 +51,18 @@ pub struct ConcurrencyLimiter {
 
 #[derive(Debug)]
 struct Shared {
-    /// Requests that hold a permit.
-    in_flight: AtomicU32,
+    /// Requests that hold a permit. Limiters that replace each other share it.
+    in_flight: Arc<AtomicU32>,
+    /// The limiter that has replaced this one: its waiters may have the permits that are given back here.
+    successor: OnceLock<Weak<Self>>,
     /// Requests in progress at which each class is refused.
     thresholds: [AtomicU32; Class::MAX],
     shares: Shares,
     is_shadow: bool,
+    /// A request that took longer counts as dropped.
+    slow_after: Span,
     sheds: ShedCounts,
+    utilisation: Option<Utilisation>,
     measure: Measure,
     clock: Clock,
     #[cfg(feature = "tokio")]
@@ -91,6 +100,40 @@ impl ConcurrencyLimiter {
     #[inline]
     pub fn try_acquire(&self, class: Class) -> Result<Permit, Shed> {
         self.take(class).ok_or_else(|| self.shared.shed(class, ShedReason::Limit))
+    }
+
+    /// Sheds a request of `class` that would be refused or wait in vain, before any other work is done for
+    /// it. Says nothing about requests that it lets pass.
+    ///
+    /// # Errors
+    /// If the share of the class is full, and the queue is full of requests that are at least as important.
+    #[doc(hidden)]
+    pub fn shed_early(&self, class: Class) -> Result<(), Shed> {
+        let shared = &*self.shared;
+        let class = shared.shares.known(class);
+        match shared.early_reason(class) {
+            Some(reason) if !shared.is_shadow => Err(shared.shed(class, reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sheds a request whose class, or whose part of its class, is shed while the workers are busy.
+    /// `user` is a hash of the user, so that a user is either served throughout or not at all.
+    ///
+    /// # Errors
+    /// If the request is selected.
+    #[inline]
+    #[doc(hidden)]
+    pub fn shed_busy(&self, class: Class, user: impl FnOnce() -> Option<u64>) -> Result<(), Shed> {
+        let shared = &self.shared;
+        let Some(utilisation) = &shared.utilisation else { return Ok(()) };
+        shared.observe(utilisation);
+        let class = shared.shares.known(class);
+        if !utilisation.is_active() || !utilisation.sheds(class, user(), shared.clock.now()) {
+            return Ok(());
+        }
+        let shed = shared.shed(class, ShedReason::Busy);
+        if shared.is_shadow { Ok(()) } else { Err(shed) }
     }
 
     /// The state for metrics.
@@ -136,6 +179,12 @@ impl Shared {
         false
     }
 
+    /// Whether the share of `class` is full.
+    fn is_full(&self, class: Class) -> bool {
+        let threshold = self.thresholds[class.rank()].load(Ordering::Relaxed);
+        self.in_flight.load(Ordering::Relaxed) >= threshold
+    }
+
     /// Counts one more request in any case, and a shed if there would have been one.
     fn take_in_shadow(&self, class: Class) {
         let before = self.in_flight.fetch_add(1, Ordering::SeqCst);
@@ -149,7 +198,20 @@ impl Shared {
     fn release(self: &Arc<Self>, now: impl FnOnce() -> Timestamp) {
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.measure.saw(before);
+        if let Some(successor) = self.successor.get() {
+            Self::admit_waiting_in(successor);
+        }
         self.admit_waiting(now);
+    }
+
+    /// Lets waiters of the limiters that have replaced another one have its permits.
+    #[cold]
+    fn admit_waiting_in(successor: &Weak<Self>) {
+        let mut next = successor.upgrade();
+        while let Some(successor) = next {
+            successor.admit_waiting(|| successor.clock.now());
+            next = successor.successor.get().and_then(Weak::upgrade);
+        }
     }
 
     #[inline]
@@ -168,6 +230,7 @@ impl Shared {
     /// Records an outcome, and closes the window if it is complete.
     #[inline]
     fn record(self: &Arc<Self>, latency: Span, outcome: Outcome, now: Timestamp) {
+        let outcome = if latency > self.slow_after { Outcome::Dropped } else { outcome };
         if self.measure.record(now, latency, outcome) {
             self.close_window(now);
         }
@@ -197,6 +260,10 @@ impl Shared {
 
     fn queued(&self) -> usize {
         0
+    }
+
+    fn early_reason(&self, class: Class) -> Option<ShedReason> {
+        self.is_full(class).then_some(ShedReason::Limit)
     }
 }
 

@@ -41,6 +41,12 @@ impl Scope {
         Self(fnv(self.0, b"shard".iter().copied().chain(fields)))
     }
 
+    /// The scope of the part of a limit that is left for all classes but the first.
+    #[cfg(feature = "policy")]
+    pub(crate) fn of_other_classes(self) -> Self {
+        Self(fnv(self.0, b"other".iter().copied()))
+    }
+
     /// The scope as a number, for texts that leave the process.
     #[cfg(feature = "policy")]
     pub(crate) const fn number(self) -> u64 {

@@ -37,9 +37,14 @@ use self::document::finding::{Finding, Findings, Location};
 use crate::clock::Clock;
 
 #[doc(hidden)]
+pub use self::decide::acquire::Granted;
+#[doc(hidden)]
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use self::decide::http::AdmittedHttp;
 #[cfg(feature = "http")]
 pub use self::decide::http::HttpOptions;
 #[doc(hidden)]
@@ -49,6 +54,11 @@ pub use self::decide::leases::{InvalidLeases, Leases};
 pub use self::decide::limiter::{CheckError, PolicyLimiter};
 #[doc(hidden)]
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
+#[doc(hidden)]
+pub use self::decide::reservations::{InvalidReservations, Reservations};
+#[doc(hidden)]
+pub use self::decide::settle::SettleStats;
+pub use self::decide::settle::{RequestOutcome, Settled, Settlement};
 #[doc(hidden)]
 pub use self::decide::shadow::{Agreement, Variant};
 #[doc(hidden)]
@@ -66,7 +76,8 @@ pub use self::http::HeaderTexts;
 pub use self::http::RequestError;
 #[doc(hidden)]
 pub use self::http::{
-    Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, normal_host,
+    Described, HttpRequest, MAX_DESCRIBED, RequestRules, RequestTarget, TargetError, UNPROTECTED,
+    normal_host,
 };
 #[cfg(feature = "http")]
 #[doc(hidden)]
@@ -86,7 +97,11 @@ pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
 #[doc(hidden)]
 pub use self::model::limit::{Form, Mode, Override, PolicyLimit, Unit};
 #[doc(hidden)]
+pub use self::model::overload::{Classes, Guard, HoldUntil, Protection};
+#[doc(hidden)]
 pub use self::model::rule::{Charging, Domain, Metadata, MetricDetail, Rule};
+#[doc(hidden)]
+pub use self::model::settling::{ActualSource, ByStatus, Settling, Statuses};
 #[doc(hidden)]
 pub use self::model::share::{EnforceSecret, Share};
 #[cfg(feature = "watch")]
@@ -164,7 +179,7 @@ impl Policy {
     /// Limits that some listeners of the daemon do not apply, and why, one line each.
     #[doc(hidden)]
     pub fn notes(&self) -> Vec<String> {
-        let note = |limit: &PolicyLimit| {
+        let unreleased = |limit: &PolicyLimit| {
             limit.is_in_flight().then(|| {
                 format!(
                     "note: {:?} is in_flight: Envoy's rate limit service, /v1/auth, /v1/check and \
@@ -174,7 +189,25 @@ impl Policy {
                 )
             })
         };
-        let mut notes: Vec<String> = self.limits().filter_map(note).collect();
+        let unsettled = |limit: &PolicyLimit| {
+            limit.settling().map(|settling| {
+                format!(
+                    "note: {:?} {settling}: Envoy's rate limit service and /v1/auth cannot settle it, \
+                     and count every request in full; use /v1/check with /v1/settle, TG.CHECK with \
+                     TG.SETTLE, or the library",
+                    limit.id()
+                )
+            })
+        };
+        let mut notes: Vec<String> = self.limits().filter_map(unreleased).collect();
+        notes.extend(self.limits().filter_map(unsettled));
+        notes.extend(self.domains().filter(|it| !it.protections().is_empty()).map(|domain| {
+            format!(
+                "note: `protect` of {:?} is applied by the tower layer and the gateway; the other \
+                 listeners of the daemon do not apply it",
+                domain.name()
+            )
+        }));
         notes.sort_unstable();
         notes
     }
@@ -195,15 +228,23 @@ impl Policy {
         self.domains.get(name).map(Arc::clone)
     }
 
-    /// This policy with the counters that `old` has for the same limits.
+    /// This policy with the counters that `old` has for the same limits, and with its concurrency limiters.
     fn continuing(mut self, old: &Self) -> Self {
         let counted: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();
-        if counted.is_empty() {
-            return self;
-        }
         for domain in self.domains.values_mut() {
-            let rules = &mut Arc::make_mut(domain).rules;
+            let old = old.domain(&domain.name);
+            if counted.is_empty() && old.is_none_or(|old| old.protections.is_empty()) {
+                continue;
+            }
+            let domain = Arc::make_mut(domain);
+            for protection in &mut domain.protections {
+                let mut old = old.into_iter().flat_map(Domain::protections);
+                if let Some(old) = old.find(|old| old.name() == protection.name()) {
+                    protection.continuing(old);
+                }
+            }
+            let rules = &mut domain.rules;
             for limit in rules.iter_mut().flat_map(|rule| &mut rule.limits) {
                 let Some(old) = counted.get(limit.id()) else { continue };
                 limit.counter = Arc::clone(&old.counter);

@@ -19,6 +19,7 @@ mod options;
 mod partition;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub(crate) mod reservation;
 #[doc(hidden)]
 pub mod shards;
 pub mod shared;
@@ -39,6 +40,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub use error::{Misconfigured, StoreError};
 pub use nodes::{DomainRevision, Nodes, Revisions};
 pub use options::{DecisionSource, LimitOptions, OnStoreFailure, Tier};
+#[doc(hidden)]
+pub use reservation::{RESERVATION_TTL, ReservationId, Reserving};
 
 /// One operation on one key of one limit. Takes, returns, resets and reads are all charges, so every layer
 /// in front of a store sees them.
@@ -57,6 +60,8 @@ pub struct Charge<'a> {
     pub denied_state: Option<&'a OnceLock<DeniedState>>,
     /// The hash of the key in the tables of a node, once a layer has computed it.
     pub print: Option<u64>,
+    /// What the charge does to a reservation, if anything.
+    pub reserving: Option<Reserving>,
 }
 
 /// The state on which a store denied a charge. It tells what the store would answer a little later.
@@ -81,13 +86,20 @@ impl<'a> Charge<'a> {
             shards: None,
             is_calendar: false,
         };
-        Self { key, limit, op, options, denied_state: None, print: None }
+        Self { key, limit, op, options, denied_state: None, print: None, reserving: None }
     }
 
     /// The same charge with these options.
     #[must_use]
     pub const fn on(self, options: LimitOptions) -> Self {
         Self { options, ..self }
+    }
+
+    /// The same charge, which opens or closes a reservation. Only exact limits have reservations, and only
+    /// the store keeps them.
+    #[must_use]
+    pub const fn reserving(self, reserving: Reserving) -> Self {
+        Self { reserving: Some(reserving), ..self }
     }
 
     /// The same charge; a store that denies it puts the state here.
@@ -228,5 +240,10 @@ pub trait Store: Send + Sync {
     /// a shared store are spans from it.
     fn clock(&self, local: Timestamp) -> Timestamp {
         local
+    }
+
+    /// Whether decisions never leave the process.
+    fn is_local(&self) -> bool {
+        false
     }
 }

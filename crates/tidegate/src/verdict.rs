@@ -31,6 +31,11 @@ pub(crate) use self::details::{Details, LimitSource, Origin, Record};
 #[cfg(feature = "policy")]
 pub(crate) use self::fold::rank;
 pub use self::headers::Headers;
+#[cfg(feature = "http")]
+#[doc(hidden)]
+pub use self::headers::values::AdmissionFields;
+#[cfg(feature = "http")]
+pub(crate) use self::headers::values::LimitFields;
 #[doc(hidden)]
 pub use self::json::Problem;
 pub use self::part::{Part, Standing};
@@ -102,15 +107,15 @@ impl Verdict {
         !self.folded.is_allowed()
     }
 
-    /// True if the request is denied only because the store is unavailable and its policy says
-    /// `on_store_failure: deny`; no limit is exhausted. HTTP replies with 503 instead of 429.
+    /// True if the request is denied to protect the server, and by no quota of the client: by limits with
+    /// `status: 503`, or because the store is unavailable and the policy says `on_store_failure: deny`.
+    /// HTTP replies with 503 instead of 429.
     pub fn is_unavailable(&self) -> bool {
+        let fails_closed = self.source == DecisionSource::Fallback(OnStoreFailure::Deny);
+        let mut denying = self.parts().filter(|part| part.counts() && part.denies());
         self.is_denied()
-            && self.source == DecisionSource::Fallback(OnStoreFailure::Deny)
-            && self
-                .parts()
-                .filter(|part| part.counts() && part.denies())
-                .all(|part| part.fails_closed())
+            && (fails_closed || denying.clone().next().is_some())
+            && denying.all(|part| part.sheds() || (fails_closed && part.fails_closed()))
     }
 
     /// The most units that the strictest limit gives an idle key at once; `u64::MAX` if no limit applies.

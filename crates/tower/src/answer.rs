@@ -9,10 +9,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use tidegate::Verdict;
 use tidegate::concurrency::Shed;
 use tidegate::policy::CheckError;
-use tidegate::verdict::{Problem, whole_seconds};
+use tidegate::verdict::{AdmissionFields, Problem, whole_seconds};
 
 use crate::body::ResponseBody;
 use crate::request::is_grpc;
+use crate::source::Wanted;
 
 /// `Retry-After` in seconds while the store is unavailable.
 const STORE_RETRY: u64 = 1;
@@ -69,6 +70,11 @@ impl Answers {
         self.on_success
     }
 
+    /// What the fields of admissions need to know.
+    pub(crate) const fn wanted(&self) -> Wanted {
+        if self.x_rate_limit { Wanted::Everything } else { Wanted::RateLimit }
+    }
+
     /// The header fields of a verdict.
     pub(crate) fn fields(&self, verdict: &Verdict) -> Fields {
         let headers = verdict.headers();
@@ -78,7 +84,7 @@ impl Answers {
             let value = HeaderValue::from_maybe_shared(Bytes::from(value)).ok()?;
             Some((HeaderName::from_static(name), value))
         };
-        Fields(headers.into_iter().filter_map(pair).collect())
+        Fields::List(headers.into_iter().filter_map(pair).collect())
     }
 
     /// The response to a request that is not served.
@@ -189,18 +195,40 @@ impl Rejection {
 
 /// Header fields that are added to a response.
 #[derive(Debug, Default)]
-pub(crate) struct Fields(Vec<(HeaderName, HeaderValue)>);
+pub(crate) enum Fields {
+    #[default]
+    None,
+    /// `RateLimit-Policy` and `RateLimit`.
+    RateLimit(AdmissionFields),
+    List(Vec<(HeaderName, HeaderValue)>),
+}
+
+static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 impl Fields {
     /// Adds the fields as further list members; of two `Retry-After` the later one stays.
     pub(crate) fn merge_into(self, headers: &mut HeaderMap) {
-        for (name, value) in self.0 {
-            if name != RETRY_AFTER {
-                headers.append(name, value);
-            } else if headers.get(&name).is_none_or(|known| seconds(known) <= seconds(&value)) {
-                headers.insert(name, value);
+        match self {
+            Self::None => {}
+            Self::RateLimit(fields) => {
+                headers.append(&RATE_LIMIT_POLICY, fields.policy());
+                if let Some(state) = fields.state() {
+                    headers.append(&RATE_LIMIT, state);
+                }
+            }
+            Self::List(fields) => {
+                fields.into_iter().for_each(|(name, value)| merge(name, value, headers));
             }
         }
+    }
+}
+
+fn merge(name: HeaderName, value: HeaderValue, headers: &mut HeaderMap) {
+    if name != RETRY_AFTER {
+        headers.append(name, value);
+    } else if headers.get(&name).is_none_or(|known| seconds(known) <= seconds(&value)) {
+        headers.insert(name, value);
     }
 }
 
@@ -226,7 +254,7 @@ mod tests {
                     .into_iter()
                     .collect();
             let ours = vec![field("ratelimit", "\"b\";r=2"), field("retry-after", ours)];
-            Fields(ours).merge_into(&mut headers);
+            Fields::List(ours).merge_into(&mut headers);
             let members: Vec<_> = headers.get_all("ratelimit").iter().collect();
             assert_eq!(members, ["\"a\";r=1", "\"b\";r=2"]);
             assert_eq!(headers["retry-after"], expected);

@@ -11,6 +11,7 @@ use tidegate::concurrency::{Outcome, Permit};
 
 use crate::outcome;
 use crate::request::Lease;
+use crate::settle::Settling;
 
 pin_project! {
     /// The body of a response: that of the inner service, or the reason of a rejection.
@@ -37,11 +38,13 @@ pin_project! {
 pub(crate) struct Held {
     pub(crate) permit: Option<Permit>,
     pub(crate) lease: Option<Lease>,
+    /// `None` once the head has told everything.
+    pub(crate) settling: Option<Settling>,
 }
 
 impl Held {
     pub(crate) const fn is_empty(&self) -> bool {
-        self.permit.is_none() && self.lease.is_none()
+        self.permit.is_none() && self.lease.is_none() && self.settling.is_none()
     }
 
     fn release(&mut self) {
@@ -80,6 +83,11 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
                 {
                     // Ignored if the head told the outcome.
                     permit.report(outcome::of_grpc(trailers).unwrap_or(Outcome::Ignored));
+                }
+                if let (Some(Ok(frame)), Some(settling)) = (&frame, &held.settling)
+                    && let Some(trailers) = frame.trailers_ref()
+                {
+                    settling.at_end(trailers);
                 }
                 let is_last = match &frame {
                     Some(Ok(frame)) => frame.is_trailers() || body.is_end_stream(),

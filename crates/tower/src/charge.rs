@@ -7,31 +7,27 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Request, Response};
-use tidegate::concurrency::{Class, Permit as ConcurrencyPermit, Shed};
-use tidegate::policy::CheckError;
-use tidegate::{Listing, Permit, Verdict};
+use tidegate::Verdict;
+use tidegate::concurrency::{Class, ConcurrencyLimiter, Shed};
+use tidegate::policy::{CheckError, HoldUntil};
 
 use crate::answer::{Fields, Rejection};
 use crate::body::ResponseBody;
 use crate::event::Event;
-use crate::layer::Settings;
+use crate::layer::{Hold, Settings};
 use crate::request::Cost;
-use crate::source::{Boxed, Decided, Deciding, now_or_later};
-
-/// A request within its limits.
-#[derive(Default)]
-pub(crate) struct Admitted {
-    /// `None` if the request was admitted without a decision.
-    pub(crate) verdict: Option<Verdict>,
-    pub(crate) place: Option<Permit>,
-}
+use crate::settle::cancel;
+use crate::source::{Answer, Boxed, Decided, Refusal, Wanted, now_or_later};
 
 impl Settings {
+    /// Decides a request at once; `None` if that may have to wait.
     #[inline]
-    pub(crate) fn decide(&self, head: Parts, cost: Option<u64>) -> Deciding {
-        let is_listed = self.answers.is_on_success() && !self.is_shadow;
-        let listing = if is_listed { Listing::Always } else { Listing::Denials };
-        self.source.decide(head, cost, listing)
+    pub(crate) fn decide_now(&self, head: &Parts, cost: Option<u64>) -> Option<Decided> {
+        let wanted = match self.answers.is_on_success() && !self.is_shadow {
+            true => self.answers.wanted(),
+            false => Wanted::Nothing,
+        };
+        self.source.decide_now(head, cost, wanted)
     }
 
     /// The cost of a request; `None` for the default.
@@ -39,10 +35,6 @@ impl Settings {
     pub(crate) fn cost_of(&self, head: &Parts) -> Option<u64> {
         let set = head.extensions.get::<Cost>().map(|cost| cost.0);
         set.or_else(|| self.cost.as_ref().map(|cost| cost(head)))
-    }
-
-    pub(crate) fn class_of(&self, head: &Parts) -> Class {
-        self.class.as_ref().map_or(Class::CRITICAL, |class| class(head))
     }
 
     #[inline]
@@ -54,26 +46,38 @@ impl Settings {
 
     /// What follows from a decision.
     #[inline]
-    pub(crate) fn judge(&self, decided: Decided) -> Result<Admitted, Rejection> {
+    pub(crate) fn judge(&self, decided: Decided) -> Result<Answer, Rejection> {
         match decided {
-            Ok((verdict, place)) if verdict.is_allowed() => {
-                self.tell(&Event::Admitted(&verdict));
-                Ok(Admitted { verdict: Some(verdict), place })
+            Ok(answer) if answer.is_admission() => {
+                if let (Some(observe), Some(verdict)) = (&self.observe, &answer.verdict) {
+                    observe(&Event::Admitted(verdict));
+                }
+                Ok(answer)
             }
-            Ok((verdict, place)) if self.is_shadow => {
+            decided => self.judge_denial(decided),
+        }
+    }
+
+    /// What follows from any decision but an admission.
+    #[cold]
+    fn judge_denial(&self, decided: Decided) -> Result<Answer, Rejection> {
+        match decided {
+            Ok(Answer { verdict: Some(verdict), place, guard, .. }) if self.is_shadow => {
                 self.tell(&Event::WouldDeny(&verdict));
-                Ok(Admitted { verdict: Some(verdict), place })
+                Ok(Answer { verdict: Some(verdict), place, fields: None, guard })
             }
-            Ok((verdict, _)) => {
+            Ok(Answer { verdict: Some(verdict), .. }) => {
                 self.tell(&Event::Denied(&verdict));
                 Err(Rejection::Denied(verdict))
             }
-            Err(error) => {
+            Ok(undecided) => Ok(undecided),
+            Err(Refusal::Shed(shed)) => Err(self.shed(shed)),
+            Err(Refusal::Failed(error)) => {
                 self.tell(&Event::Failed(&error));
-                let is_outage = matches!(error, CheckError::Store(_)) && self.admits_on_failure;
+                let is_outage = matches!(*error, CheckError::Store(_)) && self.admits_on_failure;
                 match is_outage || self.is_shadow {
-                    true => Ok(Admitted { verdict: None, place: None }),
-                    false => Err(Rejection::Failed(error)),
+                    true => Ok(Answer::default()),
+                    false => Err(Rejection::Failed(*error)),
                 }
             }
         }
@@ -81,7 +85,7 @@ impl Settings {
 
     /// How long an admitted request has to wait before it starts.
     #[inline]
-    pub(crate) fn delay_of(&self, admitted: &Admitted) -> Duration {
+    pub(crate) fn delay_of(&self, admitted: &Answer) -> Duration {
         match &admitted.verdict {
             Some(verdict) if !self.is_shadow => verdict.delay(),
             _ => Duration::ZERO,
@@ -90,21 +94,53 @@ impl Settings {
 
     /// The header fields of an admitted request.
     #[inline]
-    pub(crate) fn fields_of(&self, admitted: &Admitted) -> Fields {
-        match &admitted.verdict {
-            Some(verdict) if self.answers.is_on_success() && !self.is_shadow => {
+    pub(crate) fn fields_of(&self, admitted: &mut Answer) -> Fields {
+        match (admitted.fields.take(), &admitted.verdict) {
+            (Some(fields), _) => Fields::RateLimit(fields),
+            (None, Some(verdict)) if self.answers.is_on_success() && !self.is_shadow => {
                 self.answers.fields(verdict)
             }
-            _ => Fields::default(),
+            _ => Fields::None,
         }
     }
 
-    /// A permit of the concurrency limiter, if there is one and no request waits; `Err` if the request
-    /// has to wait.
+    /// Sheds a request that would not get a permit, before a shared store is called for it.
+    pub(crate) fn shed_early(&self, head: &Parts) -> Result<(), Rejection> {
+        match &self.concurrency {
+            Some(limiter) if self.source.is_remote() => {
+                let class = self.class.as_ref().map_or(Class::CRITICAL, |class| class(head));
+                limiter.shed_early(class).map_err(|shed| self.shed(shed))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The concurrency limiter that has to admit a request: the layer's own, or else the one that the policy
+    /// names.
     #[inline]
-    pub(crate) fn take_permit(&self, head: &Parts) -> Result<Option<ConcurrencyPermit>, ()> {
-        let Some(limiter) = &self.concurrency else { return Ok(None) };
-        limiter.take(self.class_of(head)).map(Some).ok_or(())
+    pub(crate) fn gate<'a>(&'a self, head: &Parts, admitted: &'a Answer) -> Option<Gate<'a>> {
+        let guard = admitted.guard.as_ref();
+        let limiter = self.concurrency.as_ref().or(guard.map(|guard| &guard.limiter))?;
+        let class = match &self.class {
+            Some(class) => class(head),
+            None => guard.map_or(Class::CRITICAL, |guard| guard.class),
+        };
+        Some(Gate { limiter, class, user: guard.and_then(|guard| guard.identity) })
+    }
+
+    /// When the permit of a request is released.
+    pub(crate) fn hold_of(&self, admitted: &Answer) -> Hold {
+        match &admitted.guard {
+            Some(guard) if guard.hold == HoldUntil::Head => Hold::Head,
+            _ => self.hold,
+        }
+    }
+
+    /// Sheds a request whose class is shed while the workers are busy.
+    #[inline]
+    pub(crate) fn shed_busy(&self, gate: &Gate<'_>, head: &Parts) -> Result<(), Rejection> {
+        let user = || gate.user.or_else(|| self.source.user(head));
+        gate.limiter.shed_busy(gate.class, user).map_err(|shed| self.shed(shed))
     }
 
     pub(crate) fn reject<B>(
@@ -128,11 +164,19 @@ impl Settings {
     }
 }
 
+/// The way of a request through a concurrency limiter.
+pub(crate) struct Gate<'a> {
+    pub(crate) limiter: &'a ConcurrencyLimiter,
+    pub(crate) class: Class,
+    /// A hash of the user.
+    user: Option<u64>,
+}
+
 /// A request that waits. Dropping it, because the client has gone or the server sheds it, returns its
 /// units.
 pub(crate) struct Charged {
     pub(crate) head: Parts,
-    pub(crate) admitted: Admitted,
+    pub(crate) admitted: Answer,
     settings: Arc<Settings>,
     cost: Option<u64>,
     is_waiting: bool,
@@ -143,18 +187,18 @@ impl Charged {
         settings: Arc<Settings>,
         cost: Option<u64>,
         head: Parts,
-        admitted: Admitted,
+        admitted: Answer,
     ) -> Self {
         Self { head, admitted, settings, cost, is_waiting: true }
     }
 
     /// Ends the wait: the request keeps its units.
-    pub(crate) fn start(mut self) -> (Parts, Admitted) {
+    pub(crate) fn start(mut self) -> (Parts, Answer) {
         self.is_waiting = false;
         self.take()
     }
 
-    fn take(&mut self) -> (Parts, Admitted) {
+    fn take(&mut self) -> (Parts, Answer) {
         let (nothing, ()) = Request::new(()).into_parts();
         let head = std::mem::replace(&mut self.head, nothing);
         (head, std::mem::take(&mut self.admitted))
@@ -166,7 +210,10 @@ impl Drop for Charged {
         if !self.is_waiting {
             return;
         }
-        let (head, Admitted { verdict, place }) = self.take();
+        let (head, Answer { verdict, mut place, .. }) = self.take();
+        if let Some(settlement) = place.as_mut().and_then(|place| place.take_settlement()) {
+            cancel(Arc::new(settlement));
+        }
         drop(place);
         if let Some(verdict) = verdict.filter(Verdict::is_allowed) {
             in_background(self.settings.source.cancel(head, self.cost, verdict));
@@ -212,8 +259,7 @@ impl Drop for Awaited {
         let Some(deciding) = self.deciding.take() else { return };
         let (settings, cost) = (Arc::clone(&self.settings), self.cost);
         in_background(Box::pin(async move {
-            if let (head, Ok((verdict, place))) = deciding.await {
-                let admitted = Admitted { verdict: Some(verdict), place };
+            if let (head, Ok(admitted)) = deciding.await {
                 drop(Charged::new(settings, cost, head, admitted));
             }
         }));
@@ -222,7 +268,7 @@ impl Drop for Awaited {
 
 /// Completes a future at once if it does not wait, or else in the background. Without a runtime, which
 /// is then shutting down, the units stay taken.
-fn in_background(mut future: Boxed<()>) {
+pub(crate) fn in_background(mut future: Boxed<()>) {
     if now_or_later(&mut future).is_none()
         && let Ok(runtime) = tokio::runtime::Handle::try_current()
     {

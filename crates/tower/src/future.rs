@@ -7,18 +7,18 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tidegate::concurrency::Permit;
 
 use crate::answer::Fields;
 use crate::body::{Held, ResponseBody};
-use crate::charge::Admitted;
 use crate::layer::{Hold, Settings};
 use crate::outcome;
 use crate::request::{Lease, is_grpc};
-use crate::source::Boxed;
+use crate::settle::Settling;
+use crate::source::{Answer, Boxed};
 
 pin_project! {
     /// The response to a request, or the reason why it is not served.
@@ -42,6 +42,8 @@ pin_project! {
 }
 
 impl<F, R, E> ResponseFuture<F, R, E> {
+    /// Inlined, because the future of the service is large, and would be moved twice more.
+    #[inline(always)]
     pub(crate) const fn inner(future: F, pending: Pending) -> Self {
         Self { state: State::Inner { future, pending: Some(pending) } }
     }
@@ -96,28 +98,32 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Puts the request together again.
+    /// What a request holds while it is served, part of which its handler finds in its extensions.
     #[inline]
-    pub(crate) fn new<B>(
+    pub(crate) fn new(
         settings: &Settings,
-        mut head: Parts,
-        admitted: Admitted,
+        head: &mut Parts,
+        mut admitted: Answer,
         permit: Option<Permit>,
-        body: B,
-    ) -> (Self, Request<B>) {
-        let fields = settings.fields_of(&admitted);
-        let lease = admitted.place.map(Lease::new);
+    ) -> Self {
+        let fields = settings.fields_of(&mut admitted);
+        let hold = settings.hold_of(&admitted);
+        let mut place = admitted.place;
+        let settling = place.as_mut().and_then(|place| place.take_settlement()).map(Settling::new);
+        if let Some(settling) = &settling {
+            settling.offer(&mut head.extensions);
+        }
+        let lease = place.filter(|place| place.holds_places()).map(|place| Lease::new(*place));
         if let Some(lease) = &lease {
             head.extensions.insert(lease.clone());
         }
-        let pending = Self {
+        Self {
             fields,
-            is_grpc: permit.is_some() && is_grpc(&head),
+            is_grpc: permit.is_some() && is_grpc(head),
             is_bodiless: head.method == Method::HEAD,
-            hold: settings.hold,
-            held: Held { permit, lease },
-        };
-        (pending, Request::from_parts(head, body))
+            hold,
+            held: Held { permit, lease, settling },
+        }
     }
 
     /// Adds the fields, reports the outcome, and lets the body hold what is held.
@@ -126,6 +132,11 @@ impl Pending {
         mut self,
         mut response: Response<R>,
     ) -> Response<ResponseBody<R>> {
+        if let Some(settling) = &mut self.held.settling
+            && !settling.at_head(&response)
+        {
+            self.held.settling = None;
+        }
         self.fields.merge_into(response.headers_mut());
         if self.held.is_empty() {
             return response.map(ResponseBody::plain);

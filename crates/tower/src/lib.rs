@@ -19,6 +19,7 @@
 //! | to protect the server from overload | [`RateLimitLayer::concurrency`] |
 //! | other header fields or bodies | [`RateLimitLayer::answers`] |
 //! | another cost for a request | [`RateLimitLayer::cost`], [`Cost`] |
+//! | to charge by the response | a policy with `count`, `refund` or `actual`; [`ActualCost`] |
 //! | to try a limit without denying | [`RateLimitLayer::shadow`] |
 //! | metrics | [`RateLimitLayer::observe`] |
 //! | a client that retries, throttles and paces itself | `client` (feature `client`) |
@@ -43,6 +44,7 @@ mod layer;
 mod outcome;
 mod request;
 mod service;
+mod settle;
 mod source;
 mod waiting;
 
@@ -56,6 +58,7 @@ pub use identify::{ApiKey, ClientIp, FromExtension, Header, Identify, OneKey};
 pub use layer::{Hold, RateLimitLayer, Unkeyed};
 pub use request::{Cost, Lease, Timeout};
 pub use service::RateLimit;
+pub use settle::ActualCost;
 
 /// The example of the readme is compiled and run with those of the documentation.
 #[cfg(doctest)]

@@ -12,7 +12,7 @@ use crate::body::ResponseBody;
 use crate::charge::{Awaited, Charged};
 use crate::future::{Pending, ResponseFuture};
 use crate::layer::Settings;
-use crate::source::Deciding;
+use crate::source::now_or_later;
 use crate::waiting::{Start, serve};
 
 /// A service with limits; made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -45,28 +45,53 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let settings = &self.settings;
-        let (head, body) = request.into_parts();
+        let (mut head, body) = request.into_parts();
         let cost = settings.cost_of(&head);
-        let (head, decided) = match settings.decide(head, cost) {
-            Deciding::Ready(head, decided) => (head, decided),
-            Deciding::Waiting(deciding) => {
-                let settings = Arc::clone(settings);
-                let awaited = Awaited::new(settings, cost, deciding);
-                return self.wait(Start::Decision(awaited), body);
+        let decided = match settings.decide_now(&head, cost) {
+            Some(decided) => decided,
+            None => {
+                if let Err(rejection) = settings.shed_early(&head) {
+                    return ResponseFuture::rejected(settings.reject(&head, &rejection));
+                }
+                let mut deciding = settings.source.decide(head, cost);
+                // Over memory it is ready.
+                match now_or_later(&mut deciding) {
+                    Some((decided_head, decided)) => {
+                        head = decided_head;
+                        decided
+                    }
+                    None => {
+                        let settings = Arc::clone(settings);
+                        let awaited = Awaited::new(settings, cost, deciding);
+                        return self.wait(Start::Decision(awaited), body);
+                    }
+                }
             }
         };
         let admitted = match settings.judge(decided) {
             Ok(admitted) => admitted,
             Err(rejection) => return ResponseFuture::rejected(settings.reject(&head, &rejection)),
         };
-        if settings.delay_of(&admitted).is_zero()
-            && let Ok(permit) = settings.take_permit(&head)
-        {
-            let (pending, request) = Pending::new(settings, head, admitted, permit, body);
-            return ResponseFuture::inner(self.inner.call(request), pending);
+        let charged = |head, admitted| Charged::new(Arc::clone(settings), cost, head, admitted);
+        if !settings.delay_of(&admitted).is_zero() {
+            let charged = charged(head, admitted);
+            return self.wait(Start::Delayed(Box::new(charged)), body);
         }
-        let charged = Charged::new(Arc::clone(settings), cost, head, admitted);
-        self.wait(Start::Charged(Box::new(charged)), body)
+        let mut permit = None;
+        if let Some(gate) = settings.gate(&head, &admitted) {
+            if let Err(rejection) = settings.shed_busy(&gate, &head) {
+                // Its units are returned.
+                let charged = charged(head, admitted);
+                return ResponseFuture::rejected(settings.reject(&charged.head, &rejection));
+            }
+            permit = gate.limiter.take(gate.class);
+            if permit.is_none() {
+                let charged = charged(head, admitted);
+                return self.wait(Start::Queued(Box::new(charged)), body);
+            }
+        }
+        let pending = Pending::new(settings, &mut head, admitted, permit);
+        ResponseFuture::inner(self.inner.call(Request::from_parts(head, body)), pending)
     }
 }
 

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use http::request::Parts;
 #[cfg(feature = "redis")]
 use tidegate::Shared;
-use tidegate::policy::{CheckError, HttpOptions, PolicyLimiter};
+use tidegate::concurrency::{Shed, identity};
+use tidegate::policy::{AdmittedHttp, CheckError, Guard, HttpOptions, PolicyLimiter};
 use tidegate::store::Store;
+use tidegate::verdict::AdmissionFields;
 use tidegate::{Limiter, Listing, Permit, Verdict};
 
 use crate::identify::Identify;
@@ -19,19 +21,68 @@ use crate::request::peer;
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The answer to a request, or why there is none.
-pub(crate) type Decided = Result<(Verdict, Option<Permit>), CheckError>;
+pub(crate) type Decided = Result<Answer, Refusal>;
 
-/// A decision, at once or later.
-#[expect(clippy::large_enum_variant, reason = "a decision in memory must not allocate")]
-pub(crate) enum Deciding {
-    Ready(Parts, Decided),
-    Waiting(Boxed<(Parts, Decided)>),
+/// The answer to a request. Every request moves it a few times, so what few requests have is in a box.
+#[derive(Default)]
+pub(crate) struct Answer {
+    /// `None` if the request is admitted without a decision.
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) place: Option<Box<Permit>>,
+    /// The header fields of an admission whose verdict lists no parts.
+    pub(crate) fields: Option<AdmissionFields>,
+    /// The concurrency limiter that a policy names for the request.
+    pub(crate) guard: Option<Box<Guard>>,
+}
+
+impl Answer {
+    /// Whether limits have admitted the request.
+    pub(crate) fn is_admission(&self) -> bool {
+        self.verdict.as_ref().is_some_and(Verdict::is_allowed)
+    }
+
+    fn new((verdict, place): (Verdict, Option<Permit>)) -> Self {
+        Self { verdict: Some(verdict), place: place.map(Box::new), ..Self::default() }
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The concurrency limiter of a policy shed the request before the store was called.
+    Shed(Shed),
+    Failed(Box<CheckError>),
+}
+
+/// What the header fields of admissions will contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Nothing,
+    /// `RateLimit` and `RateLimit-Policy`.
+    RateLimit,
+    /// These, and others that need all parts of the verdict.
+    Everything,
 }
 
 /// Decides requests.
 pub(crate) trait Decide: Send + Sync {
-    /// Charges a request; `cost` is `None` for the default.
-    fn decide(&self, head: Parts, cost: Option<u64>, listing: Listing) -> Deciding;
+    /// Charges a request at once; `None` if that may have to wait. `cost` is `None` for the default.
+    fn decide_now(&self, _: &Parts, _: Option<u64>, _: Wanted) -> Option<Decided> {
+        None
+    }
+
+    /// Whether decisions may call a shared store.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// A hash of the user of a request, if the source knows one.
+    fn user(&self, _: &Parts) -> Option<u64> {
+        None
+    }
+
+    /// Charges a request.
+    fn decide(&self, head: Parts, cost: Option<u64>) -> Boxed<(Parts, Decided)>;
 
     /// Returns the units that a request was charged.
     fn cancel(&self, head: Parts, cost: Option<u64>, verdict: Verdict) -> Boxed<()>;
@@ -44,6 +95,11 @@ pub(crate) struct ByLimit<L, I> {
 }
 
 impl<L, I: Identify> ByLimit<L, I> {
+    /// A hash of the key; the same on every node.
+    fn hash(&self, head: &Parts) -> Option<u64> {
+        self.identify.key(head).map(|key| identity(&key))
+    }
+
     /// The key; requests without one share the empty key.
     fn key<'r>(&self, head: &'r Parts) -> Cow<'r, [u8]> {
         self.identify.key(head).unwrap_or_default()
@@ -51,9 +107,25 @@ impl<L, I: Identify> ByLimit<L, I> {
 }
 
 impl<I: Identify> Decide for ByLimit<Limiter, I> {
-    fn decide(&self, head: Parts, cost: Option<u64>, listing: Listing) -> Deciding {
-        let decided = self.limiter.admit(&*self.key(&head), cost.unwrap_or(1), listing);
-        Deciding::Ready(head, Ok(decided))
+    fn user(&self, head: &Parts) -> Option<u64> {
+        self.hash(head)
+    }
+
+    fn decide_now(&self, head: &Parts, cost: Option<u64>, wanted: Wanted) -> Option<Decided> {
+        let (limiter, key, cost) = (&self.limiter, self.key(head), cost.unwrap_or(1));
+        Some(Ok(match wanted {
+            Wanted::Nothing => Answer::new(limiter.admit(&*key, cost, Listing::Denials)),
+            Wanted::RateLimit => {
+                let (verdict, place, fields) = limiter.admit_with_fields(&*key, cost);
+                Answer { fields, ..Answer::new((verdict, place)) }
+            }
+            Wanted::Everything => Answer::new(limiter.admit(&*key, cost, Listing::Always)),
+        }))
+    }
+
+    fn decide(&self, head: Parts, cost: Option<u64>) -> Boxed<(Parts, Decided)> {
+        let decided = self.limiter.admit(&*self.key(&head), cost.unwrap_or(1), Listing::Always);
+        Box::pin(std::future::ready((head, Ok(Answer::new(decided)))))
     }
 
     fn cancel(&self, head: Parts, cost: Option<u64>, verdict: Verdict) -> Boxed<()> {
@@ -64,11 +136,20 @@ impl<I: Identify> Decide for ByLimit<Limiter, I> {
 
 #[cfg(feature = "redis")]
 impl<S: Store + 'static, I: Identify> Decide for ByLimit<Limiter<Shared<S>>, I> {
-    fn decide(&self, head: Parts, cost: Option<u64>, _: Listing) -> Deciding {
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn user(&self, head: &Parts) -> Option<u64> {
+        self.hash(head)
+    }
+
+    fn decide(&self, head: Parts, cost: Option<u64>) -> Boxed<(Parts, Decided)> {
         let (limiter, key) = (self.limiter.clone(), self.key(&head).into_owned());
-        begin(async move {
+        Box::pin(async move {
             let decided = limiter.admit(key, cost.unwrap_or(1)).await;
-            (head, decided.map_err(CheckError::Store))
+            let failed = |error| Refusal::Failed(Box::new(CheckError::Store(error)));
+            (head, decided.map(Answer::new).map_err(failed))
         })
     }
 
@@ -88,11 +169,22 @@ pub(crate) struct ByPolicy<S> {
 }
 
 impl<S: Store + 'static> Decide for ByPolicy<S> {
-    fn decide(&self, head: Parts, cost: Option<u64>, _: Listing) -> Deciding {
+    fn is_remote(&self) -> bool {
+        !self.limiter.store().is_local()
+    }
+
+    fn decide(&self, head: Parts, cost: Option<u64>) -> Boxed<(Parts, Decided)> {
         let (limiter, domain) = (self.limiter.clone(), Arc::clone(&self.domain));
-        begin(async move {
+        Box::pin(async move {
             let options = HttpOptions { peer: peer(&head), hits: cost };
-            let decided = limiter.admit_http(&domain, &head, options).await;
+            let decided = match limiter.admit_http(&domain, &head, options).await {
+                Ok(AdmittedHttp::Decided { verdict, permit, guard }) => {
+                    let guard = guard.map(Box::new);
+                    Ok(Answer { guard, ..Answer::new((verdict, permit)) })
+                }
+                Ok(AdmittedHttp::Shed(shed)) => Err(Refusal::Shed(shed)),
+                Err(error) => Err(Refusal::Failed(Box::new(error))),
+            };
             (head, decided)
         })
     }
@@ -104,15 +196,6 @@ impl<S: Store + 'static> Decide for ByPolicy<S> {
             // If the store is unavailable, the units stay taken.
             let _ = limiter.cancel_http(&head, options, &verdict).await;
         })
-    }
-}
-
-/// Polls a decision once: over memory it is ready.
-fn begin(deciding: impl Future<Output = (Parts, Decided)> + Send + 'static) -> Deciding {
-    let mut deciding: Boxed<(Parts, Decided)> = Box::pin(deciding);
-    match now_or_later(&mut deciding) {
-        Some((head, decided)) => Deciding::Ready(head, decided),
-        None => Deciding::Waiting(deciding),
     }
 }
 

@@ -22,8 +22,10 @@ use crate::request::time_left;
 pub(crate) enum Start {
     /// The decision.
     Decision(Awaited),
-    /// Its delay, or a permit.
-    Charged(Box<Charged>),
+    /// Its delay, and then a permit.
+    Delayed(Box<Charged>),
+    /// A permit.
+    Queued(Box<Charged>),
 }
 
 /// Serves a request after its waits.
@@ -37,25 +39,31 @@ where
     S: Service<Request<B>, Response = Response<R>>,
     R: Body<Data = Bytes>,
 {
-    let charged = match start {
-        Start::Charged(charged) => *charged,
+    let (charged, is_queued) = match start {
+        Start::Queued(charged) => (*charged, true),
+        Start::Delayed(charged) => (*charged, false),
         Start::Decision(awaited) => match awaited.judged().await {
-            Ok(charged) => charged,
+            Ok(charged) => (charged, false),
             Err((head, rejection)) => return Ok(settings.reject(&head, &rejection)),
         },
     };
-    let permit = match wait(&settings, &charged).await {
+    let permit = match wait(&settings, &charged, is_queued).await {
         Ok(permit) => permit,
         Err(rejection) => return Ok(settings.reject(&charged.head, &rejection)),
     };
-    let (head, admitted) = charged.start();
-    let (pending, request) = Pending::new(&settings, head, admitted, permit, body);
-    let response = service.call(request).await?;
+    let (mut head, admitted) = charged.start();
+    let pending = Pending::new(&settings, &mut head, admitted, permit);
+    let response = service.call(Request::from_parts(head, body)).await?;
     Ok(pending.finish(response))
 }
 
-/// Waits for the delay, then for a permit, both within the time that the request has left.
-async fn wait(settings: &Settings, charged: &Charged) -> Result<Option<Permit>, Rejection> {
+/// Waits for the delay, then for a permit, both within the time that the request has left. A request that
+/// is `queued` waits for a permit only.
+async fn wait(
+    settings: &Settings,
+    charged: &Charged,
+    is_queued: bool,
+) -> Result<Option<Permit>, Rejection> {
     let Charged { head, admitted, .. } = charged;
     let mut left = time_left(head);
     let delay = settings.delay_of(admitted);
@@ -68,9 +76,11 @@ async fn wait(settings: &Settings, charged: &Charged) -> Result<Option<Permit>, 
         tokio::time::sleep(delay).await;
         left = left.map(|left| left.saturating_sub(delay));
     }
-    let Some(limiter) = &settings.concurrency else { return Ok(None) };
-    let (class, left) = (settings.class_of(head), left.unwrap_or(Duration::MAX));
-    match limiter.acquire_within(class, left.into()).await {
+    let Some(gate) = settings.gate(head, admitted) else { return Ok(None) };
+    if !is_queued {
+        settings.shed_busy(&gate, head)?;
+    }
+    match gate.limiter.acquire_within(gate.class, left.unwrap_or(Duration::MAX)).await {
         Ok(permit) => Ok(Some(permit)),
         Err(shed) => Err(settings.shed(shed)),
     }

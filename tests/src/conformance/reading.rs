@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tidegate::policy::Unit;
 use tidegate_core::Timestamp;
 
-use super::{Action, Limiting, Question, Side};
+use super::{Action, Limiting, Outcome, Question, Side, Sums};
 
 /// One case.
 #[derive(Clone, Debug, Deserialize)]
@@ -59,8 +59,12 @@ pub struct Step {
     ask: Vec<Descriptor>,
     #[serde(default)]
     hits: u64,
-    /// The name of the request that acquires, releases or renews.
+    /// The name of the request that acquires, releases, renews or is settled.
     holder: Option<String>,
+    /// How the request that is settled ended.
+    #[serde(default)]
+    outcome: Outcome,
+    pub(super) settled: Option<Sums>,
     pub(super) times: Option<u32>,
     pub(super) expect: Option<Overall>,
     pub(super) retry_after: Option<Seconds>,
@@ -269,6 +273,7 @@ impl Step {
             descriptors: self.ask.iter().map(Descriptor::side).collect(),
             hits: self.hits,
             holder: self.holder.clone(),
+            outcome: self.outcome.clone(),
         }
     }
 }

@@ -68,6 +68,17 @@ impl Bucket {
                 }
                 self.answer(Outcome::Allow, &after, 0)
             }
+            Op::ReturnOwed { units, until } => {
+                // What has come back by itself since is not owed any more.
+                let owed = whole(until.as_micros().saturating_sub(now)) * &self.pace.rate;
+                let missing = whole(self.pace.capacity) - &level;
+                let returned = whole(units).min(owed).min(missing);
+                let after = &level + &returned;
+                if returned.is_positive() {
+                    self.keep(now, &after);
+                }
+                self.answer(Outcome::Allow, &after, units - ceil(&returned))
+            }
             Op::Force(cost) => {
                 let unbooked = cost.saturating_sub(floor(&level));
                 let after = (&level - whole(cost)).max(BigRational::zero());

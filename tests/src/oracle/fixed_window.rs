@@ -44,6 +44,15 @@ impl FixedWindow {
                 after.count = seen.count.saturating_sub(cost);
                 self.kept = Some(after);
             }
+            Op::ReturnOwed { units, until } => {
+                let is_same = end(numbers, seen.window) == i128::from(until.as_micros());
+                let returned = if is_same { units.min(seen.count) } else { 0 };
+                unbooked = units - returned;
+                after.count -= returned;
+                if returned > 0 {
+                    self.kept = Some(after);
+                }
+            }
             Op::Force(cost) => {
                 let booked = cost.min(room);
                 unbooked = cost - booked;

@@ -40,6 +40,7 @@ impl InFlight {
                 }
             }
             Op::Return(_) | Op::Force(0) | Op::Block(_) => {}
+            Op::ReturnOwed { units, .. } => unbooked = units,
             Op::Force(cost) => {
                 let booked = cost.min(room);
                 unbooked = cost - booked;

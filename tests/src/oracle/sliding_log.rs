@@ -41,6 +41,26 @@ impl SlidingLog {
                 give_back(&mut after, cost);
                 self.kept.clone_from(&after);
             }
+            Op::ReturnOwed { units, until } => {
+                let until = until.as_micros();
+                let mut left = units;
+                let is_later = |it: &Admission| until > now && it.at + numbers.per >= until;
+                // Admissions of one instant are one; only so many are rewritten.
+                let mut instants: Vec<u64> =
+                    after.iter().filter(|it| is_later(it)).map(|it| it.at).collect();
+                instants.dedup();
+                if until >= numbers.per && instants.len() <= 10_000 {
+                    for admission in after.iter_mut().filter(|it| is_later(it)) {
+                        let gone = left.min(admission.units);
+                        admission.units -= gone;
+                        left -= gone;
+                    }
+                }
+                unbooked = left;
+                if left < units {
+                    self.kept.clone_from(&after);
+                }
+            }
             Op::Force(cost) => {
                 let booked = cost.min(room);
                 unbooked = cost - booked;

@@ -48,6 +48,16 @@ impl SlidingWindow {
                 after.previous = seen.previous.saturating_sub(cost - newer);
                 self.kept = Some(after);
             }
+            Op::ReturnOwed { units, until } => {
+                // Nothing of a take is left two windows on.
+                let is_same = (seen.window + 2) * numbers.per == until.as_micros();
+                let returned = if is_same { units.min(seen.current) } else { 0 };
+                unbooked = units - returned;
+                after.current -= returned;
+                if returned > 0 {
+                    self.kept = Some(after);
+                }
+            }
             Op::Force(cost) => {
                 let booked = cost.min(room);
                 unbooked = cost - booked;

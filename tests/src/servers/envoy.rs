@@ -116,10 +116,18 @@ impl Envoy {
     /// # Panics
     /// If it cannot be asked.
     pub fn burst(&self, count: usize, headers: &[(&str, &str)]) -> Burst {
+        self.burst_at("/", count, headers)
+    }
+
+    /// The same for another page.
+    ///
+    /// # Panics
+    /// If it cannot be asked.
+    pub fn burst_at(&self, path: &str, count: usize, headers: &[(&str, &str)]) -> Burst {
         let connect = |_| TcpStream::connect(self.front).expect("Envoy listens");
         let mut sockets: Vec<TcpStream> = (0..count).map(connect).collect();
         for socket in &mut sockets {
-            ask(socket, "/", headers).expect("Envoy reads");
+            ask(socket, path, headers).expect("Envoy reads");
         }
         Burst(sockets)
     }

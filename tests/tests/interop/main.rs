@@ -2,6 +2,7 @@
 
 mod bypass;
 mod envoy;
+mod failed_logins;
 mod openapi;
 mod outage;
 mod paths;

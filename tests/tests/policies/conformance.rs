@@ -1,12 +1,14 @@
 //! Every conformance case, in the library over memory and over a real Redis.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::path::Path;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tidegate::policy::{
     CheckError, Descriptor, Entry, Form, Hits, Leases, Metadata, MetricDetail, Policy,
-    PolicyLimiter, Request, RequestLimit, Rule,
+    PolicyLimiter, Request, RequestLimit, RequestOutcome, Reservations, Rule,
 };
 use tidegate::store::Store;
 use tidegate::store::memory::MemoryStore;
@@ -14,7 +16,8 @@ use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::verdict::Standing;
 use tidegate::{Clock, Hashing, ManualClock, Span, Verdict};
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Question, Reply, Status, Told, Wait, cases, run_case, whole_seconds,
+    Action, Case, Limiting, Outcome, Question, Reply, Status, Sums, Told, Wait, cases, run_case,
+    whole_seconds,
 };
 use tidegate_tests::servers::RedisServer;
 use tidegate_tests::shared_comparison::store;
@@ -69,9 +72,9 @@ fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> 
     let sides = question.descriptors.iter().zip(&entries);
     let descriptors: Vec<Descriptor<'_>> = sides
         .map(|(side, entries)| Descriptor {
-            entries,
             hits: side.hits.map(hits),
             limit: side.limit.map(limit),
+            ..Descriptor::new(entries)
         })
         .collect();
     let hits = (question.hits > 0).then_some(question.hits);
@@ -125,8 +128,40 @@ fn status(answer: &Verdict, descriptor: usize) -> Status {
     }
 }
 
-/// The leases of requests, by the names that a case gives them.
-type Holders = HashMap<String, Leases>;
+/// The leases and reservations of requests, by the names that a case gives them.
+type Holders = HashMap<String, (Leases, Reservations)>;
+
+/// The same text, as over a network.
+fn sent<T: ToString + FromStr<Err: Debug>>(value: &T) -> T {
+    value.to_string().parse().expect("its own text")
+}
+
+async fn settle<S: Store>(
+    limiter: &PolicyLimiter<S>,
+    reservations: &Reservations,
+    outcome: &Outcome,
+) -> Reply {
+    let costs: Vec<(&str, u64)> =
+        outcome.costs.iter().map(|(name, units)| (&**name, *units)).collect();
+    let told = match (outcome.cancel, outcome.status) {
+        (true, _) => RequestOutcome::cancelled(),
+        (false, Some(status)) => RequestOutcome::status(status),
+        (false, None) => RequestOutcome::default(),
+    };
+    let told = outcome.actual.map_or(told, |units| told.cost(units)).costs(&costs);
+    match limiter.settle(reservations, &told).await {
+        Ok(it) => Reply::Settled(Sums::of([
+            it.settled,
+            it.not_open,
+            it.open,
+            it.returned,
+            it.dropped,
+            it.booked,
+            it.unbooked,
+        ])),
+        Err(error) => Reply::Failed(error.to_string()),
+    }
+}
 
 async fn ask<S: Store>(
     limiter: &PolicyLimiter<S>,
@@ -136,19 +171,24 @@ async fn ask<S: Store>(
 ) -> Reply {
     let holder = question.holder.clone().unwrap_or_default();
     let answer = match question.action {
-        Action::Check => limiter.check(request).await,
-        Action::Peek => limiter.peek(request).await,
-        Action::Refund => limiter.refund(request).await,
-        Action::Reset => limiter.reset(request).await,
-        Action::Acquire => limiter.acquire_leases(request).await.map(|(verdict, leases)| {
-            if !leases.is_empty() {
-                // As over a network.
-                holders.insert(holder, leases.to_string().parse().expect("its own text"));
+        Action::Check => limiter.reserve(request).await.map(|(verdict, reservations)| {
+            if !reservations.is_empty() {
+                holders.insert(holder, (Leases::default(), sent(&reservations)));
             }
             verdict
         }),
+        Action::Settle => return settle(limiter, &holders[&holder].1, &question.outcome).await,
+        Action::Peek => limiter.peek(request).await,
+        Action::Refund => limiter.refund(request).await,
+        Action::Reset => limiter.reset(request).await,
+        Action::Acquire => limiter.acquire_leases(request).await.map(|granted| {
+            let leases =
+                if granted.leases.is_empty() { granted.leases } else { sent(&granted.leases) };
+            holders.insert(holder, (leases, granted.reservations));
+            granted.verdict
+        }),
         Action::Release | Action::Renew => {
-            let leases = &holders[&holder];
+            let leases = &holders[&holder].0;
             let done = match question.action {
                 Action::Release => limiter.release(leases).await.map(|()| true),
                 _ => limiter.renew(leases).await,
@@ -173,7 +213,7 @@ fn decide<S: Store>(
             runtime.block_on(async {
                 let peeked = limiter.peek(request).await.map(|answer| answer.is_allowed());
                 let answer = ask(limiter, question, request, &mut holders).await;
-                let is_charge = matches!(question.action, Action::Check | Action::Acquire);
+                let is_charge = question.action.charges();
                 match (&answer, peeked) {
                     (Reply::Decided { allowed, .. }, Ok(peeked))
                         if is_charge && peeked != *allowed =>

@@ -7,10 +7,13 @@ mod requests;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::task::{Context, Poll, Waker};
 
-use tidegate::policy::{CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{
+    CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request, RequestOutcome, Settled,
+};
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Admission, Clock, Hashing, ManualClock, Span, Timestamp, Verdict};
+use tidegate::{Admission, Clock, Hashing, ManualClock, Permit, Span, Timestamp, Verdict};
 
 /// New Year 2027, before any override of the examples ends.
 const START: Timestamp = Timestamp::from_secs(1_798_761_600);
@@ -57,6 +60,16 @@ impl Desk {
     /// The same, holding places of in-flight limits.
     fn acquire(&self, descriptors: &[&str]) -> Admission {
         self.with_request(descriptors, |request| self.limiter.acquire_now(request))
+    }
+
+    /// Settles a request that was admitted.
+    fn settle(&self, mut permit: Permit, outcome: RequestOutcome<'_>) -> Settled {
+        let settlement = permit.take_settlement().expect("a limit that is settled");
+        let mut settling = std::pin::pin!(settlement.settle(outcome));
+        match settling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(settled) => settled.expect("memory always answers"),
+            Poll::Pending => panic!("memory never waits"),
+        }
     }
 
     fn with_request<T>(

@@ -20,6 +20,7 @@ mod processes;
 mod refusals;
 mod scripts;
 mod sentinel;
+mod settling;
 mod setup;
 mod undo;
 mod versions;

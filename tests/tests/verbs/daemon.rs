@@ -81,6 +81,15 @@ impl Interface for Http {
         format!("{} of {}", document["remaining"], document["limit"])
     }
 
+    fn settle(&mut self, user: &str) -> (u64, u64) {
+        let question = json!({"domain": "api", "descriptors": [{"model": user}]});
+        let document = self.ask("/v1/check", &question);
+        let outcome = json!({"reservation": document["reservation"], "actual": 2});
+        assert_eq!(self.ask("/v1/settle", &outcome)["returned"], 1);
+        assert_eq!(self.ask("/v1/settle", &outcome)["not_open"], 1);
+        (seen(&document).1, seen(&self.ask("/v1/peek", &question)).1)
+    }
+
     fn permits(&mut self) -> (usize, usize) {
         let question = json!({"domain": "api", "descriptors": [{"job": "j"}]});
         let acquire = || self.ask("/v1/acquire", &question)["lease"].as_str().map(str::to_owned);
@@ -219,6 +228,19 @@ impl Interface for Resp {
     fn report(&mut self, user: &str) -> (Vec<String>, u64) {
         let reply = self.ask(&["TG.CHECK", "api", "user", user]);
         (vec![reply.5], reply.2.unsigned_abs())
+    }
+
+    fn settle(&mut self, user: &str) -> (u64, u64) {
+        type Reserved = (i64, i64, i64, i64, i64, String, String);
+        let check = command(&["TG.CHECK", "api", "model", user]);
+        let reserved: Reserved = check.query(&mut self.connection).expect("a reservation");
+        for returned in [[1, 0, 0, 1, 0, 0, 0], [0, 1, 0, 0, 0, 0, 0]] {
+            let settle = command(&["TG.SETTLE", &reserved.6, "ACTUAL", "2"]);
+            let told: [u64; 7] = settle.query(&mut self.connection).expect("seven numbers");
+            assert_eq!(told, returned);
+        }
+        let left = self.ask(&["TG.PEEK", "api", "model", user]);
+        (reserved.2.unsigned_abs(), left.2.unsigned_abs())
     }
 
     fn permits(&mut self) -> (usize, usize) {

@@ -1,6 +1,8 @@
 //! The verbs of the library: over memory, over Redis, and of a policy.
 
-use tidegate::policy::{CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
+use tidegate::policy::{
+    CheckError, Descriptor, Entry, Merging, Policy, PolicyLimiter, Request, RequestOutcome,
+};
 use tidegate::store::StoreError;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::{RedisConfig, RedisStore};
@@ -274,6 +276,19 @@ impl Interface for Policies {
 
     fn explain(&mut self, user: &str) -> String {
         state(&ask(&[("user", user)], None, |request| self.limiter.explain_now(request)))
+    }
+
+    fn settle(&mut self, user: &str) -> (u64, u64) {
+        let acquire = || ask(&[("model", user)], None, |request| self.limiter.acquire_now(request));
+        let mut permit = acquire().permit().expect("five are free");
+        let before = permit.verdict().remaining();
+        let settlement = permit.take_settlement().expect("an actual cost");
+        let settled = self.runtime.block_on(settlement.settle(RequestOutcome::default().cost(2)));
+        assert_eq!(settled.expect("memory always answers").returned, 1);
+        let after = ask(&[("model", user)], Some(1), |request| {
+            self.runtime.block_on(self.limiter.peek(request))
+        });
+        (before, after.remaining())
     }
 
     fn permits(&mut self) -> (usize, usize) {

@@ -158,6 +158,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.gateway.tls.client_ca", Kind::Path, CLIENT_CA),
     setting("listen.gateway.tls.client_names", Kind::List, CLIENT_NAMES),
     setting(
+        "listen.metrics.address",
+        Kind::Listener,
+        "Listener for `/metrics` only, without credentials",
+    )
+    .default("off"),
+    setting(
         "gateway.upstream",
         Kind::Text(512),
         "Service that the gateway forwards requests to, such as http://127.0.0.1:9000",
@@ -191,12 +197,6 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "Time that the service has until the head of its response",
     )
     .default("30s"),
-    setting(
-        "listen.metrics.address",
-        Kind::Listener,
-        "Listener for `/metrics` only, without credentials",
-    )
-    .default("off"),
     setting(
         "store.url",
         Kind::Store,

@@ -46,6 +46,16 @@ fn limits_that_some_listeners_skip_are_named() {
 }
 
 #[test]
+fn limits_that_some_listeners_cannot_settle_are_named() {
+    let policy = "domain: api\ndescriptors: [{key: user, rate: 5/h, refund: [304], actual: {header: x-n}}]\n";
+    let (status, text) = lint("unsettled", &[("a.yaml", policy)], &["--strict"]);
+    assert_eq!(status, 0, "{text}");
+    let note = "note: \"api/user#\" does not count responses with 304; settled by the response header x-n: \
+                Envoy's rate limit service and /v1/auth cannot settle it";
+    assert!(text.starts_with(note), "{text}");
+}
+
+#[test]
 fn a_mistake_is_reported_with_its_place() {
     let bad = GOOD.replace("unit: minute", "unit: fortnight").replace("100/s", "often");
     let (status, text) = lint("bad", &[("a.yaml", &bad)], &[]);

@@ -7,10 +7,14 @@ use serde_json::Value;
 
 const POLICY: &str = "
 domain: api
+classes: [{name: critical}, {name: normal}]
+class_header: {name: x-class}
+protect: [{name: server}]
 plans: {key: api_key, members: {pro: [paying]}}
 requests:
   rules:
     - path: /v1/users/{id}
+      class: critical
       descriptors:
         - entries: [{key: api_key, api_key: true}, {key: route, path_template: true}]
 descriptors:
@@ -92,6 +96,10 @@ fn explain_names_the_binding_limit_and_the_reason() {
     assert!(text.contains("api_key=k1, route=/v1/users/{id}"), "{text}");
     assert!(text.contains("api_key.route <- binds"), "{text}");
     assert!(text.contains("2 of 2 left; one more is allowed now; no debt"), "{text}");
+    assert!(text.contains("class critical, protected by server"), "{text}");
+    let lowered = [&options[..], &["-H", "x-class: normal"]].concat();
+    let (_, text) = run("lowered", "explain", &lowered);
+    assert!(text.contains("class normal, protected by server"), "{text}");
 }
 
 #[test]
@@ -101,6 +109,7 @@ fn explain_says_why_no_limit_applies() {
     let (status, text) = run("none", "explain", &["--request", "GET /elsewhere"]);
     assert_eq!(status, 2);
     assert!(text.contains("no rule of `requests` makes a descriptor"), "{text}");
+    assert!(text.contains("; class normal, protected by server"), "{text}");
 }
 
 #[test]

@@ -219,7 +219,11 @@ impl Algorithm for Blocking {
                 state.block = Block::default();
                 self.rate().decide(&mut state.rate, now, op)
             }
-            Op::Return(_) | Op::Force(_) | Op::Release(_) | Op::Renew(_) => {
+            Op::Return(_)
+            | Op::ReturnOwed { .. }
+            | Op::Force(_)
+            | Op::Release(_)
+            | Op::Renew(_) => {
                 let decision = self.rate().decide(&mut state.rate, now, op);
                 if let Op::Force(1..) = op {
                     // As the rate does, a forced cost repairs.

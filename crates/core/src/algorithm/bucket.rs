@@ -102,6 +102,11 @@ impl Bucket {
         self.interval.den
     }
 
+    /// The rate at which it refills, reduced.
+    pub fn rate(&self) -> Rate {
+        Rate::new(self.interval.den, Span::from_micros(self.interval.num))
+    }
+
     /// The most units that one operation can take.
     pub const fn capacity(&self) -> u64 {
         self.capacity
@@ -234,6 +239,11 @@ impl Bucket {
                 self.give_back(&mut seen, units);
                 (Outcome::Allow, owing && units > 0)
             }
+            Op::ReturnOwed { units, until } => {
+                let returned = self.give_back_owed(&mut seen, units, until);
+                unbooked = units - returned.units;
+                (Outcome::Allow, returned.time > Moment::default())
+            }
             Op::Force(units) => {
                 let free = self.remaining(&seen);
                 unbooked = units.saturating_sub(free);
@@ -255,6 +265,21 @@ impl Bucket {
         Decision { unbooked, ..self.decision(&seen, outcome) }
     }
 
+    /// Returns units of a take after which the bucket was to be full at `until`. Had they not been
+    /// taken, it would have been full earlier by their time, and idle from then on: of their time,
+    /// only what lies before `until` is still owed.
+    fn give_back_owed(&self, seen: &mut Seen, units: u64, until: Timestamp) -> Returned {
+        let debt = self.gap(seen.floor, seen.full_at);
+        let owed = Moment { ticks: until.as_micros().saturating_sub(seen.floor.ticks), part: 0 };
+        let (ticks, part) = self.interval.times(units.min(self.capacity));
+        let time = debt.min(owed).min(Moment { ticks, part });
+        seen.full_at = self.gap(time, seen.full_at);
+        let whole = self.interval.fit(time.ticks, time.part);
+        let (ticks, part) = self.interval.times(whole);
+        let is_part = Moment { ticks, part } < time;
+        Returned { time, units: (whole + u64::from(is_part)).min(units) }
+    }
+
     fn give_back(&self, seen: &mut Seen, units: u64) {
         let debt = self.gap(seen.floor, seen.full_at);
         let owed = self.interval.fit(debt.ticks, debt.part);
@@ -265,6 +290,14 @@ impl Bucket {
             self.gap(Moment { ticks, part }, seen.full_at)
         };
     }
+}
+
+/// What a bucket got back.
+struct Returned {
+    /// The part of the debt that is gone.
+    time: Moment,
+    /// Units in that time, rounded up: no unit of it stays taken.
+    units: u64,
 }
 
 /// A state as it looks from one instant.

@@ -160,6 +160,13 @@ impl Algorithm for FixedWindow {
                 seen.count = seen.count.saturating_sub(units);
                 (Outcome::Allow, counted && units > 0)
             }
+            Op::ReturnOwed { units, until } => {
+                let owed = if seen.end == until.as_micros() { seen.count } else { 0 };
+                let returned = units.min(owed);
+                seen.count -= returned;
+                unbooked = units - returned;
+                (Outcome::Allow, returned > 0)
+            }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(free);
                 seen.count += units - unbooked;

@@ -209,6 +209,7 @@ impl Algorithm for InFlight {
         match op {
             // Units of an in-flight limit are returned by releasing their lease only.
             Op::Return(_) | Op::Block(_) => {}
+            Op::ReturnOwed { units, .. } => unbooked = units,
             Op::Read(cost) | Op::Take(cost @ 0) => outcome = self.test(state, &seen, now, cost),
             Op::Take(cost) => {
                 outcome = self.test(state, &seen, now, cost);

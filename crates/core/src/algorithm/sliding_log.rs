@@ -70,6 +70,10 @@ impl SlidingLog {
     /// The largest limit of [`SlidingLog::large`].
     pub const MAX_LARGE: u64 = 1_000_000;
 
+    /// The most admissions since a take whose units [`Op::ReturnOwed`] returns: a store rewrites them
+    /// all, because each holds the sum of those before it.
+    pub const MAX_LATER: usize = 10_000;
+
     /// Exactly `limit` units per rolling `length`.
     pub fn new(limit: u64, length: Span) -> Result<Self, InvalidLimit> {
         Self::up_to(Self::MAX, limit, length)
@@ -127,6 +131,33 @@ impl SlidingLog {
             }
         }
         Outcome::Deny { retry_after: Some(Span::from_micros(free_at - now.as_micros())) }
+    }
+
+    /// Returns units of the take that leaves the window at `until`: from the oldest admission that is
+    /// not older than the take, which is the take itself unless the clock went back.
+    fn give_back_owed(
+        &self,
+        state: &mut SlidingLogState,
+        seen: &Seen,
+        now: Timestamp,
+        (units, until): (u64, Timestamp),
+    ) -> u64 {
+        let (now_micros, until) = (now.as_micros(), until.as_micros());
+        let Some(taken_at) = until.checked_sub(self.length).filter(|_| until > now_micros) else {
+            return 0;
+        };
+        // As they will look once times later than now are set to now.
+        let is_later = |entry: &&Entry| entry.at.min(now_micros) >= taken_at;
+        let later = state.entries.iter().rev().take_while(is_later);
+        let (count, owed) = later.fold((0, 0), |(n, sum), entry| (n + 1, sum + entry.weight));
+        let returned = units.min(owed);
+        if returned == 0 || count > Self::MAX_LATER {
+            return 0;
+        }
+        state.settle(seen, now);
+        let first = state.entries.partition_point(|entry| entry.at < taken_at);
+        state.remove_from(first, returned);
+        returned
     }
 
     fn reset_after(&self, state: &SlidingLogState, now: Timestamp) -> Span {
@@ -187,6 +218,22 @@ impl SlidingLogState {
         }
     }
 
+    /// Removes units from the entry of this number and those after it, oldest first.
+    fn remove_from(&mut self, first: usize, mut units: u64) {
+        self.total -= units;
+        let mut emptied = first;
+        for entry in self.entries.range_mut(first..) {
+            let removed = units.min(entry.weight);
+            entry.weight -= removed;
+            units -= removed;
+            if entry.weight > 0 {
+                break;
+            }
+            emptied += 1;
+        }
+        self.entries.drain(first..emptied);
+    }
+
     /// Removes the newest units.
     fn remove(&mut self, mut units: u64) {
         while let Some(entry) = self.entries.back_mut().filter(|_| units > 0) {
@@ -227,6 +274,11 @@ impl Algorithm for SlidingLog {
                 state.settle(&seen, now);
                 state.remove(units);
                 sum = state.total;
+            }
+            Op::ReturnOwed { units, until } => {
+                let returned = self.give_back_owed(state, &seen, now, (units, until));
+                unbooked = units - returned;
+                sum -= returned;
             }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(sum));

@@ -198,6 +198,14 @@ impl Algorithm for SlidingWindow {
                 seen.state.previous = seen.state.previous.saturating_sub(units - newest);
                 (Outcome::Allow, counted && units > 0)
             }
+            Op::ReturnOwed { units, until } => {
+                // A take is gone at the end of the window after its own.
+                let is_current = seen.state.end + self.windows.length == until.as_micros();
+                let returned = units.min(if is_current { seen.state.current } else { 0 });
+                seen.state.current -= returned;
+                unbooked = units - returned;
+                (Outcome::Allow, returned > 0)
+            }
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(self.estimate(&seen)));
                 seen.state.current += units - unbooked;

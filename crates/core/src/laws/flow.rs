@@ -189,6 +189,8 @@ fn movements<A: Algorithm>(algorithm: &A, trace: &Trace) -> Vec<Moved> {
             Op::Take(cost) if decision.is_allowed() => (cost, 0),
             Op::Force(cost) => (cost - decision.unbooked, 0),
             Op::Return(cost) => (0, cost.min(decision.limit)),
+            // A part of a unit may be returned beside the whole ones.
+            Op::ReturnOwed { units, .. } => (0, (units - decision.unbooked + 1).min(units)),
             _ => (0, 0),
         };
         moved.push(Moved { step, forward, taken, returned, era });

@@ -21,6 +21,7 @@ fn ensure(holds: bool, message: impl FnOnce() -> String) -> Verdict {
 fn costs(op: Op, limit: u64) -> [u64; 7] {
     let own = match op {
         Op::Take(cost) | Op::Read(cost) | Op::Return(cost) | Op::Force(cost) => cost,
+        Op::ReturnOwed { units, .. } => units,
         Op::Reset | Op::Release(_) | Op::Renew(_) | Op::Block(_) => limit / 3,
     };
     [1, 2, own, limit / 2, limit.saturating_sub(1), limit, limit.saturating_add(1)]

@@ -60,6 +60,11 @@ impl Shares {
         Self { percent, classes: classes.clamp(1, Class::MAX) }
     }
 
+    /// The share of each class, in per cent.
+    pub const fn percent(&self) -> [u8; Class::MAX] {
+        self.percent
+    }
+
     /// Number of classes.
     pub const fn classes(&self) -> usize {
         self.classes

@@ -1,5 +1,6 @@
 //! Every law of `tidegate_core::laws` on random numbers and random traces, for every algorithm.
 
+mod owed;
 mod strategy;
 
 use std::collections::BTreeSet;

@@ -131,6 +131,7 @@ fn step(rhythm: &Rhythm, ((pace, far), (kind, size, cost)): Raw) -> Step {
         15..=16 => Op::Force(cost),
         17..=18 => Op::Release(LeaseId::new(far.max(1)).expect("valid numbers")),
         19 => Op::Renew(LeaseId::new(far.max(1)).expect("valid numbers")),
+        21 => Op::ReturnOwed { units: cost, until: Timestamp::from_micros(far % (2 * YEAR)) },
         20 => Op::Block(Span::from_micros(far % (2 * DAY))),
         _ => Op::Reset,
     };
@@ -138,7 +139,7 @@ fn step(rhythm: &Rhythm, ((pace, far), (kind, size, cost)): Raw) -> Step {
 }
 
 fn trace(rhythm: Rhythm) -> impl Strategy<Value = Trace> {
-    let raw = ((0..24_u8, any::<u64>()), (0..22_u8, 0..16_u8, any::<u64>()));
+    let raw = ((0..24_u8, any::<u64>()), (0..23_u8, 0..16_u8, any::<u64>()));
     let start = prop_oneof![
         Just(0),
         0..=2 * DAY,

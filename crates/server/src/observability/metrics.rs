@@ -22,7 +22,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
-use tidegate::policy::{LimitStats, OVERFLOW, PolicyLimit, Rule};
+use tidegate::concurrency::{Class, ConcurrencyStats, ShedReason};
+use tidegate::policy::{Domain, LimitStats, OVERFLOW, PolicyLimit, Rule, SettleStats};
 
 use self::page::{Page, seconds};
 use crate::service::RateLimitService;
@@ -64,6 +65,7 @@ impl Collector for Metrics {
         listeners(service, page)?;
         policy(service, page)?;
         limits(service, page)?;
+        concurrency(service, page)?;
         store::encode(service, page)?;
         if self.with_envoy_names { envoy::metrics(service, page) } else { Ok(()) }
     }
@@ -154,11 +156,60 @@ fn limits(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
         }))
     });
     page.family("tidegate_shadow_requests_total", shadows.flatten())?;
+    let SettleStats { sums, failed } = service.limiter().settle_stats();
+    let settled = [("settled", sums.settled), ("not_open", sums.not_open), ("failed", failed)];
+    let settled = settled.map(|(outcome, count)| ([("outcome", outcome)], count));
+    page.family("tidegate_settlements_total", settled)?;
+    let fates = [
+        ("returned", sums.returned),
+        ("dropped", sums.dropped),
+        ("booked", sums.booked),
+        ("unbooked", sums.unbooked),
+    ];
+    let fates = fates.map(|(fate, units)| ([("fate", fate)], units));
+    page.family("tidegate_settled_units_total", fates)?;
     let unknown = service.limiter().unknown_domains();
     let unknown = unknown.iter().map(|(domain, count)| ([("domain", &**domain)], *count));
     page.family("tidegate_unknown_domain_requests_total", unknown)?;
     let unmatched = service.status().unmatched_descriptors();
     page.value("tidegate_unmatched_descriptors_total", unmatched)
+}
+
+/// The concurrency limiters that requests of the gateway have used.
+fn concurrency(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
+    let (policy, all) = (service.policy(), service.limiter().protection_stats());
+    let each = |of: fn(&ConcurrencyStats) -> u64| {
+        all.iter().map(move |(domain, name, stats)| {
+            ([("domain", &**domain), ("protect", &**name)], of(stats))
+        })
+    };
+    page.family("tidegate_concurrency_limit", each(|it| it.limit.into()))?;
+    page.family("tidegate_concurrency_in_flight", each(|it| it.in_flight.into()))?;
+    page.family("tidegate_concurrency_queued", each(|it| it.queued as u64))?;
+    let baselines = all.iter().filter_map(|(domain, name, stats)| {
+        let baseline = stats.baseline?.as_micros();
+        let baseline = seconds(u64::try_from(baseline).unwrap_or(u64::MAX));
+        Some(([("domain", &**domain), ("protect", &**name)], baseline))
+    });
+    page.family("tidegate_concurrency_baseline_seconds", baselines)?;
+    let mut sheds = Vec::new();
+    for (domain, name, stats) in &all {
+        let classes = policy.domain(domain).map(Domain::classes);
+        let count = classes.map_or(1, |classes| classes.shares().classes());
+        for class in (0..count).filter_map(|rank| u8::try_from(rank).ok()).map(Class::new) {
+            let class_name = classes.and_then(|it| it.name(class)).unwrap_or("default");
+            sheds.extend(ShedReason::ALL.map(|reason| {
+                let labels = [
+                    ("domain", &**domain),
+                    ("protect", &**name),
+                    ("class", class_name),
+                    ("reason", reason.name()),
+                ];
+                (labels, stats.sheds(class, reason))
+            }));
+        }
+    }
+    page.family("tidegate_shed_requests_total", sheds)
 }
 
 /// Units by outcome. A unit has one outcome, so the outcomes add up to all units.

@@ -17,6 +17,7 @@ mod lease_request;
 mod object;
 pub(crate) mod reply;
 mod route;
+mod settle_request;
 mod timeouts;
 mod unreadable;
 mod whole_number;
@@ -188,6 +189,12 @@ impl HttpConnection {
                 }
                 Err(refused) => refused,
             },
+            Route::Settle => match read_body(body).await {
+                Ok(body) => {
+                    at_length(body.len(), settle_request::answer(service, &caller, &body)).await
+                }
+                Err(refused) => refused,
+            },
             Route::Batch => match read_body(body).await {
                 Ok(body) => at_length(body.len(), batch::answer(service, &caller, &body)).await,
                 Err(refused) => refused,
@@ -281,6 +288,7 @@ pub(crate) async fn try_body(service: &RateLimitService, body: &[u8]) {
     for action in [LeaseAction::Renew, LeaseAction::Release] {
         lease_request::answer(service, &caller, action, body).await;
     }
+    settle_request::answer(service, &caller, body).await;
 }
 
 /// Runs a batch body from a fuzzer; returns the status of the answer.

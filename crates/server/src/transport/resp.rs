@@ -25,6 +25,7 @@ mod fuzzing;
 mod lease;
 mod policy;
 mod reply;
+mod settle;
 mod throttle;
 mod transaction;
 

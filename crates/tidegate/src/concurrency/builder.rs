@@ -1,14 +1,16 @@
 //! The numbers of a concurrency limiter; most services need none.
 
 use std::hash::BuildHasher;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tidegate_core::Span;
 use tidegate_core::adaptive::{Adaptive, Aimd, Estimator, Fixed, Gradient2, LimitRange};
-use tidegate_core::shed::{QueueTimeout, Shares};
+use tidegate_core::shed::{QueueTimeout, Shares, UtilisationLevels};
 
 use super::measure::Measure;
 use super::stats::ShedCounts;
+use super::utilisation::Utilisation;
 use super::{ConcurrencyLimiter, Shared};
 use crate::clock::Clock;
 use crate::sync::AtomicU32;
@@ -22,6 +24,8 @@ pub struct ConcurrencyBuilder {
     tolerance: u32,
     shares: Shares,
     queue: QueueSize,
+    slow_after: Span,
+    utilisation: Option<UtilisationLevels>,
     is_shadow: bool,
     clock: Clock,
     seed: u64,
@@ -52,6 +56,8 @@ impl ConcurrencyBuilder {
             tolerance: Adaptive::TOLERANCE_PERCENT,
             shares: Shares::default(),
             queue: QueueSize { percent: 100, timeout: QueueTimeout::TIMEOUT },
+            slow_after: Span::MAX,
+            utilisation: None,
             is_shadow: false,
             clock: Clock::default(),
             seed: foldhash::fast::RandomState::default().hash_one(0),
@@ -95,8 +101,24 @@ impl ConcurrencyBuilder {
     /// How many requests may wait for a permit, in per cent of the limit, and how long at most;
     /// 100 % and 100 ms unless set. While the queue has not been empty for 100 ms, a tenth of that
     /// time. 0 % sheds instead of waiting.
-    pub fn queue(mut self, percent: u32, timeout: Span) -> Self {
-        self.queue = QueueSize { percent, timeout };
+    pub fn queue(mut self, percent: u32, timeout: Duration) -> Self {
+        self.queue = QueueSize { percent, timeout: timeout.into() };
+        self
+    }
+
+    /// Counts a request that took longer than this until its head was ready as
+    /// [dropped](super::Outcome::Dropped), whatever its outcome. No request is too slow unless set.
+    pub fn slow_after(mut self, latency: Duration) -> Self {
+        self.slow_after = latency.into();
+        self
+    }
+
+    /// Also sheds the least important classes, one after the other, while the workers are busy, and restores
+    /// them slowly. Utilisation is the larger of requests in progress in relation to the limit, and the
+    /// lateness of a timer in relation to 20 ms. Off unless set.
+    #[doc(hidden)]
+    pub fn utilisation(mut self, levels: UtilisationLevels) -> Self {
+        self.utilisation = Some(levels);
         self
     }
 
@@ -123,14 +145,32 @@ impl ConcurrencyBuilder {
 
     /// Builds the limiter.
     pub fn build(self) -> ConcurrencyLimiter {
+        self.counting(Arc::new(AtomicU32::new(0)))
+    }
+
+    /// Builds a limiter that replaces `before`: the requests in progress there count here, and the permits
+    /// that they give back serve waiters here.
+    #[doc(hidden)]
+    pub fn build_after(self, before: &ConcurrencyLimiter) -> ConcurrencyLimiter {
+        let limiter = self.counting(Arc::clone(&before.shared.in_flight));
+        // A limiter is replaced once.
+        let _ = before.shared.successor.set(Arc::downgrade(&limiter.shared));
+        limiter
+    }
+
+    fn counting(self, in_flight: Arc<AtomicU32>) -> ConcurrencyLimiter {
         let estimator = self.estimator();
         let limit = estimator.limit();
+        let classes = self.shares.classes();
         let shared = Shared {
-            in_flight: AtomicU32::new(0),
+            in_flight,
+            successor: OnceLock::new(),
             thresholds: std::array::from_fn(|_| AtomicU32::new(0)),
             shares: self.shares,
             is_shadow: self.is_shadow,
+            slow_after: self.slow_after,
             sheds: ShedCounts::new(),
+            utilisation: self.utilisation.map(|levels| Utilisation::new(levels, classes)),
             measure: Measure::new(estimator, self.clock.now()),
             clock: self.clock,
             #[cfg(feature = "tokio")]

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use tidegate_core::shed::{Class, QueueTimeout};
 use tidegate_core::{Span, Timestamp};
@@ -23,6 +24,8 @@ pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     /// The most important rank that waits; [`EMPTY`] if none does.
     first_rank: AtomicU32,
+    /// The most important rank that finds the queue full; [`EMPTY`] if none does.
+    full_from: AtomicU32,
     percent: u32,
 }
 
@@ -66,18 +69,24 @@ impl Queue {
         Self {
             waiting: Mutex::new(waiting),
             first_rank: AtomicU32::new(EMPTY),
+            full_from: AtomicU32::new(EMPTY),
             percent: size.percent,
         }
     }
 
     /// Tells requests that do not wait which classes do.
-    fn publish(&self, waiting: &mut Waiting) {
+    fn publish(&self, waiting: &mut Waiting, size: usize) {
         if waiting.count == 0 {
             waiting.timeout.emptied();
         }
         let first = waiting.classes.iter().position(|class| !class.is_empty());
         let first = first.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(EMPTY);
         self.first_rank.store(first, Ordering::SeqCst);
+        // A request takes the place of a less important one.
+        let last = waiting.classes.iter().rposition(|class| !class.is_empty());
+        let last = last.filter(|_| waiting.count >= size);
+        let full_from = last.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(EMPTY);
+        self.full_from.store(full_from, Ordering::Relaxed);
     }
 }
 
@@ -143,7 +152,7 @@ impl Place<'_> {
         let mut waiting = lock(&queue.waiting);
         let was_waiting = waiting.remove(self.class, self.id);
         if was_waiting {
-            queue.publish(&mut waiting);
+            queue.publish(&mut waiting, self.shared.queue_size());
         }
         was_waiting
     }
@@ -212,16 +221,17 @@ impl ConcurrencyLimiter {
     ///
     /// # Errors
     /// As [`ConcurrencyLimiter::acquire_before`].
-    pub async fn acquire_within(&self, class: Class, time: Span) -> Result<Permit, Shed> {
-        self.acquire_before(class, self.shared.clock.now() + time).await
+    pub async fn acquire_within(&self, class: Class, time: Duration) -> Result<Permit, Shed> {
+        self.acquire_before(class, self.shared.clock.now() + Span::from(time)).await
     }
 
     /// Joins the queue.
     fn join(&self, class: Class, now: Timestamp, deadline: Timestamp) -> Result<Joined, Shed> {
         let (shared, queue) = (&self.shared, &self.shared.queue);
         let mut waiting = lock(&queue.waiting);
-        let joined = waiting.join(class, shared.queue_size(), now, deadline);
-        queue.publish(&mut waiting);
+        let size = shared.queue_size();
+        let joined = waiting.join(class, size, now, deadline);
+        queue.publish(&mut waiting, size);
         drop(waiting);
         let mut joined = joined.map_err(|reason| shared.shed(class, reason))?;
         shared.measure.queued();
@@ -281,7 +291,7 @@ impl Shared {
         }
         let waiter = if is_newest_first { waiters.pop_back() } else { waiters.pop_front() };
         waiting.count -= 1;
-        queue.publish(&mut waiting);
+        queue.publish(&mut waiting, self.queue_size());
         waiter.map(|waiter| (is_late.then_some(class), waiter))
     }
 
@@ -289,6 +299,15 @@ impl Shared {
     fn queue_size(&self) -> usize {
         let limit = u64::from(self.thresholds[0].load(Ordering::Relaxed));
         usize::try_from(limit * u64::from(self.queue.percent) / 100).unwrap_or(usize::MAX)
+    }
+
+    /// Why a request of `class` would be shed although it may wait; `None` if it might not be.
+    pub(super) fn early_reason(&self, class: Class) -> Option<ShedReason> {
+        if self.queue.percent == 0 {
+            return self.is_full(class).then_some(ShedReason::Limit);
+        }
+        let is_full = class.rank() >= self.queue.full_from.load(Ordering::Relaxed) as usize;
+        is_full.then_some(ShedReason::QueueFull)
     }
 
     pub(super) fn queued(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Shed requests, and the figures of a concurrency limiter.
 
 use std::fmt;
+use std::time::Duration;
 
-use tidegate_core::Span;
 use tidegate_core::shed::{Class, retry_after};
 
 use super::Shared;
@@ -31,8 +31,8 @@ impl Shed {
 
     /// When the client may come back, in whole seconds. The larger the part of the requests that is
     /// shed, the wider these times are spread.
-    pub fn retry_after(&self) -> Span {
-        retry_after(self.ticket, self.spread)
+    pub fn retry_after(&self) -> Duration {
+        retry_after(self.ticket, self.spread).into()
     }
 }
 
@@ -57,13 +57,21 @@ pub enum ShedReason {
     QueueTimeout,
     /// Its deadline came while it waited.
     Deadline,
+    /// The workers are busy, and its class is one of the least important.
+    Busy,
 }
 
 impl ShedReason {
     /// All reasons, for metrics.
     #[doc(hidden)]
-    pub const ALL: [Self; 5] =
-        [Self::Limit, Self::QueueFull, Self::Displaced, Self::QueueTimeout, Self::Deadline];
+    pub const ALL: [Self; 6] = [
+        Self::Limit,
+        Self::QueueFull,
+        Self::Displaced,
+        Self::QueueTimeout,
+        Self::Deadline,
+        Self::Busy,
+    ];
 
     /// The reason as a metric's label.
     #[doc(hidden)]
@@ -74,6 +82,7 @@ impl ShedReason {
             Self::Displaced => "displaced",
             Self::QueueTimeout => "queue_timeout",
             Self::Deadline => "deadline",
+            Self::Busy => "busy",
         }
     }
 }
@@ -88,11 +97,16 @@ pub struct ConcurrencyStats {
     /// Requests that wait for one.
     pub queued: usize,
     /// The latency without queueing, if it is known.
-    pub baseline: Option<Span>,
+    pub baseline: Option<Duration>,
     sheds: [[u64; ShedReason::ALL.len()]; Class::MAX],
 }
 
 impl ConcurrencyStats {
+    /// Requests that were shed, or would have been in shadow mode.
+    pub fn shed(&self) -> u64 {
+        self.sheds.iter().flatten().sum()
+    }
+
     /// Requests of a class that were shed for a reason, or would have been in shadow mode.
     pub const fn sheds(&self, class: Class, reason: ShedReason) -> u64 {
         self.sheds[class.rank()][reason as usize]
@@ -135,7 +149,7 @@ impl Shared {
             limit,
             in_flight: self.in_flight.load(Ordering::Relaxed),
             queued: self.queued(),
-            baseline,
+            baseline: baseline.map(Duration::from),
             sheds: self.sheds.load(),
         }
     }

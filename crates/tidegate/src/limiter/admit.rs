@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tidegate_core::{Op, Timestamp};
 
 use super::backend::{Backend, Fold, Keys};
+use super::limits::LimitSet;
 #[cfg(feature = "redis")]
 use super::permit::Admission;
 use super::permit::{Leases, Permit};
@@ -15,6 +16,8 @@ use super::{Engine, Limiter};
 use crate::key::ToKey;
 use crate::store::undo::{Answered, undo};
 use crate::store::{Store, StoreError};
+#[cfg(feature = "http")]
+use crate::verdict::AdmissionFields;
 use crate::verdict::Verdict;
 
 /// Whether a verdict lists the [parts](Verdict::parts) of an admission; that of a denial does in any case.
@@ -47,19 +50,49 @@ impl Limiter {
     #[doc(hidden)]
     pub fn admit(&self, key: impl ToKey, cost: u64, listing: Listing) -> (Verdict, Option<Permit>) {
         let key = key.to_key();
-        let Engine { limits, store, .. } = &*self.0;
-        if cost == 1
-            && listing == Listing::Denials
-            && let Some(set) = limits.unchanged()
-            && let Some(quick) = set.quick.as_ref()
-            && let Some(verdict) = quick.check(store, &key)
+        if listing == Listing::Denials
+            && let Some((verdict, _)) = self.admit_quickly(&key, cost)
         {
-            let is_listed = verdict.is_denied() || !verdict.decision().delay().is_zero();
-            let verdict = if is_listed { verdict.listed(&set.entries, &key) } else { verdict };
             return (verdict, None);
         }
         let (verdict, leases) = super::memory::ready(self.0.admit(&key, cost, listing));
         self.held(&key, verdict, leases)
+    }
+
+    /// As [`Limiter::admit`] with every listing, with the values of the header fields in place of the parts
+    /// where the verdict needs no others.
+    #[cfg(feature = "http")]
+    #[inline]
+    #[doc(hidden)]
+    pub fn admit_with_fields(
+        &self,
+        key: impl ToKey,
+        cost: u64,
+    ) -> (Verdict, Option<Permit>, Option<AdmissionFields>) {
+        let key = key.to_key();
+        if let Some((verdict, set)) = self.admit_quickly(&key, cost) {
+            let fields = match (&set.fields, &*set.entries) {
+                (Some(fields), [only]) if verdict.details().is_none() => {
+                    Some(fields.of(only, &key, verdict.at(), verdict.decision()))
+                }
+                _ => None,
+            };
+            return (verdict, None, fields);
+        }
+        let (verdict, leases) = super::memory::ready(self.0.admit(&key, cost, Listing::Always));
+        let (verdict, permit) = self.held(&key, verdict, leases);
+        (verdict, permit, None)
+    }
+
+    /// Takes one unit in the quick way, and lists the parts only if the request is denied or delayed.
+    #[inline(always)]
+    fn admit_quickly(&self, key: &[u8], cost: u64) -> Option<(Verdict, &LimitSet)> {
+        let Engine { limits, store, .. } = &*self.0;
+        let set = limits.unchanged().filter(|_| cost == 1)?;
+        let verdict = set.quick.as_ref()?.check(store, key)?;
+        let is_listed = verdict.is_denied() || !verdict.decision().delay().is_zero();
+        let verdict = if is_listed { verdict.listed(&set.entries, key) } else { verdict };
+        Some((verdict, set))
     }
 
     fn held(&self, key: &[u8], verdict: Verdict, leases: Leases) -> (Verdict, Option<Permit>) {

@@ -14,6 +14,8 @@ use super::quick::Quick;
 use crate::clock::Clock;
 use crate::key::{Key, Scope};
 use crate::store::Charge;
+#[cfg(feature = "http")]
+use crate::verdict::LimitFields;
 use crate::verdict::{Details, LimitSource, Origin, Record};
 
 /// A limit and what it is called.
@@ -40,11 +42,19 @@ impl NamedLimit {
 pub(crate) struct LimitSet {
     pub(crate) entries: Arc<[NamedLimit]>,
     pub(crate) quick: Option<Quick>,
+    /// The header fields of what the quick path admits.
+    #[cfg(feature = "http")]
+    pub(crate) fields: Option<Arc<LimitFields>>,
 }
 
 impl LimitSet {
     fn new<S: Backend>(entries: Vec<NamedLimit>, store: &S, clock: &Clock) -> Self {
-        Self { quick: store.prepare(&entries, clock), entries: entries.into() }
+        Self {
+            quick: store.prepare(&entries, clock),
+            #[cfg(feature = "http")]
+            fields: entries.first().and_then(LimitFields::new),
+            entries: entries.into(),
+        }
     }
 }
 

@@ -12,6 +12,8 @@ use tidegate_core::{LeaseId, Limit, Op};
 use super::backend::{Backend, Fold, Keys};
 use super::{Engine, NamedLimit};
 use crate::key::{Key, Scope};
+#[cfg(feature = "policy")]
+use crate::policy::Settlement;
 use crate::store::memory::MemoryStore;
 use crate::store::{Charge, StoreError};
 use crate::verdict::Verdict;
@@ -29,9 +31,23 @@ pub enum Admission {
 impl Admission {
     pub(crate) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn Place>) -> Self {
         match verdict.is_allowed() {
-            true => Self::Granted(Permit { verdict, place: Some(place()) }),
+            true => Self::Granted(Permit {
+                verdict,
+                place: Some(place()),
+                #[cfg(feature = "policy")]
+                settlement: None,
+            }),
             false => Self::Denied(verdict),
         }
+    }
+
+    /// The same, with what settles the request, if it was granted.
+    #[cfg(feature = "policy")]
+    pub(crate) fn settled_by(mut self, settlement: Option<Settlement>) -> Self {
+        if let Self::Granted(permit) = &mut self {
+            permit.settlement = settlement;
+        }
+        self
     }
 
     /// The permit, if granted.
@@ -66,12 +82,19 @@ pub struct Permit {
     verdict: Verdict,
     /// `None` once released.
     place: Option<Box<dyn Place>>,
+    #[cfg(feature = "policy")]
+    settlement: Option<Settlement>,
 }
 
 /// Where the places of a permit are.
 pub(crate) trait Place: Send + Sync {
     /// Whether a lease has ended.
     fn is_lost(&self) -> bool;
+
+    /// Whether there is any.
+    fn is_held(&self) -> bool {
+        true
+    }
 
     /// Frees the places without waiting.
     fn free(&mut self);
@@ -84,6 +107,19 @@ impl Permit {
     /// The verdict that granted it.
     pub const fn verdict(&self) -> &Verdict {
         &self.verdict
+    }
+
+    /// What settles limits with `count`, `refund` or `actual` after the response; `None` if the request met
+    /// none, or if it was taken before. A policy's permit only.
+    #[cfg(feature = "policy")]
+    pub const fn take_settlement(&mut self) -> Option<Settlement> {
+        self.settlement.take()
+    }
+
+    /// Whether the permit holds a place: that of a policy may only settle limits.
+    #[doc(hidden)]
+    pub fn holds_places(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.is_held())
     }
 
     /// True once a lease has ended, because the shared store was unreachable or this process did not run

@@ -29,6 +29,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
+use tidegate_core::shed::Class;
+
 #[cfg(feature = "http")]
 #[doc(hidden)]
 pub use self::headers::HeaderTexts;
@@ -49,6 +51,9 @@ use self::tree::Tree;
 
 /// The most descriptors that one request may yield.
 pub const MAX_DESCRIBED: usize = 16;
+
+/// In place of the name of a concurrency limiter: none.
+pub const UNPROTECTED: &str = "none";
 
 /// Methods tried for a rule without `methods`, to find how many rules match one request.
 const METHODS: [&str; 7] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
@@ -74,6 +79,12 @@ pub struct Described<'a> {
     entries: Vec<(&'a str, Cow<'a, str>)>,
     /// Index of the end of each descriptor in the list of entries.
     ends: Vec<usize>,
+    /// Index of the first entry that tells users apart.
+    user: Option<usize>,
+    /// The class that a rule names.
+    class: Option<Class>,
+    /// The concurrency limiter that a rule names.
+    protect: Option<&'a str>,
 }
 
 /// Why a request is refused before any limit is looked up. A client error (400), not a denial.
@@ -144,6 +155,9 @@ pub(crate) struct RequestRule {
     pub(crate) hosts: Vec<HostPattern>,
     /// The descriptors, each a list of entries.
     pub(crate) descriptors: Vec<Vec<EntryRule>>,
+    pub(crate) class: Option<Class>,
+    /// The name of the concurrency limiter, or [`UNPROTECTED`].
+    pub(crate) protect: Option<Box<str>>,
 }
 
 /// One entry of a descriptor and the source of its value.
@@ -155,6 +169,21 @@ pub(crate) struct EntryRule {
 }
 
 impl<'a> Described<'a> {
+    /// The value that tells users apart, if the request has one.
+    pub fn user(&self) -> Option<&str> {
+        self.entries.get(self.user?).map(|(_, value)| &**value)
+    }
+
+    /// The class that a rule names.
+    pub const fn class(&self) -> Option<Class> {
+        self.class
+    }
+
+    /// The concurrency limiter that a rule names, or [`UNPROTECTED`].
+    pub const fn protect(&self) -> Option<&'a str> {
+        self.protect
+    }
+
     /// The descriptors, each a list of keys and values.
     pub fn descriptors(&self) -> impl ExactSizeIterator<Item = &[(&'a str, Cow<'a, str>)]> {
         self.ends.iter().enumerate().map(|(number, end)| {
@@ -192,6 +221,8 @@ impl<'a> Described<'a> {
             return Err(RequestError::TooManyDescriptors);
         }
         self.ends.push(self.entries.len());
+        let user = || descriptor.iter().position(|entry| entry.source.is_of_user());
+        self.user = self.user.or_else(|| Some(start + user()?));
         Ok(())
     }
 }
@@ -264,6 +295,8 @@ impl RequestRules {
         let facts = Facts::of(request, self.trusted_proxies)?;
         let mut described = Described::default();
         for rule in self.matching(facts.host.as_deref(), &facts.path, facts.method) {
+            described.class = described.class.or(rule.class);
+            described.protect = described.protect.or(rule.protect.as_deref());
             for descriptor in &rule.descriptors {
                 described.add(descriptor, &facts)?;
             }

@@ -4,11 +4,14 @@
 //! generated from them, and a test loads every example, so all of them stay consistent.
 
 mod limits;
+mod overload;
 mod requests;
 
 pub(super) use self::limits::{
-    CALENDAR, DEFAULTS, LIMIT, LOCAL, MATCH, NUMBERS, OVERRIDE, RATE_LIMIT, REPLACES, VARIANT,
+    ACTUAL, CALENDAR, DEFAULTS, LIMIT, LOCAL, MATCH, NUMBERS, OVERRIDE, RATE_LIMIT, REPLACES,
+    VARIANT,
 };
+pub(super) use self::overload::{CLASS, CLASS_HEADER, PROTECT, UTILISATION};
 pub(super) use self::requests::{
     DESCRIPTOR as REQUEST_DESCRIPTOR, ENTRY as REQUEST_ENTRY, REQUESTS, RULE as REQUEST_RULE,
 };
@@ -79,6 +82,8 @@ pub enum Kind {
     Named(&'static Table),
     /// A list of texts.
     Texts,
+    /// A list of statuses of responses, as in `[401, 5xx]`.
+    Statuses,
     /// A map from names that the author chooses to lists of texts.
     NamedTexts,
 }
@@ -163,6 +168,26 @@ pub static FILE: Table = Table {
             Kind::Map(&PLANS),
             "plans: {entry: plan}",
             "Assigns plans; a limit's `plans` then sets the numbers of each plan.",
+        ),
+        field(
+            "classes",
+            Kind::Maps(&CLASS),
+            "classes: [{name: critical}, {name: batch, default: true}]",
+            "The classes of requests, most important first, at most eight. Without classes all \
+             requests are equally important.",
+        ),
+        field(
+            "class_header",
+            Kind::Map(&CLASS_HEADER),
+            "class_header: {name: x-class}",
+            "The header in which a request names its class.",
+        ),
+        field(
+            "protect",
+            Kind::Maps(&PROTECT),
+            "protect: [{name: api}]",
+            "Concurrency limiters, which protect servers from overload. The first one protects the \
+             requests whose rules name none. At most sixteen.",
         ),
         field(
             "requests",

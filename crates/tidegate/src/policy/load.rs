@@ -10,8 +10,10 @@ mod hot;
 mod in_flight;
 mod limits;
 mod numbers;
+mod overload;
 mod requests;
 mod revision;
+mod settling;
 mod variants;
 
 use std::collections::HashMap;
@@ -31,6 +33,7 @@ use crate::policy::language;
 use crate::policy::matching::level::{Level, Matcher, RuleId};
 use crate::policy::matching::network::{Network, Prefixes};
 use crate::policy::model::limit::Mode;
+use crate::policy::model::overload::{Classes, Protection};
 use crate::policy::model::rule::{Charging, Domain, Metadata, MetricDetail, Plans, Rule};
 use crate::policy::{Merging, Policy};
 
@@ -74,11 +77,13 @@ pub(super) fn load(
         let plan_entry = head.plans.entry.as_deref().map(Into::into);
         let domain = head.name.clone();
         let charging = head.charging.unwrap_or_default();
-        let trail = Trail { domain, now, has_plans, plan_entry, charging, ..Trail::default() };
+        let has_classes = head.classes.names().next().is_some();
+        let trail =
+            Trail { domain, now, has_plans, has_classes, plan_entry, charging, ..Trail::default() };
         let mut loader = Loader { findings, rules: &mut draft.rules };
         let level = loader.descriptors(&head.fields, &trail, &head.defaults);
         draft.level.extend(level);
-        draft.take(head);
+        draft.take(head, findings);
         revision::write(&document.root, &mut draft.revision);
     }
     let domains = drafts.into_iter().map(|draft| draft.build(findings));
@@ -93,6 +98,8 @@ struct Draft<'d> {
     tag: Option<Box<str>>,
     mode: Option<Mode>,
     plans: Plans,
+    classes: Option<Classes>,
+    protections: Vec<Protection>,
     requests: RequestRules,
     /// Position of the last `requests`.
     requests_node: Option<&'d Node>,
@@ -120,6 +127,8 @@ impl<'d> Draft<'d> {
             tag: None,
             mode: None,
             plans: Plans::default(),
+            classes: None,
+            protections: Vec::new(),
             requests: RequestRules::default(),
             requests_node: None,
             charge_node: None,
@@ -130,7 +139,8 @@ impl<'d> Draft<'d> {
     }
 
     /// Adds the top-level fields of another file; the last value of a field wins.
-    fn take(&mut self, head: Head<'d>) {
+    fn take(&mut self, head: Head<'d>, findings: &mut Findings) {
+        self.take_overload(&head, findings);
         self.charging = head.charging.unwrap_or(self.charging);
         self.tag = head.tag.map(Into::into).or(self.tag.take());
         self.mode = head.mode.or(self.mode);
@@ -140,6 +150,27 @@ impl<'d> Draft<'d> {
         self.requests_node = head.fields.node("requests").or(self.requests_node);
         self.charge_node = head.fields.node("charge").or(self.charge_node);
         self.requests.extend(head.requests);
+    }
+
+    /// Adds the classes and concurrency limiters of another file. Rules name classes by their rank, so all
+    /// files of a domain that have classes must have the same.
+    fn take_overload(&mut self, head: &Head<'d>, findings: &mut Findings) {
+        if head.classes.names().next().is_some() {
+            if self.classes.as_ref().is_some_and(|known| *known != head.classes) {
+                let why = "another file of the domain has other classes";
+                let node = head.fields.node("classes").unwrap_or(head.node);
+                findings.push(node.error(why).at("classes"));
+            }
+            self.classes = Some(head.classes.clone());
+        }
+        for protection in &head.protections {
+            if self.protections.iter().any(|known| known.name() == protection.name()) {
+                let why = "another file of the domain has a concurrency limiter of this name";
+                let node = head.fields.node("protect").unwrap_or(head.node);
+                findings.push(node.error(why).at("protect"));
+            }
+            self.protections.push(protection.clone());
+        }
     }
 
     fn build(self, findings: &mut Findings) -> Domain {
@@ -156,8 +187,25 @@ impl<'d> Draft<'d> {
             hot::check_charge(&self.rules, self.charging, node, findings);
         }
         let revision = self.revision.finish();
-        let Self { name, charging, tag, mode, plans, requests, rules, .. } = self;
-        Domain { name: name.into(), charging, tag, mode, plans, requests, first, rules, revision }
+        let Self { name, charging, tag, mode, plans, mut protections, requests, rules, .. } = self;
+        let (name, classes) = (name.into(), self.classes.unwrap_or_default());
+        for protection in &mut protections {
+            // Another file may have the classes.
+            protection.numbers.shares = classes.shares;
+        }
+        Domain {
+            name,
+            charging,
+            tag,
+            mode,
+            plans,
+            classes,
+            protections,
+            requests,
+            first,
+            rules,
+            revision,
+        }
     }
 }
 
@@ -193,6 +241,8 @@ struct Trail {
     now: Timestamp,
     /// Whether the file assigns plans.
     has_plans: bool,
+    /// Whether the file has classes.
+    has_classes: bool,
     /// The key of the entry that names the plan.
     plan_entry: Option<Arc<str>>,
     /// Whether several values of the descriptor share one state.

@@ -6,6 +6,8 @@ pub(super) mod descriptor;
 pub(super) mod fresh_start;
 pub(super) mod leaf;
 pub(super) mod limit;
+pub(super) mod overload;
 pub(super) mod revision;
 pub(super) mod rule;
+pub(super) mod settling;
 pub(super) mod share;

@@ -14,6 +14,7 @@ mod lookup;
 mod overflow;
 mod packing;
 mod put;
+mod reservations;
 mod slots;
 mod stats;
 mod table;
@@ -33,6 +34,7 @@ use self::lookup::{Lookup, TakeOne};
 use self::overflow::Overflow;
 use self::packing::{NARROW_DENOMINATOR, Narrow, Pack, Wide};
 pub(crate) use self::packing::{PackNarrow, PackWide, is_narrow};
+use self::reservations::Reservations;
 use self::slots::PRINT;
 use self::table::{Begin, Change, End, Table};
 use super::{Batch, Charge, DecisionSource, DeniedState, Store, StoreError};
@@ -51,6 +53,7 @@ pub struct MemoryStore {
     narrow: Narrow,
     wide: Wide,
     heap: Heap,
+    reservations: Reservations,
     overflow: Mutex<Overflow>,
     overflowed: AtomicU64,
     /// Some bucket has had a denominator that needs wide slots, so its state may be in either
@@ -90,6 +93,7 @@ impl MemoryStore {
             narrow: Table::new(max_bytes, Arc::clone(&budget))?,
             wide: Table::new(max_bytes, Arc::clone(&budget))?,
             heap: Heap::new(Arc::clone(&budget)),
+            reservations: Reservations::new(Arc::clone(&budget)),
             budget,
             overflow: Mutex::default(),
             overflowed: AtomicU64::new(0),
@@ -154,6 +158,8 @@ impl MemoryStore {
             evicted: losses.iter().map(|losses| load(&losses.evicted)).sum(),
             evicted_units: losses.iter().map(|losses| load(&losses.evicted_units)).sum(),
             overflowed: load(&self.overflowed),
+            reservations: self.reservations.len(),
+            unreserved: self.reservations.unopened(),
         }
     }
 
@@ -392,6 +398,9 @@ impl Store for MemoryStore {
     ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
         match charges {
+            _ if charges.iter().any(|charge| charge.reserving.is_some()) => {
+                self.decide_reserving(now, batch, decisions);
+            }
             [charge] => decisions.push(self.decide(now, charge)),
             _ if batch.is_all_or_nothing() => {
                 self.decide_together(now, charges, |decision| decisions.push(decision));
@@ -412,6 +421,10 @@ impl Store for MemoryStore {
 
     fn clock(&self, local: Timestamp) -> Timestamp {
         self.wall(local)
+    }
+
+    fn is_local(&self) -> bool {
+        true
     }
 }
 

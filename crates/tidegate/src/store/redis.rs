@@ -265,7 +265,11 @@ impl RedisStore {
 
     /// Converts one charge to script arguments.
     fn item(&self, charge: &Charge<'_>) -> Item {
-        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Operate(charge.op) };
+        let script_args = ScriptArgs {
+            limit: *charge.limit,
+            work: Work::Operate(charge.op),
+            reserving: charge.reserving,
+        };
         Item { name: self.namer.name(charge.key), script_args }
     }
 
@@ -360,7 +364,7 @@ impl Store for RedisStore {
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> Result<Explanation, StoreError> {
-        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Dump };
+        let script_args = ScriptArgs { limit: *charge.limit, work: Work::Dump, reserving: None };
         let item = Item { name: self.namer.name(charge.key), script_args };
         let route = self.routes.of(&item);
         match self.ask(now, route, vec![item]).await? {

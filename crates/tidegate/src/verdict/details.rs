@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "policy")]
 use tidegate_core::AlgorithmName;
-use tidegate_core::{Decision, Explanation, Limit};
+use tidegate_core::{Decision, Explanation, Limit, Span};
 
 use super::part::Standing;
 use crate::limiter::NamedLimit;
@@ -19,6 +19,9 @@ pub(crate) struct Details {
     pub(crate) records: Vec<Record>,
     /// The worst source of the decisions.
     pub(crate) source: DecisionSource,
+    /// Whether limits that are settled later have opened reservations.
+    #[cfg(feature = "policy")]
+    pub(crate) reserves: bool,
     /// For each record why it applies, and its state; empty unless asked to explain.
     pub(crate) explained: Vec<(Option<String>, Option<Explanation>)>,
 }
@@ -51,6 +54,8 @@ pub(crate) struct Record {
     pub(crate) left: Option<u64>,
     /// Number of the key, which spreads the retries of a window's keys.
     pub(crate) key_number: u64,
+    /// When to tell a client to come back that is denied to protect the server.
+    pub(crate) retry: Option<Span>,
 }
 
 /// Where one limit is described.
@@ -63,7 +68,12 @@ pub(crate) enum LimitSource {
     Inline(AlgorithmName),
     /// A limit of a rule.
     #[cfg(feature = "policy")]
-    Policy { rule: RuleId, limit: usize },
+    Policy {
+        rule: RuleId,
+        limit: usize,
+        /// It is the part of the limit that is left for all classes but the first.
+        is_for_others: bool,
+    },
     /// A window of envoyproxy/ratelimit that came with a descriptor.
     #[cfg(feature = "policy")]
     Descriptor(RequestLimit),
@@ -77,12 +87,27 @@ impl Record {
         numbers: Option<Limit>,
     ) -> Self {
         let standing = Standing::Live;
-        Self { descriptor, source, standing, numbers, decision: None, left: None, key_number: 0 }
+        Self {
+            descriptor,
+            source,
+            standing,
+            numbers,
+            decision: None,
+            left: None,
+            key_number: 0,
+            retry: None,
+        }
     }
 
     /// Whether it takes part in the verdict.
     pub(crate) const fn counts(&self) -> bool {
         matches!(self.standing, Standing::Live | Standing::Quota)
+    }
+
+    /// Whether it is the part of a limit that is left for all classes but the first.
+    #[cfg(feature = "policy")]
+    pub(crate) const fn is_for_others(&self) -> bool {
+        matches!(self.source, LimitSource::Policy { is_for_others: true, .. })
     }
 
     /// Whether it denied.
@@ -96,7 +121,7 @@ impl Details {
     /// The rule and the limit of a record; `None` if it came with the request.
     pub(crate) fn rule(&self, record: &Record) -> Option<(&Rule, &PolicyLimit)> {
         match (&self.origin, record.source) {
-            (Origin::Domain(domain), LimitSource::Policy { rule, limit }) => {
+            (Origin::Domain(domain), LimitSource::Policy { rule, limit, .. }) => {
                 let rule = domain.rule(rule);
                 Some((rule, rule.limits().get(limit)?))
             }

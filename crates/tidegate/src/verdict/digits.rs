@@ -1,19 +1,35 @@
 //! Decimal numbers, formatted like `write!` in a quarter of the time.
 
-/// Appends a number to a text.
-pub(crate) fn push(text: &mut String, mut number: u64) {
-    // The digits of the largest number.
-    let mut digits = [b'0'; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
+/// The digits of a number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Digits {
+    /// As many as the largest number has.
+    digits: [u8; 20],
+    start: usize,
+}
+
+impl Digits {
+    pub(crate) fn of(mut number: u64) -> Self {
+        let mut digits = [b'0'; 20];
+        let mut start = digits.len();
+        loop {
+            start -= 1;
+            digits[start] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return Self { digits, start };
+            }
         }
     }
-    text.push_str(str::from_utf8(&digits[start..]).unwrap_or_default());
+
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.digits[self.start..]).unwrap_or_default()
+    }
+}
+
+/// Appends a number to a text.
+pub(crate) fn push(text: &mut String, number: u64) {
+    text.push_str(Digits::of(number).as_str());
 }
 
 /// Whether a text needs no escapes between quotes, in JSON and in header fields.

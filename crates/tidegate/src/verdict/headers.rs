@@ -20,6 +20,9 @@
 //! At most [`MAX_LISTED`] limits are listed, the strictest among them; of a name at most [`MAX_NAME`]
 //! characters; no number has more than the 15 digits that structured fields allow.
 
+#[cfg(feature = "http")]
+pub(crate) mod values;
+
 use tidegate_core::{Decision, Limit, Span, Timestamp};
 
 use super::{Verdict, digits, whole_seconds};
@@ -48,6 +51,8 @@ struct Item<'a> {
     decision: &'a Decision,
     /// Number of the key, which spreads the retries of a window's keys.
     key_number: u64,
+    /// When to tell a client to come back that is denied to protect the server.
+    retry: Option<Span>,
 }
 
 /// The header fields of a verdict, as pairs of name (in lower case) and value. Empty if no limit counts.
@@ -87,7 +92,7 @@ impl Verdict {
         let Some(binding) = self.binding() else { return Headers::default() };
         if self.details().is_none() {
             let decision = self.decision();
-            let item = Item { name: "default", limit: None, decision, key_number: 0 };
+            let item = Item { name: "default", limit: None, decision, key_number: 0, retry: None };
             return Headers::new(self.at(), &[item], 0);
         }
         let (mut items, mut strictest) = (Vec::with_capacity(self.parts().len()), usize::MAX);
@@ -96,8 +101,9 @@ impl Verdict {
             if number == binding {
                 strictest = items.len();
             }
-            let (name, limit, key_number) = (part.name, part.numbers, part.key_number());
-            items.push(Item { name, limit, decision, key_number });
+            let (name, limit) = (part.name, part.numbers);
+            let (key_number, retry) = (part.key_number(), part.retry());
+            items.push(Item { name, limit, decision, key_number, retry });
         }
         Headers::new(self.at(), &items, strictest)
     }
@@ -153,18 +159,10 @@ impl Headers {
             }
             quote(field, item.name);
         }
-        parameter(policy, ";q=", limit.min(MAX_INTEGER));
-        if let Some(Limit::InFlight(_)) = item.limit {
-            policy.push_str(";qu=\"concurrent-requests\"");
-        }
-        // The field has no fractions of a second.
-        if let Some(length) = item.length().filter(|length| *length >= Span::from_secs(1)) {
-            parameter(policy, ";w=", whole_seconds(length));
-        }
+        item.describe(limit, policy);
         parameter(state, ";r=", remaining.min(MAX_INTEGER));
-        if let Some(wait) = item.until_more(now) {
-            let least = u64::from(remaining == 0 || !item.decision.is_allowed());
-            parameter(state, ";t=", whole_seconds(wait).max(least));
+        if let Some(seconds) = item.seconds_until_more(now) {
+            parameter(state, ";t=", seconds);
         }
     }
 
@@ -219,6 +217,24 @@ impl From<Headers> for http::HeaderMap {
 }
 
 impl Item<'_> {
+    /// Adds what `RateLimit-Policy` says of the limit besides its name.
+    fn describe(&self, limit: u64, policy: &mut String) {
+        parameter(policy, ";q=", limit.min(MAX_INTEGER));
+        if let Some(Limit::InFlight(_)) = self.limit {
+            policy.push_str(";qu=\"concurrent-requests\"");
+        }
+        // The field has no fractions of a second.
+        if let Some(length) = self.length().filter(|length| *length >= Span::from_secs(1)) {
+            parameter(policy, ";w=", whole_seconds(length));
+        }
+    }
+
+    /// `t` of `RateLimit`.
+    fn seconds_until_more(&self, now: Timestamp) -> Option<u64> {
+        let least = u64::from(self.decision.remaining == 0 || !self.decision.is_allowed());
+        self.until_more(now).map(|wait| whole_seconds(wait).max(least))
+    }
+
     /// The time that the limit refers to: for buckets, that of a full refill.
     fn length(&self) -> Option<Span> {
         match &self.limit?.without_block() {
@@ -240,8 +256,12 @@ impl Item<'_> {
         let wait = match self.limit.map(Limit::without_block) {
             // Places become free when requests end, long before their leases expire.
             Some(Limit::InFlight(_)) if decision.is_allowed() => return None,
-            Some(Limit::InFlight(_)) if !decision.is_never() => IN_FLIGHT_RETRY,
-            _ if !decision.is_allowed() => decision.retry_after()?,
+            Some(Limit::InFlight(_)) if !decision.is_never() => {
+                self.retry.unwrap_or(IN_FLIGHT_RETRY)
+            }
+            _ if !decision.is_allowed() => {
+                decision.retry_after()?.max(self.retry.unwrap_or(Span::ZERO))
+            }
             _ if decision.remaining >= decision.limit => return None,
             Some(Limit::Bucket(bucket)) => {
                 // All but one of the missing units come after the next one.

@@ -22,7 +22,13 @@ impl Asked {
     }
 
     fn told(&self, key_number: u64) -> Item<'_> {
-        Item { name: self.name, limit: Some(&self.limit), decision: &self.decision, key_number }
+        Item {
+            name: self.name,
+            limit: Some(&self.limit),
+            decision: &self.decision,
+            key_number,
+            retry: None,
+        }
     }
 }
 
@@ -176,7 +182,8 @@ fn every_name_can_be_read_back() {
     ] {
         let Asked { limit, decision, .. } =
             Asked::after("", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
-        let told = Item { name, limit: Some(&limit), decision: &decision, key_number: 0 };
+        let told =
+            Item { name, limit: Some(&limit), decision: &decision, key_number: 0, retry: None };
         let fields = Headers::new(NOW, &[told], 0);
         assert_eq!(read(fields.rate_limit_policy())[0].0, expected);
         assert_eq!(read(fields.rate_limit())[0].0, expected);

@@ -1,6 +1,6 @@
 //! What one limit said.
 
-use tidegate_core::{Decision, Explanation, Limit};
+use tidegate_core::{Decision, Explanation, Limit, Span};
 
 use super::Verdict;
 use super::details::{Details, LimitSource, Origin, Record};
@@ -112,7 +112,10 @@ impl Details {
             #[cfg(feature = "policy")]
             (_, LimitSource::Inline(algorithm)) => (GIVEN, algorithm.as_str()),
             #[cfg(feature = "policy")]
-            (_, LimitSource::Policy { .. }) => match self.rule(record) {
+            (_, LimitSource::Policy { is_for_others, .. }) => match self.rule(record) {
+                Some((_, PolicyLimit { reserve: Some(reserve), .. })) if is_for_others => {
+                    (&reserve.name, "in_flight")
+                }
                 Some((rule, limit)) => (limit.name().unwrap_or_else(|| rule.path()), limit.kind()),
                 None => (GIVEN, "fixed_window"),
             },
@@ -163,6 +166,20 @@ impl Part<'_> {
             return limit.on_store_failure() == OnStoreFailure::Deny;
         }
         true
+    }
+
+    /// Whether its denials protect the server: 503, not 429.
+    pub(super) fn sheds(&self) -> bool {
+        #[cfg(feature = "policy")]
+        if let Some((_, limit)) = self.rule {
+            return limit.sheds();
+        }
+        false
+    }
+
+    /// When to tell a client to come back that is denied to protect the server.
+    pub(super) const fn retry(&self) -> Option<Span> {
+        self.record.retry
     }
 
     pub(super) const fn key_number(&self) -> u64 {

@@ -3,8 +3,12 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use tidegate::concurrency::{Class, ConcurrencyLimiter, Outcome, Permit, ShedReason};
+use tidegate::concurrency::{
+    Class, ConcurrencyBuilder, ConcurrencyLimiter, Outcome, Permit, ShedReason, UtilisationLevels,
+    identity,
+};
 use tidegate::{ManualClock, Span};
 
 const TEST: Class = Class::new(3);
@@ -126,8 +130,8 @@ fn ov_14_a_slow_reader_does_not_count_as_a_slow_server() {
         }
         service.limiter.stats().baseline.unwrap()
     };
-    assert!(baseline(true) < Span::from_millis(6));
-    assert!(baseline(false) > Span::from_secs(9), "the naive version");
+    assert!(baseline(true) < Duration::from_millis(6));
+    assert!(baseline(false) > Duration::from_secs(9), "the naive version");
 }
 
 #[test]
@@ -170,6 +174,20 @@ fn ov_16_one_drop_in_a_window_takes_a_tenth_once() {
     assert_eq!(service.limit(), 91);
 }
 
+/// A response that comes too late counts as dropped, whatever its status.
+#[test]
+fn a_request_slower_than_slow_after_is_dropped() {
+    for outcome in [Outcome::Success, Outcome::Ignored] {
+        let service = Service::new(|| {
+            ConcurrencyLimiter::aimd().initial_limit(100).slow_after(Duration::from_millis(30))
+        });
+        service.saturate(Span::from_millis(30), Outcome::Success);
+        assert_eq!(service.limit(), 101, "30 ms is not longer than 30 ms");
+        service.saturate(Span::from_micros(30_001), outcome);
+        assert_eq!(service.limit(), 90, "{outcome:?}");
+    }
+}
+
 #[test]
 fn ov_49_shadow_mode_admits_everything_and_counts() {
     let service = Service::new(|| ConcurrencyLimiter::adaptive().shadow());
@@ -195,7 +213,7 @@ fn shed_clients_are_spread_over_more_seconds_the_more_are_shed() {
     let waits = || {
         let seconds = |_| {
             let shed = service.limiter.try_acquire(Class::CRITICAL).unwrap_err();
-            shed.retry_after().as_micros() / 1_000_000
+            shed.retry_after().as_secs()
         };
         (0..200).map(seconds).max().unwrap()
     };
@@ -208,4 +226,63 @@ fn shed_clients_are_spread_over_more_seconds_the_more_are_shed() {
     held.into_iter().for_each(|permit| permit.finish(Outcome::Success));
     let _held = hold(&service.limiter, 50);
     assert_eq!(waits(), 10);
+}
+
+/// A limiter whose permits are all taken, looked at every 10 ms for this long.
+fn busy(seconds: u64, build: ConcurrencyBuilder) -> (ConcurrencyLimiter, Vec<Permit>) {
+    let clock = ManualClock::new();
+    let limiter = build.utilisation(UtilisationLevels::default()).clock(clock.clone()).build();
+    let held = hold(&limiter, 10);
+    for _ in 0..seconds * 100 {
+        clock.advance(Span::from_millis(10));
+        let _ = limiter.shed_busy(Class::CRITICAL, || None);
+    }
+    (limiter, held)
+}
+
+/// While the workers are busy, the least important class is shed first, and the first one never.
+#[test]
+fn ov_27_busy_workers_shed_the_least_important_class_first() {
+    let shed = |limiter: &ConcurrencyLimiter, class| {
+        (0..100).filter(|_| limiter.shed_busy(class, || None).is_err()).count()
+    };
+    let (limiter, held) = busy(21, ConcurrencyLimiter::fixed(10));
+    assert_eq!(shed(&limiter, TEST), 100);
+    assert!(shed(&limiter, READ) < 10 && shed(&limiter, WRITE) == 0);
+    let (limiter, more) = busy(300, ConcurrencyLimiter::fixed(10));
+    assert_eq!([Class::CRITICAL, WRITE, READ].map(|it| shed(&limiter, it)), [0, 100, 100]);
+    assert!(limiter.stats().sheds(READ, ShedReason::Busy) >= 100);
+    drop((held, more));
+}
+
+/// A user whose requests are shed has all of them shed, so the others are served throughout.
+#[test]
+fn a_user_is_served_throughout_or_not_at_all() {
+    let (limiter, _held) = busy(11, ConcurrencyLimiter::fixed(10));
+    let is_shed = |user: u64| {
+        let user = identity(&user.to_le_bytes());
+        limiter.shed_busy(TEST, || Some(user)).is_err()
+    };
+    let shed: Vec<u64> = (0..1_000).filter(|user| is_shed(*user)).collect();
+    assert!((400..600).contains(&shed.len()), "{}", shed.len());
+    assert!(shed.iter().all(|user| is_shed(*user)));
+    let shadow = busy(11, ConcurrencyLimiter::fixed(10).shadow()).0;
+    assert!((0..100).all(|_| shadow.shed_busy(TEST, || None).is_ok()));
+    assert!(shadow.stats().sheds(TEST, ShedReason::Busy) > 30, "counted only");
+}
+
+/// A limiter with other numbers takes over the requests in progress.
+#[test]
+fn ov_50_a_successor_counts_the_requests_of_its_predecessor() {
+    let before = ConcurrencyLimiter::fixed(10).build();
+    let mut held = hold(&before, 9);
+    let after = ConcurrencyLimiter::fixed(4).build_after(&before);
+    assert_eq!(after.stats().in_flight, 9);
+    held.drain(..5);
+    assert!(after.try_acquire(Class::CRITICAL).is_err(), "four of before are left");
+    held.pop();
+    let permit = after.try_acquire(Class::CRITICAL).unwrap();
+    assert!(after.try_acquire(Class::CRITICAL).is_err());
+    drop((held, permit));
+    assert_eq!((before.stats().in_flight, after.stats().in_flight), (0, 0));
 }

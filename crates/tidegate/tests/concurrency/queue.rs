@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tidegate::concurrency::{Class, ConcurrencyLimiter, Outcome, Permit, Shed, ShedReason};
 use tidegate::{Limit, Limiter, ManualClock, Rate, Span, Timestamp};
@@ -177,7 +178,7 @@ fn waiting_does_not_count_as_latency() {
     let limiter = ConcurrencyLimiter::gradient2()
         .initial_limit(4)
         .max_limit(4)
-        .queue(100, Span::from_secs(1))
+        .queue(100, Duration::from_secs(1))
         .clock(clock.clone())
         .build();
     let mut held: Vec<Permit> =
@@ -191,12 +192,12 @@ fn waiting_does_not_count_as_latency() {
     }
     // Each request holds its permit for 20 ms, after it has waited for 5 ms.
     let baseline = limiter.stats().baseline.unwrap();
-    assert!(baseline.as_micros().abs_diff(20_000) < 1_300, "{baseline}");
+    assert!(baseline.as_micros().abs_diff(20_000) < 1_300, "{baseline:?}");
 }
 
 #[test]
 fn a_limiter_without_queue_sheds_at_once() {
-    let limiter = ConcurrencyLimiter::fixed(1).queue(0, Span::from_millis(100)).build();
+    let limiter = ConcurrencyLimiter::fixed(1).queue(0, Duration::from_millis(100)).build();
     let _held = limiter.try_acquire(Class::CRITICAL).unwrap();
     let mut waiting: Wait<'_> = Box::pin(limiter.acquire(Class::CRITICAL));
     assert_eq!(reason(poll(&mut waiting)), Some(ShedReason::Limit));
@@ -224,7 +225,7 @@ async fn ov_41_a_delayed_request_holds_no_permit() {
 /// No wake-up is lost: many tasks on several threads, each of which waits for its permit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_waiter_is_answered() {
-    let limiter = ConcurrencyLimiter::fixed(3).queue(100_000, Span::from_secs(60)).build();
+    let limiter = ConcurrencyLimiter::fixed(3).queue(100_000, Duration::from_secs(60)).build();
     let tasks: Vec<_> = (0..64_u8)
         .map(|task| {
             let limiter = limiter.clone();
@@ -243,4 +244,39 @@ async fn every_waiter_is_answered() {
     }
     let stats = limiter.stats();
     assert_eq!((stats.in_flight, stats.queued), (0, 0));
+}
+
+/// A request is shed early only if it would be shed in any case.
+#[test]
+fn a_hopeless_request_is_shed_early() {
+    let gate = Gate::new(1);
+    let held = gate.limiter.try_acquire(Class::CRITICAL).unwrap();
+    assert!(gate.limiter.shed_early(READ).is_ok(), "it may wait");
+    let mut waiting: Wait<'_> = Box::pin(gate.limiter.acquire(READ));
+    assert!(poll(&mut waiting).is_none());
+    let shed = gate.limiter.shed_early(READ).unwrap_err();
+    assert_eq!(shed.reason(), ShedReason::QueueFull);
+    assert!(gate.limiter.shed_early(Class::new(3)).is_err());
+    assert!(gate.limiter.shed_early(Class::CRITICAL).is_ok(), "it takes the place");
+    drop(waiting);
+    assert!(gate.limiter.shed_early(READ).is_ok());
+    drop(held);
+    let limiter = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
+    let held = limiter.try_acquire(Class::CRITICAL).unwrap();
+    assert_eq!(limiter.shed_early(READ).unwrap_err().reason(), ShedReason::Limit);
+    drop(held);
+    assert!(limiter.shed_early(READ).is_ok());
+}
+
+/// A waiter of the limiter that replaces another one gets the permit that comes back there.
+#[test]
+fn ov_50_a_permit_of_the_predecessor_serves_a_waiter_of_its_successor() {
+    let gate = Gate::new(1);
+    let held = gate.limiter.try_acquire(Class::CRITICAL).unwrap();
+    let builder = ConcurrencyLimiter::fixed(1).clock(gate.clock.clone());
+    let after = builder.queue(200, Duration::from_secs(60)).build_after(&gate.limiter);
+    let mut waiting: Wait<'_> = Box::pin(after.acquire(READ));
+    assert!(poll(&mut waiting).is_none());
+    drop(held);
+    assert!(poll(&mut waiting).unwrap().is_ok());
 }

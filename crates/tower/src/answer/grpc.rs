@@ -68,7 +68,7 @@ fn wait(rejection: &Rejection) -> Option<Duration> {
             }
             _ => verdict.retry_after(),
         },
-        Rejection::Shed(shed) => Some(shed.retry_after().into()),
+        Rejection::Shed(shed) => Some(shed.retry_after()),
         Rejection::Failed(CheckError::Store(_)) => Some(Duration::from_secs(STORE_RETRY)),
         Rejection::Failed(_) => None,
         #[cfg(feature = "client")]

@@ -1,6 +1,7 @@
 //! Responses by cause.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
@@ -113,7 +114,7 @@ async fn too_many_in_flight_is_429_with_a_hint() {
 #[tokio::test]
 async fn ov_32_a_shed_request_is_503_without_ratelimit_and_returns_its_units() {
     let (limiter, _) = bucket(5);
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let layer = RateLimitLayer::limit(limiter.clone()).identify(OneKey);
     let app = app(layer.concurrency(concurrency.clone()));
     let held = concurrency.take(tidegate::concurrency::Class::CRITICAL);
@@ -136,7 +137,7 @@ async fn ov_32_a_shed_request_is_503_without_ratelimit_and_returns_its_units() {
 #[tokio::test]
 async fn ov_31_over_the_rate_is_429_even_if_the_server_is_full() {
     let (limiter, _) = bucket(1);
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let layer = RateLimitLayer::limit(limiter.clone()).identify(OneKey);
     let app = app(layer.concurrency(concurrency.clone()));
     let _held = concurrency.take(tidegate::concurrency::Class::CRITICAL);

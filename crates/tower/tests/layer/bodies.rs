@@ -1,6 +1,7 @@
 //! How long permits are held.
 
 use std::future::pending;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -10,7 +11,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use tidegate::concurrency::{Class, ConcurrencyLimiter};
-use tidegate::{InFlight, Limit, Span};
+use tidegate::{InFlight, Limit};
 use tidegate_tower::{Hold, Lease, OneKey, RateLimitLayer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,7 +23,7 @@ use crate::setup::{Frames, bucket, comes_true, of, serve};
 
 /// Every request may pass; one may be in progress.
 fn layer() -> (RateLimitLayer, ConcurrencyLimiter) {
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let layer = RateLimitLayer::limit(bucket(1_000).0).identify(OneKey);
     (layer.concurrency(concurrency.clone()), concurrency)
 }
@@ -144,7 +145,7 @@ async fn a_dropped_request_releases_its_permit() {
 #[tokio::test]
 async fn ov_13_an_upgrade_keeps_the_lease_and_not_the_permit() {
     let (limiter, _) = of(Limit::in_flight(1, InFlight::NO_EXPIRY).expect("valid numbers"));
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let upgrade = async |mut request: Request<Body>| {
         let lease = request.extensions_mut().remove::<Lease>();
         tokio::spawn(async move {

@@ -80,7 +80,7 @@ async fn ov_35_a_denied_call_is_http_200_and_trailers_only() {
 
 #[tokio::test]
 async fn ov_36_a_shed_call_is_unavailable() {
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let layer = RateLimitLayer::limit(bucket(9).0).identify(OneKey);
     let address = serve(layer.concurrency(concurrency.clone())).await;
     let held = concurrency.take(Class::CRITICAL).expect("a permit");

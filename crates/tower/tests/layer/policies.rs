@@ -1,5 +1,7 @@
 //! Limits from a policy.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
@@ -7,7 +9,7 @@ use http::Request;
 use tidegate::concurrency::{Class, ConcurrencyLimiter};
 use tidegate::policy::{self, Descriptor, Entry, Merging, Policy, PolicyLimiter};
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Hashing, ManualClock, Span};
+use tidegate::{Hashing, ManualClock};
 use tidegate_tower::{Cost, RateLimitLayer};
 
 use crate::setup::{ask, serve, text};
@@ -120,7 +122,7 @@ async fn ov_32_a_shed_request_returns_the_units_of_a_policy() {
          {name: c, rate: 7/s, algorithm: leaky_bucket, queue: 5, burst: 2}]}",
     );
     let limiter = limiter(&file);
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let layer = RateLimitLayer::policy(limiter.clone(), "api").concurrency(concurrency.clone());
     let app = routes(layer);
     let _held = concurrency.take(Class::CRITICAL);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use tidegate::concurrency::{Class, ConcurrencyLimiter};
-use tidegate::{Limit, Limiter, Rate, Span};
+use tidegate::{Limit, Limiter, Rate};
 use tidegate_tower::{OneKey, RateLimitLayer, Timeout};
 
 use crate::setup::{app, ask, bucket, of, request};
@@ -27,7 +27,7 @@ async fn settle() {
 
 #[tokio::test(start_paused = true)]
 async fn ov_41_a_delayed_request_holds_no_permit() {
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Span::ZERO).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
     let in_handler = Arc::new(AtomicU32::new(0));
     let (seen, limiter) = (Arc::clone(&in_handler), concurrency.clone());
     let handler = move || async move { seen.store(limiter.stats().in_flight, Ordering::Relaxed) };
@@ -100,7 +100,7 @@ async fn a_cancelled_request_returns_its_slot_only_if_it_is_the_last() {
 #[tokio::test(start_paused = true)]
 async fn ov_11_a_request_cancelled_in_the_queue_returns_its_units() {
     let (limiter, _) = bucket(5);
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(200, Span::from_secs(60)).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(200, Duration::from_secs(60)).build();
     let layer = RateLimitLayer::limit(limiter.clone()).identify(OneKey);
     let app = app(layer.concurrency(concurrency.clone()));
     let held = concurrency.take(Class::CRITICAL);
@@ -120,7 +120,7 @@ async fn ov_11_a_request_cancelled_in_the_queue_returns_its_units() {
 /// A class that is more important takes the place of another in the queue.
 #[tokio::test(start_paused = true)]
 async fn the_class_of_a_request_is_read_from_its_head() {
-    let concurrency = ConcurrencyLimiter::fixed(1).queue(100, Span::from_secs(60)).build();
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(100, Duration::from_secs(60)).build();
     let layer = RateLimitLayer::limit(bucket(9).0)
         .identify(OneKey)
         .concurrency(concurrency.clone())

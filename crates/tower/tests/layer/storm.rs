@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
 use tidegate::concurrency::ConcurrencyLimiter;
-use tidegate::{InFlight, Limit, Limiter, ManualClock, Rate, Span};
+use tidegate::{InFlight, Limit, Limiter, ManualClock, Rate};
 use tidegate_tower::{OneKey, RateLimitLayer};
 
 use crate::setup::{ask, comes_true, request, serve};
@@ -73,7 +74,7 @@ fn limits(units: u64) -> (Limiter, ConcurrencyLimiter, Arc<AtomicU64>) {
         .limit("units", window.expect("valid numbers"))
         .limit("places", Limit::in_flight(64, InFlight::NO_EXPIRY).expect("valid numbers"))
         .clock(ManualClock::new());
-    let concurrency = ConcurrencyLimiter::fixed(16).queue(200, Span::from_millis(20)).build();
+    let concurrency = ConcurrencyLimiter::fixed(16).queue(200, Duration::from_millis(20)).build();
     (limiter.build().expect("memory"), concurrency, Arc::default())
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate::policy::RequestOutcome;
 use tidegate::{Span, Verdict};
 
 use super::{Desk, binding};
@@ -195,6 +196,38 @@ fn a_login_is_blocked_after_too_many_attempts() {
 }
 
 #[test]
+fn a_failed_login_counts_and_a_successful_one_does_not() {
+    let desk = Desk::open("failed_logins.yaml");
+    let login = |status| {
+        let permit = desk.acquire(&["login=bob"]).permit();
+        permit.map(|permit| desk.settle(permit, RequestOutcome::status(status)).returned)
+    };
+    assert!((0..100).all(|_| login(200) == Some(1)));
+    assert!((0..5).all(|_| login(401) == Some(0)));
+    assert_eq!(login(200), None, "five have failed");
+    desk.wait(Span::from_secs(900));
+    assert_eq!(login(200), Some(1));
+    let reader = desk.acquire(&["reader=bob"]).permit().expect("a thousand are free");
+    assert_eq!(desk.settle(reader, RequestOutcome::status(304)).returned, 1);
+}
+
+#[test]
+fn a_completion_costs_the_tokens_and_the_money_that_it_has_used() {
+    let desk = Desk::open("llm.yaml");
+    let complete = || desk.acquire(&["user=bob"]).permit().expect("within the limits");
+    let outcome = RequestOutcome::status(200).costs(&[("tokens", 1_500), ("money", 75)]);
+    let settled = desk.settle(complete(), outcome);
+    assert_eq!((settled.settled, settled.returned), (2, 2_500 + 125));
+    let outcome = RequestOutcome::status(200).costs(&[("tokens", 9_000), ("money", 450)]);
+    let settled = desk.settle(complete(), outcome);
+    assert_eq!((settled.settled, settled.booked), (2, 5_000 + 250));
+    let settled = desk.settle(complete(), RequestOutcome::status(502).costs(&[("tokens", 0)]));
+    assert_eq!((settled.settled, settled.returned), (2, 4_000 + 200));
+    let stream = desk.acquire(&["stream=bob"]).permit().expect("within the limits");
+    assert_eq!(desk.settle(stream, RequestOutcome::cancelled()).returned, 4_000);
+}
+
+#[test]
 fn a_user_runs_twenty_requests_at_once() {
     let desk = Desk::open("concurrency.yaml");
     let (user, batch) = (["user=bob"], ["user=batch"]);
@@ -205,4 +238,24 @@ fn a_user_runs_twenty_requests_at_once() {
     assert_eq!((0..101).filter_map(|_| desk.acquire(&batch).permit()).count(), 100);
     let exports: Vec<_> = (0..3).filter_map(|_| desk.acquire(&["export=x"]).permit()).collect();
     assert_eq!(exports.len(), 2, "each takes two of four places");
+}
+
+/// A fleet of 100 places, 20 of which are kept for critical requests: the other classes together fill 80.
+#[test]
+fn ov_05_a_part_of_the_fleet_is_kept_for_critical_requests() {
+    let desk = Desk::open("overload.yaml");
+    let (other, critical) = (["fleet=all"], ["fleet=all plan=enterprise"]);
+    let mut held: Vec<_> = (0..81).filter_map(|_| desk.acquire(&other).permit()).collect();
+    assert_eq!(held.len(), 80);
+    let denied = desk.acquire(&other);
+    let verdict = denied.verdict();
+    assert!(verdict.is_unavailable(), "503, not 429");
+    assert_eq!(verdict.strictest().map(|part| part.name.to_owned()), Some("fleet~other".into()));
+    assert_eq!(verdict.headers().retry_after(), Some(1));
+    held.extend((0..21).filter_map(|_| desk.acquire(&critical).permit()));
+    assert_eq!(held.len(), 100);
+    assert!(!desk.acquire(&critical).is_granted() && !desk.acquire(&other).is_granted());
+    drop(held);
+    let held: Vec<_> = (0..101).filter_map(|_| desk.acquire(&critical).permit()).collect();
+    assert_eq!(held.len(), 100, "without other requests, critical ones may have everything");
 }

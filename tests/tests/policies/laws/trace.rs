@@ -220,7 +220,7 @@ fn with_request<T>(asked: &Asked, ask: impl FnOnce(&Request<'_>) -> T) -> T {
         .0
         .iter()
         .zip(&entries)
-        .map(|((.., hits), entries)| Descriptor { entries, hits: *hits, limit: None })
+        .map(|((.., hits), entries)| Descriptor { hits: *hits, ..Descriptor::new(entries) })
         .collect();
     ask(&Request { domain: "api", descriptors: &descriptors, hits: None })
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tidegate::Span;
 use tidegate::policy::Policy;
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Question, Reply, Side, Status, Wait, cases, run_case,
+    Action, Case, Limiting, Outcome, Question, Reply, Side, Status, Sums, Wait, cases, run_case,
 };
 
 use super::*;
@@ -124,6 +124,34 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
     Reply::Decided { allowed, statuses: Some(statuses), retry_after }
 }
 
+/// A settlement as this transport is asked.
+fn settlement(question: &Question, reservation: &str) -> String {
+    let Outcome { status, actual, costs, cancel } = &question.outcome;
+    let mut body = json!({ "reservation": reservation });
+    if let Some(status) = status {
+        body["status"] = (*status).into();
+    }
+    if let Some(actual) = actual {
+        body["actual"] = (*actual).into();
+    }
+    if !costs.is_empty() {
+        body["actual"] = json!(costs);
+    }
+    if *cancel {
+        body["cancel"] = true.into();
+    }
+    body.to_string()
+}
+
+fn settled(answer: &Answer) -> Reply {
+    let document = answer.json();
+    if let Some(error) = document["error"].as_str() {
+        return Reply::Failed(error.into());
+    }
+    let names = ["settled", "not_open", "open", "returned", "dropped", "booked", "unbooked"];
+    Reply::Settled(Sums::of(names.map(|name| document[name].as_u64().expect("a number"))))
+}
+
 /// What differs; `None` if the case is not for this transport.
 fn outcome(case: &Case) -> Option<Result<(), String>> {
     let policy = load(case)?;
@@ -143,6 +171,7 @@ fn outcome(case: &Case) -> Option<Result<(), String>> {
             Action::Acquire => "/v1/acquire",
             Action::Release => "/v1/release",
             Action::Renew => "/v1/renew",
+            Action::Settle => "/v1/settle",
         };
         let holder = question.holder.clone().unwrap_or_default();
         if question.action.is_about_leases() {
@@ -150,14 +179,21 @@ fn outcome(case: &Case) -> Option<Result<(), String>> {
             let document = transport.post(path, &body).json();
             return Reply::of_lease(document["released"] == true || document["renewed"] == true);
         }
+        if question.action == Action::Settle {
+            return settled(&transport.post(path, &settlement(question, &holders[&holder])));
+        }
         let body = body(question).to_string();
         let peeked = transport.post("/v1/peek", &body);
         let answer = transport.post(path, &body);
-        if matches!(question.action, Action::Check | Action::Acquire) {
+        if question.action.charges() {
             assert_eq!(peeked.status, answer.status, "{}: {body}", case.name);
         }
-        if let Some(lease) = answer.json()["lease"].as_str() {
-            holders.insert(holder, lease.to_owned());
+        // No case both holds places and settles.
+        let document = answer.json();
+        for held in [&document["lease"], &document["reservation"]] {
+            if let Some(held) = held.as_str() {
+                holders.insert(holder.clone(), held.to_owned());
+            }
         }
         reply(question, &answer)
     });

@@ -6,14 +6,18 @@ use tidegate_tests::http;
 
 use super::*;
 
+/// A reservation, which is not open.
+const RESERVATION: &str = "0100000000000000010000000000000002000000000000000100000000000000000300000000000000050000000035a4e900000101019101910000000000000000056c6f67696e00000003626f6200000003626f62";
+
 /// Every call that returns units.
-fn returning() -> [(&'static str, Value); 5] {
+fn returning() -> [(&'static str, Value); 6] {
     let taken = json!({ "entries": [["api_key", "k1"]], "cost": 1 });
     let given_back = json!({ "entries": [["api_key", "k1"]], "cost": -1 });
     let question = |side: &Value| json!({ "domain": "api", "descriptors": [side] });
     let entries = json!([{ "key": "api_key", "value": "k1" }]);
     let negative = json!({ "entries": entries, "isNegativeHits": true });
     [
+        ("/v1/settle", json!({ "reservation": RESERVATION, "cancel": true })),
         ("/v1/refund", question(&taken)),
         ("/v1/reset", question(&taken)),
         ("/v1/check", question(&given_back)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Question, Reply, Side, Status, Wait, cases, run_case,
+    Action, Case, Limiting, Outcome, Question, Reply, Side, Status, Sums, Wait, cases, run_case,
 };
 
 use super::*;
@@ -14,7 +14,7 @@ const LEAST_CASES: usize = 181;
 
 /// Whether a command can say it: there are descriptors, with neither costs nor limits of their own.
 fn can_be_said(question: &Question) -> bool {
-    if question.action.is_about_leases() {
+    if question.action.is_about_leases() || question.action == Action::Settle {
         return true;
     }
     let is_plain =
@@ -29,7 +29,9 @@ fn command(question: &Question) -> redis::Cmd {
         Action::Refund => "TG.REFUND",
         Action::Reset => "TG.RESET",
         Action::Acquire => "TG.ACQUIRE",
-        Action::Release | Action::Renew => unreachable!("they have no descriptors"),
+        Action::Release | Action::Renew | Action::Settle => {
+            unreachable!("they have no descriptors")
+        }
     });
     command.arg(&question.domain);
     for (number, side) in question.descriptors.iter().enumerate() {
@@ -49,6 +51,27 @@ fn command(question: &Question) -> redis::Cmd {
 /// The leases of requests, by the names that a case gives them.
 type Holders = HashMap<String, String>;
 
+fn settle(client: &mut redis::Connection, outcome: &Outcome, reservation: &str) -> Reply {
+    let mut command = redis::cmd("TG.SETTLE");
+    command.arg(reservation);
+    if outcome.cancel {
+        command.arg("CANCEL");
+    }
+    outcome.status.iter().for_each(|status| {
+        command.arg("STATUS").arg(status);
+    });
+    outcome.actual.iter().for_each(|units| {
+        command.arg("ACTUAL").arg(units);
+    });
+    for (name, units) in &outcome.costs {
+        command.arg("FOR").arg(name).arg(units);
+    }
+    match command.query(client) {
+        Ok(numbers) => Reply::Settled(Sums::of(numbers)),
+        Err(error) => Reply::Failed(error.to_string()),
+    }
+}
+
 fn ask(client: &mut redis::Connection, question: &Question, holders: &mut Holders) -> Reply {
     let holder = question.holder.clone().unwrap_or_default();
     if question.action.is_about_leases() {
@@ -57,21 +80,25 @@ fn ask(client: &mut redis::Connection, question: &Question, holders: &mut Holder
         let done: i64 = command.arg(&holders[&holder]).query(client).expect("a reply");
         return Reply::of_lease(done == 1);
     }
+    if question.action == Action::Settle {
+        return settle(client, &question.outcome, &holders[&holder]);
+    }
     let answer: redis::RedisResult<Vec<redis::Value>> = command(question).query(client);
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Reply::Failed(error.to_string()),
     };
     type Numbers = (i64, i64, i64, i64, i64, String);
-    let (numbers, lease) = answer.split_at(6);
+    let (numbers, held) = answer.split_at(6);
     let numbers = redis::Value::Array(numbers.to_vec());
     let (limited, limit, remaining, retry, reset, name): Numbers =
         redis::from_redis_value(numbers).expect("five numbers and a name");
-    assert_eq!(lease.len(), usize::from(question.action == Action::Acquire));
-    if let [lease] = lease {
-        let lease: String = redis::from_redis_value(lease.clone()).expect("a text");
-        if !lease.is_empty() {
-            holders.insert(holder, lease);
+    assert!(held.len() >= usize::from(question.action == Action::Acquire));
+    // No case both holds places and settles.
+    for text in held {
+        let text: String = redis::from_redis_value(text.clone()).expect("a text");
+        if !text.is_empty() {
+            holders.insert(holder.clone(), text);
         }
     }
     let over = limited == 1;

@@ -23,6 +23,8 @@ pub(super) fn encode(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt
         page.value("tidegate_store_evicted_total", memory.evicted)?;
         page.value("tidegate_store_evicted_units_total", memory.evicted_units)?;
         page.value("tidegate_store_overflowed_total", memory.overflowed)?;
+        page.value("tidegate_store_reservations", memory.reservations)?;
+        page.value("tidegate_store_unreserved_total", memory.unreserved)?;
     }
     layers(service, page)?;
     let errors = service.status().store_errors();

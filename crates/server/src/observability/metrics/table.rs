@@ -81,6 +81,37 @@ pub(crate) static METRICS: &[Metric] = &[
         "domain, limit",
         "Requests that skipped an in-flight limit, because their call cannot release: Envoy's rate limit service, `/v1/auth`, `/v1/check`, `TG.CHECK`.",
     ),
+    gauge(
+        "tidegate_concurrency_limit",
+        "domain, protect",
+        "The limit of a concurrency limiter (`protect`); during a probe, that before it. Limiters appear with their first request.",
+    ),
+    gauge(
+        "tidegate_concurrency_in_flight",
+        "domain, protect",
+        "Requests in progress, which hold a permit of the concurrency limiter.",
+    ),
+    gauge("tidegate_concurrency_queued", "domain, protect", "Requests that wait for a permit."),
+    gauge(
+        "tidegate_concurrency_baseline_seconds",
+        "domain, protect",
+        "The latency without queueing that the concurrency limiter has measured, if it is known.",
+    ),
+    counter(
+        "tidegate_shed_requests_total",
+        "domain, protect, class, reason",
+        "Requests that a concurrency limiter shed, or would have in shadow mode: limit, queue_full, displaced, queue_timeout, deadline, busy.",
+    ),
+    counter(
+        "tidegate_settlements_total",
+        "outcome",
+        "Limits with `count`, `refund` or `actual` that requests were settled under: settled, not_open (settled before, expired, or never opened), failed (no answer from the store; the units stay taken).",
+    ),
+    counter(
+        "tidegate_settled_units_total",
+        "fate",
+        "Differences between reserved and actual cost: returned, dropped (not returned: the window has ended, or the units have been refilled since), booked, unbooked (beyond the limit).",
+    ),
     counter(
         "tidegate_shadow_requests_total",
         "domain, limit, outcome",
@@ -108,6 +139,16 @@ pub(crate) static METRICS: &[Metric] = &[
         "tidegate_store_overflowed_total",
         "",
         "Decisions on the state that keys share when memory is full.",
+    ),
+    gauge(
+        "tidegate_store_reservations",
+        "",
+        "Reservations in this process that were not settled, expired ones included until they are removed.",
+    ),
+    counter(
+        "tidegate_store_unreserved_total",
+        "",
+        "Reservations that were not opened because memory was full; their units stay taken.",
     ),
     counter(
         "tidegate_deny_cache_hits_total",

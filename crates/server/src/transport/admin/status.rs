@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use tidegate::Timestamp;
+use tidegate::concurrency::ConcurrencyStats;
 use tidegate::policy::{LocallyDecided, OtherNumbers, Switch, in_words};
 use tidegate::store::DomainRevision;
 use tidegate::store::circuits::CircuitReport;
@@ -33,6 +34,21 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
         "state": if service.is_degraded() { "degraded" } else { "healthy" },
         "store": { "kind": if service.is_local() { "memory" } else { "redis" } },
     });
+    let limiters = service.limiter().protection_stats();
+    if !limiters.is_empty() {
+        let limiter = |(domain, name, stats): &(Box<str>, Box<str>, ConcurrencyStats)| {
+            json!({
+                "domain": domain,
+                "protect": name,
+                "limit": stats.limit,
+                "in_flight": stats.in_flight,
+                "queued": stats.queued,
+                "baseline_ms": stats.baseline.map(|time| time.as_secs_f64() * 1_000.0),
+                "shed": stats.shed(),
+            })
+        };
+        told["concurrency"] = limiters.iter().map(limiter).collect();
+    }
     if let Some(store) = service.shared_store() {
         let endpoint = |circuit: CircuitReport| {
             let timing = store.store().timing(circuit.endpoint);

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::Reply;
 use super::check_request::{Action, CheckRequest, EXAMPLE};
 use super::object::Object;
-use super::reply::{Refused, json};
+use super::reply::{self, Refused, json};
 use super::unreadable::unreadable;
 use crate::runtime::turns::in_turn;
 use crate::service::RateLimitService;
@@ -63,7 +63,7 @@ pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body
 
 /// The answer document of one request, or its error.
 async fn document(service: &RateLimitService, check: &CheckRequest<'_>) -> String {
-    let told = check.decide(service, Action::Check).await.map(|(verdict, _)| verdict.json());
+    let told = check.decide(service, Action::Check).await.map(|granted| reply::document(&granted));
     told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 

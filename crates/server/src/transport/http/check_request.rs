@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{
-    CheckError, Descriptor, Entry, Hits, InlineLimit, Leases, MAX_DESCRIPTORS, Request,
+    CheckError, Descriptor, Entry, Granted, Hits, InlineLimit, Leases, MAX_DESCRIPTORS, Request,
+    Reservations,
 };
 use tidegate::store::MAX_TOGETHER;
 use tidegate::{AlgorithmName, InvalidLimit, Limit, Op, Rate, Verdict};
@@ -85,8 +86,8 @@ pub(crate) async fn answer(
         Err(refused) => Err(refused),
     };
     match answer {
-        Ok((verdict, _)) if action == Action::Explain => reply::explanation(&verdict, answers),
-        Ok((verdict, leases)) => reply::granted(&verdict, &leases, answers),
+        Ok(granted) if action == Action::Explain => reply::explanation(&granted.verdict, answers),
+        Ok(granted) => reply::granted(&granted, answers),
         Err(refused) => refused.reply(),
     }
 }
@@ -106,12 +107,12 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Refused> {
 }
 
 impl CheckRequest<'_> {
-    /// Decides the request. The leases are empty unless the action is to acquire.
+    /// Decides the request. Only an acquire holds places, and only a check or an acquire opens reservations.
     pub(crate) async fn decide(
         &self,
         service: &RateLimitService,
         action: Action,
-    ) -> Result<(Verdict, Leases), Refused> {
+    ) -> Result<Granted, Refused> {
         let given_limit = match self.form()? {
             Form::One | Form::Several(_) if action == Action::Acquire => {
                 return malformed("acquire needs domain and descriptors");
@@ -131,7 +132,7 @@ impl CheckRequest<'_> {
             Action::Explain => service.explain_inline(now, &inline).await?,
             _ => service.report_inline(now, &inline).await?,
         };
-        Ok((verdict, Leases::default()))
+        Ok(holding_nothing(verdict))
     }
 
     /// Whether a check of the request returns units.
@@ -237,7 +238,7 @@ impl CheckRequest<'_> {
         service: &RateLimitService,
         action: Action,
         (domain, sides): (&str, &[DescriptorInput<'_>]),
-    ) -> Result<(Verdict, Leases), Refused> {
+    ) -> Result<Granted, Refused> {
         let entries: Vec<Entry<'_>> = sides.iter().flat_map(DescriptorInput::entries).collect();
         let mut rest = &entries[..];
         let descriptors: Vec<Descriptor<'_>> = sides
@@ -245,7 +246,7 @@ impl CheckRequest<'_> {
             .map(|side| {
                 let (entries, others) = rest.split_at(side.entries().len());
                 rest = others;
-                Descriptor { entries, hits: side.hits, limit: side.limit }
+                Descriptor { hits: side.hits, limit: side.limit, ..Descriptor::new(entries) }
             })
             .collect();
         let request = Request {
@@ -254,15 +255,23 @@ impl CheckRequest<'_> {
             hits: self.cost.map(|WholeNumber(cost)| cost),
         };
         let verdict = match action {
-            Action::Check => service.check(&request).await?,
+            Action::Check => {
+                let (verdict, reservations) = service.reserve(&request).await?;
+                return Ok(Granted { reservations, ..holding_nothing(verdict) });
+            }
             Action::Peek => service.peek(&request).await?,
             Action::Refund => service.refund(&request).await?,
             Action::Reset => service.reset(&request).await?,
             Action::Explain => service.explain(&request).await?,
             Action::Acquire => return Ok(service.acquire(&request).await?),
         };
-        Ok((verdict, Leases::default()))
+        Ok(holding_nothing(verdict))
     }
+}
+
+/// A request without places and reservations.
+fn holding_nothing(verdict: Verdict) -> Granted {
+    Granted { verdict, leases: Leases::default(), reservations: Reservations::default() }
 }
 
 /// The forms of requests.

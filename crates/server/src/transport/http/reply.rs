@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::http::Response;
 use tidegate::Verdict;
-use tidegate::policy::{CheckError, Leases};
+use tidegate::policy::{CheckError, Granted};
 use tidegate::store::StoreError;
 use tidegate::verdict::{Headers, whole_millis};
 
@@ -28,14 +28,29 @@ pub(crate) fn verdict(verdict: &Verdict, answers: &Answers) -> Reply {
     with_headers(reply, verdict, answers)
 }
 
-/// The answer with the verdict and the places that the request holds.
-pub(crate) fn granted(verdict: &Verdict, leases: &Leases, answers: &Answers) -> Reply {
-    let Some(ttl) = leases.ttl() else { return self::verdict(verdict, answers) };
+/// The answer with the verdict, the places that the request holds, and its reservations.
+pub(crate) fn granted(granted: &Granted, answers: &Answers) -> Reply {
+    let Granted { verdict, leases, reservations } = granted;
+    if leases.is_empty() && reservations.is_empty() {
+        return self::verdict(verdict, answers);
+    }
+    with_headers(json(StatusCode::OK, document(granted).into()), verdict, answers)
+}
+
+/// The document of a request: the verdict, and what the request holds.
+pub(crate) fn document(granted: &Granted) -> String {
+    let Granted { verdict, leases, reservations } = granted;
     let mut text = verdict.json();
     // Inside the brace that closes the document.
     text.pop();
-    let _ = write!(text, ",\"lease\":\"{leases}\",\"lease_ttl_ms\":{}}}", whole_millis(ttl));
-    with_headers(json(StatusCode::OK, text.into()), verdict, answers)
+    if let Some(ttl) = leases.ttl() {
+        let _ = write!(text, ",\"lease\":\"{leases}\",\"lease_ttl_ms\":{}", whole_millis(ttl));
+    }
+    if !reservations.is_empty() {
+        let _ = write!(text, ",\"reservation\":\"{reservations}\"");
+    }
+    text.push('}');
+    text
 }
 
 /// The answer to a proxy: an allowed request needs no body.

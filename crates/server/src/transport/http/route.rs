@@ -12,6 +12,8 @@ pub(crate) enum Route {
     Ask(Action),
     /// Places of a request in in-flight limits.
     Lease(LeaseAction),
+    /// Limits of a request that are settled after its response.
+    Settle,
     /// Several requests.
     Batch,
     /// A request that a proxy forwards.
@@ -27,7 +29,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const PATHS: [&str; 14] = [
+    pub(crate) const PATHS: [&str; 15] = [
         "/v1/check",
         "/v1/peek",
         "/v1/refund",
@@ -36,6 +38,7 @@ impl Route {
         "/v1/acquire",
         "/v1/release",
         "/v1/renew",
+        "/v1/settle",
         "/v1/batch",
         "/v1/auth",
         "/healthz",
@@ -54,6 +57,7 @@ impl Route {
             "/v1/acquire" => Self::Ask(Action::Acquire),
             "/v1/release" => Self::Lease(LeaseAction::Release),
             "/v1/renew" => Self::Lease(LeaseAction::Renew),
+            "/v1/settle" => Self::Settle,
             "/v1/batch" => Self::Batch,
             "/v1/auth" => Self::Auth,
             "/healthz" => Self::Health,
@@ -78,7 +82,7 @@ impl Route {
     /// The methods that the route accepts; `None` if all.
     pub(crate) const fn allow(self) -> Option<&'static str> {
         match self {
-            Self::Ask(_) | Self::Lease(_) | Self::Batch => Some("POST"),
+            Self::Ask(_) | Self::Lease(_) | Self::Settle | Self::Batch => Some("POST"),
             // Some proxies use the method of the request that they forward.
             Self::Auth | Self::Json | Self::HealthCheck => None,
             Self::Health | Self::OpenApi => Some("GET, HEAD"),

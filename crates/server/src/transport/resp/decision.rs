@@ -6,6 +6,7 @@ use super::frame::{self, WordRanges, Words};
 use super::lease::{self, LeaseAction};
 use super::policy::{self, PolicyAction};
 use super::reply::{Protocol, Replies};
+use super::settle;
 use super::throttle;
 use crate::service::RateLimitService;
 
@@ -22,6 +23,8 @@ pub(crate) enum StoreCommand {
     Policy(PolicyAction),
     /// `TG.RELEASE`, `TG.RENEW`
     Lease(LeaseAction),
+    /// `TG.SETTLE`
+    Settle,
     /// `DEL`, `UNLINK`
     Forget,
 }
@@ -40,6 +43,7 @@ impl StoreCommand {
             b"TG.ACQUIRE" => Some(Self::Policy(PolicyAction::Acquire)),
             b"TG.RELEASE" => Some(Self::Lease(LeaseAction::Release)),
             b"TG.RENEW" => Some(Self::Lease(LeaseAction::Renew)),
+            b"TG.SETTLE" => Some(Self::Settle),
             b"DEL" | b"UNLINK" => Some(Self::Forget),
             _ => None,
         }
@@ -50,6 +54,7 @@ impl StoreCommand {
         match self {
             Self::Policy(PolicyAction::Refund | PolicyAction::Reset | PolicyAction::Acquire)
             | Self::Lease(_)
+            | Self::Settle
             | Self::Forget => true,
             // `CL.THROTTLE key max_burst count period quantity`.
             Self::Cell => words.at(5).starts_with(b"-"),
@@ -72,6 +77,7 @@ impl StoreCommand {
             Self::Several => throttle::several(context, words, replies).await,
             Self::Policy(action) => policy::ask(context.service, action, words, replies).await,
             Self::Lease(action) => lease::ask(context.service, action, words, replies).await,
+            Self::Settle => settle::ask(context.service, words, replies).await,
             Self::Forget => throttle::forget(context, words, replies).await,
         }
     }

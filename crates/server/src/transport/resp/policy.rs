@@ -3,7 +3,9 @@
 use std::str;
 
 use tidegate::Verdict;
-use tidegate::policy::{Descriptor, Entry, Leases, MAX_DESCRIPTORS, Request};
+use tidegate::policy::{
+    Descriptor, Entry, Granted, Leases, MAX_DESCRIPTORS, Request, Reservations,
+};
 use tidegate::verdict::whole_millis;
 
 use super::command::wrong_count;
@@ -46,7 +48,8 @@ impl PolicyAction {
 /// the limit, the remaining units, milliseconds until a retry can succeed (-1 if allowed, or if it
 /// never will) and until the full reset, and the name of the binding limit. Without limits, limit
 /// and remaining are -1. `AND` begins another descriptor of the same request. `TG.ACQUIRE` returns
-/// the lease as well, for `TG.RELEASE` and `TG.RENEW`; it is empty if the request holds no place.
+/// the lease as well, for `TG.RELEASE` and `TG.RENEW`; it is empty if the request holds no place. If a limit
+/// is settled after the response, the last element is the reservation, for `TG.SETTLE`.
 pub(crate) async fn ask(
     service: &RateLimitService,
     action: PolicyAction,
@@ -57,9 +60,7 @@ pub(crate) async fn ask(
         return wrong_count(action.command(), replies);
     };
     match question.ask(service, action).await {
-        Ok((verdict, leases)) => {
-            write_reply(&verdict, (action == PolicyAction::Acquire).then_some(&leases), replies);
-        }
+        Ok(granted) => write_reply(&granted, action, replies),
         Err(text) => replies.error(text),
     }
 }
@@ -108,7 +109,7 @@ impl<'a> PolicyCommand<'a> {
         &self,
         service: &RateLimitService,
         action: PolicyAction,
-    ) -> Result<(Verdict, Leases), String> {
+    ) -> Result<Granted, String> {
         let text = |word: &'a [u8]| str::from_utf8(word).map_err(|_| "ERR words must be UTF-8");
         let hits = self.cost.map(cost).transpose()?;
         let mut entries = [Entry { key: "", value: "" }; MAX_ENTRIES];
@@ -125,22 +126,31 @@ impl<'a> PolicyCommand<'a> {
         let descriptors = &descriptors[..self.descriptors];
         let request = Request { domain: text(self.domain)?, descriptors, hits };
         let answer = match action {
-            PolicyAction::Check => service.check(&request).await,
-            PolicyAction::Peek => service.peek(&request).await,
-            PolicyAction::Refund => service.refund(&request).await,
-            PolicyAction::Reset => service.reset(&request).await,
+            PolicyAction::Check => service.reserve(&request).await,
+            PolicyAction::Peek => service.peek(&request).await.map(reserving_nothing),
+            PolicyAction::Refund => service.refund(&request).await.map(reserving_nothing),
+            PolicyAction::Reset => service.reset(&request).await.map(reserving_nothing),
             PolicyAction::Acquire => {
                 return service.acquire(&request).await.map_err(|error| format!("ERR {error}"));
             }
         };
-        answer.map(|verdict| (verdict, Leases::default())).map_err(|error| format!("ERR {error}"))
+        let (verdict, reservations) = answer.map_err(|error| format!("ERR {error}"))?;
+        Ok(Granted { verdict, leases: Leases::default(), reservations })
     }
 }
 
-fn write_reply(verdict: &Verdict, leases: Option<&Leases>, replies: &mut Replies<'_>) {
+/// A request without reservations.
+fn reserving_nothing(verdict: Verdict) -> (Verdict, Reservations) {
+    (verdict, Reservations::default())
+}
+
+fn write_reply(granted: &Granted, action: PolicyAction, replies: &mut Replies<'_>) {
+    let Granted { verdict, leases, reservations } = granted;
     let strictest = verdict.strictest();
     let units = |units| if strictest.is_some() { count(units) } else { -1 };
-    replies.array(if leases.is_some() { 7 } else { 6 });
+    let leases = (action == PolicyAction::Acquire).then_some(leases);
+    let more = usize::from(leases.is_some()) + usize::from(!reservations.is_empty());
+    replies.array(6 + more);
     replies.integer(i64::from(verdict.is_denied()));
     replies.integer(units(verdict.limit()));
     replies.integer(units(verdict.remaining()));
@@ -152,5 +162,8 @@ fn write_reply(verdict: &Verdict, leases: Option<&Leases>, replies: &mut Replies
     if let Some(leases) = leases {
         let text = if leases.is_empty() { String::new() } else { leases.to_string() };
         replies.bulk(text.as_bytes());
+    }
+    if !reservations.is_empty() {
+        replies.bulk(reservations.to_string().as_bytes());
     }
 }

@@ -138,7 +138,7 @@ impl<'a> RateLimitRequest<'a> {
                 (None, false) => None,
             };
             let limit = limit.and_then(|limit| limit.as_policy().ok());
-            Descriptor { entries, hits, limit }
+            Descriptor { hits, limit, ..Descriptor::new(entries) }
         };
         self.descriptor_inputs().map(descriptor).collect()
     }

@@ -13,6 +13,8 @@ use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 use crate::limiter::permit::{Admission, Place};
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
+use crate::policy::decide::reservations::Reservations;
+use crate::policy::decide::settle::{RequestOutcome, Settlement};
 use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::Request;
 use crate::store::{Batch, Store, StoreError};
@@ -22,36 +24,52 @@ use crate::verdict::{Details, Verdict};
 #[cfg(feature = "tokio")]
 const RENEWALS: u32 = 3;
 
+/// A decided request, and what it holds if it was allowed.
+#[derive(Clone, Debug)]
+#[doc(hidden)]
+pub struct Granted {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Its places in in-flight limits.
+    pub leases: Leases,
+    /// Its units of limits that are settled later.
+    pub reservations: Reservations,
+}
+
 impl<S: Store> PolicyLimiter<S> {
     /// Decides a request and charges it, in-flight limits included. The places are those of the
     /// caller, who has to [release](PolicyLimiter::release) them and to
     /// [renew](PolicyLimiter::renew) them in time; [`PolicyLimiter::acquire`] does both by itself.
     /// A denied request holds no place.
     #[doc(hidden)]
-    pub async fn acquire_leases(
-        &self,
-        request: &Request<'_>,
-    ) -> Result<(Verdict, Leases), CheckError> {
+    pub async fn acquire_leases(&self, request: &Request<'_>) -> Result<Granted, CheckError> {
         let (details, matched, now) = self.decide(request, Intent::Acquire).await?;
         Ok(self.keep(details, &matched, now).await)
     }
 
-    /// The verdict and the leases of a request that was decided. A request that was denied does not
-    /// run: the places that limits charged alone have granted are free again.
+    /// The verdict of a request that was decided, and what it holds. A request that was denied does not
+    /// run: places that limits charged alone have granted are free again, and reservations cancelled.
     pub(in crate::policy) async fn keep(
         &self,
         details: Box<Details>,
         matched: &MatchedLimits,
         now: Timestamp,
-    ) -> (Verdict, Leases) {
+    ) -> Granted {
         let leases = Leases::granted(matched, &details);
+        let reservations = Reservations::opened(matched, &details, now);
         let verdict = details.fold(now);
-        if verdict.is_allowed() || leases.is_empty() {
-            return (verdict, leases);
+        if verdict.is_allowed() {
+            return Granted { verdict, leases, reservations };
         }
-        // If this fails, the leases end by themselves.
-        let _ = self.release(&leases).await;
-        (verdict, Leases::default())
+        if !leases.is_empty() {
+            // If this fails, the leases end by themselves.
+            let _ = self.release(&leases).await;
+        }
+        if !reservations.is_empty() {
+            // If this fails, the units stay taken.
+            let _ = self.settle(&reservations, &RequestOutcome::cancelled()).await;
+        }
+        Granted { verdict, leases: Leases::default(), reservations: Reservations::default() }
     }
 
     /// Frees the places of a request. Releasing twice, or after a lease has ended, changes nothing.
@@ -88,6 +106,9 @@ impl<S: Store + 'static> PolicyLimiter<S> {
     /// With the feature `tokio` and inside a runtime, the permit renews its leases. Otherwise they
     /// end after their `ttl`, also while the permit is held.
     ///
+    /// Limits with `count`, `refund` or `actual` are settled by the permit's
+    /// [`Settlement`](crate::policy::Settlement).
+    ///
     /// ```
     /// use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
     ///
@@ -106,19 +127,17 @@ impl<S: Store + 'static> PolicyLimiter<S> {
     /// ```
     pub async fn acquire(&self, request: &Request<'_>) -> Result<Admission, CheckError> {
         let asked_at = self.0.clock.now();
-        let (verdict, leases) = self.acquire_leases(request).await?;
-        Ok(self.admission(verdict, leases, asked_at))
+        let granted = self.acquire_leases(request).await?;
+        Ok(self.admission(granted, asked_at))
     }
 
-    /// What `acquire` returns for these leases, which end no earlier than their time to live after
+    /// What `acquire` returns for a request whose leases end no earlier than their time to live after
     /// `asked_at`.
-    pub(in crate::policy) fn admission(
-        &self,
-        verdict: Verdict,
-        leases: Leases,
-        asked_at: Timestamp,
-    ) -> Admission {
+    pub(in crate::policy) fn admission(&self, granted: Granted, asked_at: Timestamp) -> Admission {
+        let Granted { verdict, leases, reservations } = granted;
+        let settlement = Settlement::new(reservations, self);
         Admission::new(verdict, || Box::new(PolicyPlace::new(self.clone(), leases, asked_at)))
+            .settled_by(settlement)
     }
 }
 
@@ -169,6 +188,10 @@ impl<S: Store + 'static> Place for PolicyPlace<S> {
         let held = &self.held;
         let ended = held.limiter.0.clock.now().as_micros() >= held.ends.load(Ordering::Relaxed);
         ended || held.lost.load(Ordering::Relaxed)
+    }
+
+    fn is_held(&self) -> bool {
+        !self.held.leases.is_empty()
     }
 
     fn free(&mut self) {

@@ -5,12 +5,18 @@ use std::net::IpAddr;
 use http::request::Parts;
 use tidegate_core::Timestamp;
 
+use crate::clock::Clock;
+use crate::concurrency::{Class, Shed, identity};
 use crate::limiter::permit::{Admission, Permit};
+use crate::policy::decide::acquire::Granted;
 use crate::policy::decide::leases::Leases;
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::http::{Described, HeaderTexts, HttpRequest, RequestRules, peer};
+use crate::policy::decide::reservations::Reservations;
+use crate::policy::http::{Described, HeaderTexts, HttpRequest, peer};
 use crate::policy::matching::matched_limits::{Intent, MatchedLimits};
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
+use crate::policy::model::overload::Guard;
+use crate::policy::model::rule::Domain;
 use crate::store::Store;
 use crate::verdict::{Details, Origin, Verdict};
 
@@ -23,6 +29,9 @@ pub struct HttpOptions {
     /// The cost of the request; `None` means the cost that each limit sets.
     pub hits: Option<u64>,
 }
+
+/// What was decided, about which limits, and when.
+type Decided = (Box<Details>, MatchedLimits, Timestamp);
 
 impl<S: Store> PolicyLimiter<S> {
     /// Turns an HTTP request into descriptors by the `requests` rules of a domain, decides and charges
@@ -89,17 +98,31 @@ impl<S: Store> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
         intent: Intent,
-    ) -> Result<Option<(Box<Details>, MatchedLimits, Timestamp)>, CheckError> {
+    ) -> Result<Option<Decided>, CheckError> {
         let policy = self.policy();
-        let rules = policy.domain(domain).ok_or(CheckError::UnknownDomain)?.requests();
+        let domain = policy.domain(domain).ok_or(CheckError::UnknownDomain)?;
         let texts = HeaderTexts::new(&parts.headers);
         let headers = texts.pairs();
-        let described = rules.describe_parts(parts, &headers, options.peer)?;
+        let described = domain.describe_parts(parts, &headers, options.peer)?;
+        self.decide_described((domain, &described), parts, options, intent).await
+    }
+
+    /// Decides a request whose descriptors are known.
+    async fn decide_described(
+        &self,
+        (domain, described): (&Domain, &Described<'_>),
+        parts: &Parts,
+        options: HttpOptions,
+        intent: Intent,
+    ) -> Result<Option<Decided>, CheckError> {
         if described.descriptors().len() == 0 {
             return Ok(None);
         }
         let entries = described.entries();
-        let descriptors = described.split(&entries);
+        let mut descriptors = described.split(&entries);
+        let class = domain.class_of(described, parts, options.peer);
+        descriptors.iter_mut().for_each(|descriptor| descriptor.class = Some(class));
+        let domain = domain.name();
         let request = Request { domain, descriptors: &descriptors, hits: options.hits };
         self.decide(&request, intent).await.map(Some)
     }
@@ -121,7 +144,7 @@ impl<S: Store> PolicyLimiter<S> {
         };
         let texts = HeaderTexts::new(&parts.headers);
         let headers = texts.pairs();
-        let described = domain.requests().describe_parts(parts, &headers, options.peer)?;
+        let described = domain.describe_parts(parts, &headers, options.peer)?;
         let entries = described.entries();
         let descriptors = described.split(&entries);
         let (domain, descriptors) = (domain.name(), &descriptors[..]);
@@ -139,24 +162,41 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<Admission, CheckError> {
-        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
-        Ok(self.admission(verdict, leases, asked_at))
+        let (granted, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
+        Ok(self.admission(granted, asked_at))
     }
 
-    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places.
+    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is settled, and
+    /// with the concurrency limiter that has to admit the request next. Before a call to a shared store, a
+    /// request that this limiter would shed in any case is shed.
     #[doc(hidden)]
     pub async fn admit_http(
         &self,
         domain: &str,
         parts: &Parts,
         options: HttpOptions,
-    ) -> Result<(Verdict, Option<Permit>), CheckError> {
-        let (verdict, leases, asked_at) = self.acquire_http_leases(domain, parts, options).await?;
-        if leases.is_empty() {
-            return Ok((verdict, None));
+    ) -> Result<AdmittedHttp, CheckError> {
+        let asked_at = self.now();
+        let policy = self.policy();
+        let domain = policy.domain(domain).ok_or(CheckError::UnknownDomain)?;
+        let texts = HeaderTexts::new(&parts.headers);
+        let headers = texts.pairs();
+        let described = domain.describe_parts(parts, &headers, options.peer)?;
+        let guard = domain.guard(&described, parts, options.peer, &self.0.clock);
+        if let Some(guard) = guard.as_ref().filter(|_| !self.0.store.is_local())
+            && let Err(shed) = guard.limiter.shed_early(guard.class)
+        {
+            return Ok(AdmittedHttp::Shed(shed));
         }
-        let admission = self.admission(verdict.clone(), leases, asked_at);
-        Ok((verdict, admission.permit()))
+        let intent = Intent::Acquire;
+        let decided = self.decide_described((domain, &described), parts, options, intent).await?;
+        let granted = self.granted(decided, asked_at).await;
+        let verdict = granted.verdict.clone();
+        let permit = match granted.leases.is_empty() && granted.reservations.is_empty() {
+            true => None,
+            false => self.admission(granted, asked_at).permit(),
+        };
+        Ok(AdmittedHttp::Decided { verdict, permit, guard })
     }
 
     async fn acquire_http_leases(
@@ -164,18 +204,43 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         domain: &str,
         parts: &Parts,
         options: HttpOptions,
-    ) -> Result<(Verdict, Leases, Timestamp), CheckError> {
+    ) -> Result<(Granted, Timestamp), CheckError> {
         let asked_at = self.now();
         let decided = self.decide_http(domain, parts, options, Intent::Acquire).await?;
-        let (verdict, leases) = match decided {
+        Ok((self.granted(decided, asked_at).await, asked_at))
+    }
+
+    /// What a request was granted; everything, if no rule describes it.
+    async fn granted(&self, decided: Option<Decided>, asked_at: Timestamp) -> Granted {
+        match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
-            None => (Verdict::unlimited(asked_at), Leases::default()),
-        };
-        Ok((verdict, leases, asked_at))
+            None => Granted {
+                verdict: Verdict::unlimited(asked_at),
+                leases: Leases::default(),
+                reservations: Reservations::default(),
+            },
+        }
     }
 }
 
-impl RequestRules {
+/// The answer to [`PolicyLimiter::admit_http`].
+#[derive(Debug)]
+#[doc(hidden)]
+pub enum AdmittedHttp {
+    /// The limits have decided.
+    Decided {
+        /// What they decided.
+        verdict: Verdict,
+        /// The places that the request holds.
+        permit: Option<Permit>,
+        /// The concurrency limiter that has to admit the request next.
+        guard: Option<Guard>,
+    },
+    /// The concurrency limiter has shed the request.
+    Shed(Shed),
+}
+
+impl Domain {
     /// The descriptors of a request whose headers are read already.
     fn describe_parts<'a>(
         &'a self,
@@ -183,14 +248,15 @@ impl RequestRules {
         headers: &'a [(&'a str, &'a str)],
         known_peer: Option<IpAddr>,
     ) -> Result<Described<'a>, CheckError> {
-        if self.is_empty() {
+        let rules = self.requests();
+        if rules.is_empty() && self.protections().is_empty() {
             return Err(CheckError::NoRequestRules);
         }
         let peer = known_peer.or_else(|| peer(parts));
-        if peer.is_none() && self.needs_peer() {
+        if peer.is_none() && rules.needs_peer() {
             return Err(CheckError::NoPeer);
         }
-        let described = self.describe(&HttpRequest {
+        let described = rules.describe(&HttpRequest {
             method: parts.method.as_str(),
             path: parts.uri.path_and_query().map_or("/", |target| target.as_str()),
             host: parts.uri.authority().map(|authority| authority.as_str()),
@@ -198,6 +264,36 @@ impl RequestRules {
             peer,
         });
         described.map_err(CheckError::Request)
+    }
+
+    /// The class of a request.
+    fn class_of(
+        &self,
+        described: &Described<'_>,
+        parts: &Parts,
+        known_peer: Option<IpAddr>,
+    ) -> Class {
+        let header = self.classes().header();
+        let values = header.into_iter().flat_map(|name| parts.headers.get_all(name));
+        let values = values.map(|value| value.as_bytes());
+        self.class_of_request(described, values, known_peer.or_else(|| peer(parts)))
+    }
+
+    /// The concurrency limiter that protects the route of a request.
+    fn guard(
+        &self,
+        described: &Described<'_>,
+        parts: &Parts,
+        known_peer: Option<IpAddr>,
+        clock: &Clock,
+    ) -> Option<Guard> {
+        let protection = self.protection(described.protect())?;
+        Some(Guard {
+            limiter: protection.limiter(clock).clone(),
+            class: self.class_of(described, parts, known_peer),
+            hold: protection.hold(),
+            identity: described.user().map(|user| identity(user.as_bytes())),
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use tidegate_core::algorithm::inflight::InFlight;
 use tidegate_core::{LeaseId, Limit, Op, Span};
 
 use crate::key::{Key, Scope};
+use crate::policy::decide::token::{self, Reader};
 use crate::policy::matching::matched_limits::MatchedLimits;
 use crate::store::{Charge, LimitOptions, MAX_TOGETHER, OnStoreFailure, Tier};
 use crate::verdict::Details;
@@ -95,17 +96,16 @@ impl fmt::Display for Leases {
                 in_flight.limit(),
                 in_flight.ttl().as_micros(),
             ];
-            bytes.extend(numbers.iter().flat_map(|number| number.to_be_bytes()));
+            token::push_numbers(&mut bytes, &numbers);
             let mode = lease.options.on_store_failure.unwrap_or_default();
             let is_local = lease.options.tier == Tier::Local;
             let mode = OnStoreFailure::ALL.iter().position(|it| *it == mode).unwrap_or(0);
             bytes.push(mode as u8 | u8::from(is_local) << 7);
             for field in [&lease.text, &lease.tag] {
-                bytes.extend((field.len() as u32).to_be_bytes());
-                bytes.extend_from_slice(field);
+                token::push_field(&mut bytes, field);
             }
         }
-        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        token::write(f, &bytes)
     }
 }
 
@@ -125,7 +125,7 @@ impl FromStr for Leases {
     type Err = InvalidLeases;
 
     fn from_str(text: &str) -> Result<Self, InvalidLeases> {
-        let bytes = from_hex(text).ok_or(InvalidLeases)?;
+        let bytes = token::read(text).ok_or(InvalidLeases)?;
         let mut reader = Reader(&bytes);
         if reader.take(1) != Some(&[VERSION]) {
             return Err(InvalidLeases);
@@ -141,39 +141,14 @@ impl FromStr for Leases {
     }
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    bytes.collect::<Option<Vec<u8>>>().filter(|_| rest.is_empty())
-}
-
-/// Reads bytes from the front.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        Some(u64::from_be_bytes(self.take(8)?.try_into().ok()?))
-    }
-
-    fn field(&mut self) -> Option<Box<[u8]>> {
-        let length = u32::from_be_bytes(self.take(4)?.try_into().ok()?);
-        Some(self.take(usize::try_from(length).ok()?)?.into())
-    }
-
+impl Reader<'_> {
     fn lease(&mut self) -> Option<Lease> {
         let (id, scope) = (LeaseId::new(self.number()?)?, Scope::from_number(self.number()?));
         let (places, ttl) = (self.number()?, Span::from_micros(self.number()?));
         // A forged text must not hold a place for longer than a policy could.
         let ttl = Some(ttl).filter(|ttl| *ttl <= InFlight::MAX_SHARED_TTL)?;
         let limit = Limit::in_flight(places, ttl).ok()?;
-        let flags = *self.take(1)?.first()?;
+        let flags = self.byte()?;
         let mode = *OnStoreFailure::ALL.get(usize::from(flags & 0x7f))?;
         let tier = if flags >> 7 == 1 { Tier::Local } else { Tier::Exact };
         let options = LimitOptions::default().on_store_failure(mode).tier(tier);

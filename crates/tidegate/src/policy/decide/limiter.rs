@@ -16,6 +16,7 @@ use arc_swap::ArcSwap;
 use tidegate_core::{Decision, Span, Timestamp};
 
 use crate::clock::Clock;
+use crate::concurrency::ConcurrencyStats;
 use crate::key::Hashing;
 use crate::limiter::permit::Admission;
 use crate::policy::Policy;
@@ -23,9 +24,11 @@ use crate::policy::decide::control::Controls;
 use crate::policy::decide::dry_run::dry_run;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::decide::reason::reasons;
+use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::decide::settle::SettleCounters;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::http::RequestError;
-use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimits};
+use crate::policy::matching::matched_limits::{Intent, MatchInput, MatchedLimit, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::store::memory::MemoryStore;
 use crate::store::undo::{Answered, undo};
@@ -67,6 +70,7 @@ pub(in crate::policy) struct Shared<S> {
     pub(in crate::policy) revision: LimitsRevision,
     pub(in crate::policy) clock: Clock,
     pub(in crate::policy) stats_registry: StatsRegistry,
+    pub(in crate::policy) settle_counters: SettleCounters,
 }
 
 impl<S> Clone for PolicyLimiter<S> {
@@ -130,6 +134,7 @@ impl<S: Store> PolicyLimiter<S> {
             revision: LimitsRevision::default(),
             clock,
             stats_registry: StatsRegistry::default(),
+            settle_counters: SettleCounters::default(),
         }))
     }
 
@@ -167,6 +172,20 @@ impl<S: Store> PolicyLimiter<S> {
         &self.0.store
     }
 
+    /// The state of every concurrency limiter that a request has used, for metrics: its domain, its name and
+    /// its figures.
+    #[doc(hidden)]
+    pub fn protection_stats(&self) -> Vec<(Box<str>, Box<str>, ConcurrencyStats)> {
+        let policy = self.policy();
+        let mut all = Vec::new();
+        for domain in policy.domains() {
+            let used = domain.protections().iter().filter_map(|it| Some((it.name(), it.stats()?)));
+            all.extend(used.map(|(name, stats)| (domain.name().into(), name.into(), stats)));
+        }
+        all.sort_unstable_by(|(one, a, _), (other, b, _)| (one, a).cmp(&(other, b)));
+        all
+    }
+
     /// Decides a request and charges it. In-flight limits are skipped, because there is no release;
     /// [`PolicyLimiter::acquire`] decides them too.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
@@ -193,8 +212,12 @@ impl<S: Store> PolicyLimiter<S> {
     #[doc(hidden)]
     pub async fn cancel(&self, request: &Request<'_>, verdict: &Verdict) -> Result<(), CheckError> {
         let Shared { controls, store, clock, .. } = &*self.0;
-        let Some(Origin::Domain(domain)) = verdict.details().map(|details| &details.origin) else {
-            return Ok(());
+        let Some(details) = verdict.details() else { return Ok(()) };
+        let Origin::Domain(domain) = &details.origin else { return Ok(()) };
+        // Reservations are cancelled, not returned, so that they cannot be settled as well.
+        let is_reserved = |one: &MatchedLimit| {
+            let limit = details.records.get(one.record).and_then(|record| details.rule(record));
+            details.reserves && limit.is_some_and(|(_, limit)| limit.settling().is_some())
         };
         let local = clock.now();
         let (mut matched, mut records) =
@@ -208,7 +231,7 @@ impl<S: Store> PolicyLimiter<S> {
             records: &mut records,
         });
         let (at, mut undone) = (verdict.at(), Ok(()));
-        for one in matched.iter() {
+        for one in matched.iter().filter(|one| !is_reserved(one)) {
             let taken = verdict
                 .parts()
                 .nth(one.record)
@@ -272,6 +295,7 @@ impl<S: Store> PolicyLimiter<S> {
         };
         let now = store.clock(local);
         details.origin = Origin::Domain(Arc::clone(&domain));
+        details.reserves = intent.reserves();
         details.records.reserve_exact(request.descriptors.len());
         matched.resolve(MatchInput {
             domain: &domain,
@@ -288,6 +312,9 @@ impl<S: Store> PolicyLimiter<S> {
         if intent == Intent::Acquire && !matched.fits_leases() {
             return Err(CheckError::TooManyLeases);
         }
+        if !matched.fits_reservations(&details) {
+            return Err(CheckError::TooManyReservations);
+        }
         if intent == Intent::Read {
             dry_run(store, local, &matched, &mut details).await?;
             return Ok((details, matched, now));
@@ -296,6 +323,7 @@ impl<S: Store> PolicyLimiter<S> {
         let revision = self.0.revision.current();
         charge((store, revision), local, &matched, &mut details).await?;
         if intent.charges() {
+            spread_retries(&mut details, now);
             count_shadows(&details);
             stats_registry.count(&domain, &details, &matched, request);
         }
@@ -328,6 +356,18 @@ async fn charge<S: Store>(
         }
     }
     Ok(())
+}
+
+/// Tells clients that are denied to protect the server when to come back.
+fn spread_retries(details: &mut Details, now: Timestamp) {
+    for number in 0..details.records.len() {
+        let record = &details.records[number];
+        let sheds = details.rule(record).and_then(|(_, limit)| limit.sheds.as_ref());
+        if let (Some(spread), true) = (sheds, record.decision.is_some() && record.counts()) {
+            let retry = spread.count(now, record.denies());
+            details.records[number].retry = retry;
+        }
+    }
 }
 
 /// Counts how often limits and the shadows beside them agreed.
@@ -368,6 +408,8 @@ pub enum CheckError {
     TooManyTogether,
     /// The request meets more than [`MAX_TOGETHER`] in-flight limits, or their keys are too long.
     TooManyLeases,
+    /// The request meets more than [`MAX_TOGETHER`] limits that are settled later, or their keys are too long.
+    TooManyReservations,
     /// The policy has no such domain.
     UnknownDomain,
     /// The domain has no `requests` rules, so it describes no HTTP request.
@@ -401,6 +443,11 @@ impl std::fmt::Display for CheckError {
                 f,
                 "the request meets more than {MAX_TOGETHER} in-flight limits, or ones whose keys have \
                  more than {MAX_KEY_BYTES} bytes together"
+            ),
+            Self::TooManyReservations => write!(
+                f,
+                "the request meets more than {MAX_TOGETHER} limits that are settled later, or ones whose \
+                 keys and names have more than {MAX_RESERVED_BYTES} bytes together"
             ),
             Self::UnknownDomain => f.write_str("the policy has no such domain"),
             Self::NoRequestRules => {

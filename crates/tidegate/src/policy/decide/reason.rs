@@ -1,6 +1,7 @@
 //! Which numbers of a limit decide a request, and why: plan, override, percentage, kill switch.
 
 use tidegate_core::Timestamp;
+use tidegate_core::shed::Class;
 
 use crate::policy::decide::control::{Controls, OtherNumbers};
 use crate::policy::in_words;
@@ -34,6 +35,10 @@ pub(in crate::policy) fn reasons(
                 format!("rule {path}, for {wants}: {algorithm}, {numbers}")
             }
         };
+        if part.is_for_others() {
+            told += "; the rest of it is kept for the class ";
+            told += domain.classes().name(Class::CRITICAL).unwrap_or_default();
+        }
         for sentence in chosen.sentences(domain, part) {
             told += "; ";
             told += &sentence;
@@ -72,6 +77,7 @@ impl Chosen<'_> {
         if part.standing == Standing::Beside {
             return sentences;
         }
+        sentences.extend(self.limit.settling().map(ToString::to_string));
         sentences.extend(self.variant());
         sentences.extend(self.overruled());
         let share = self.limit.enforce();

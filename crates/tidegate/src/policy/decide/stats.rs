@@ -215,10 +215,16 @@ impl StatsRegistry {
                 continue;
             }
             let Some(decision) = &part.decision else { continue };
+            // A limit and its part for other classes count a request once: where it was denied.
+            let others = details.records.get(matched.record + 1);
+            let denied_as_other = others.is_some_and(|it| it.is_for_others() && it.denies());
+            if (matched.is_for_others && !part.denies()) || denied_as_other {
+                continue;
+            }
             let counted = tally_of(matched.op, decision, part, near_percent);
             let entries = request.descriptors.get(part.descriptor).map_or(&[][..], |it| it.entries);
             match part.source {
-                LimitSource::Policy { rule, limit } => {
+                LimitSource::Policy { rule, limit, .. } => {
                     let rule = domain.rule(rule);
                     match rule.stat_name(domain, entries) {
                         None => {

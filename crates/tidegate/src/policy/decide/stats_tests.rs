@@ -11,7 +11,7 @@ fn policy(text: &str) -> Policy {
 
 fn ask(limiter: &Limiter, entries: &[(&str, &str)], hits: Hits) -> bool {
     let entries: Vec<Entry<'_>> = entries.iter().map(|(key, value)| Entry { key, value }).collect();
-    let descriptors = [Descriptor { entries: &entries, hits: Some(hits), limit: None }];
+    let descriptors = [Descriptor { hits: Some(hits), ..Descriptor::new(&entries) }];
     let request = Request { domain: "d", descriptors: &descriptors, hits: None };
     limiter.check_now(&request).unwrap().is_allowed()
 }

@@ -138,6 +138,11 @@ impl Source {
         matches!(self, Self::Path | Self::PathParameter(_) | Self::Query(_))
     }
 
+    /// Whether the value tells users apart, rather than what they ask for.
+    pub(super) const fn is_of_user(&self) -> bool {
+        matches!(self, Self::ApiKey | Self::ClientIp | Self::Cookie(_) | Self::Header(_))
+    }
+
     /// Whether the value may identify a client.
     pub(crate) const fn is_identity(&self) -> bool {
         match self {

@@ -147,6 +147,20 @@ pub(in crate::policy) static LIMIT: Table = Table {
              renews it, so that a crashed holder does not keep it. From 1s to 1d; 60s by default. \
              Permits of the library renew by themselves.",
         ),
+        field(
+            "reserve",
+            Kind::Percent,
+            "reserve: 20%",
+            "With `in_flight`: the part that is kept for the first of the `classes`. Requests of the \
+             other classes are denied when they fill the rest.",
+        ),
+        field(
+            "status",
+            Kind::Number(429, 503),
+            "status: 503",
+            "The HTTP status of a denial: 429 for clients over their quota, or 503 for a server that \
+             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`.",
+        ),
         ALGORITHM,
         COST,
         field(
@@ -162,6 +176,30 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "After a denial, the key is denied for this long, from 1s to 30d. Later denials do not \
              extend the block; a reset or an operator (`/v1/blocks` on the admin port) lifts it. \
              Such a limit is always exact. Adding or removing the field resets the limit's keys.",
+        ),
+        field(
+            "count",
+            Kind::Statuses,
+            "count: [401, 403]",
+            "Only requests whose responses have one of these statuses count. Units are taken first \
+             and returned by the status of the response, so parallel requests cannot exceed the \
+             limit. Needs a call that settles (library, tower layer, `/v1/settle`, `TG.SETTLE`); \
+             elsewhere every request counts. Such a limit is always exact.",
+        ),
+        field(
+            "refund",
+            Kind::Statuses,
+            "refund: [304, 5xx]",
+            "Requests whose responses have one of these statuses do not count. The opposite of \
+             `count`, and settled in the same way.",
+        ),
+        field(
+            "actual",
+            Kind::Map(&ACTUAL),
+            "actual: {header: x-tokens}",
+            "The actual cost is known after the response: `cost` is reserved, then the difference is \
+             returned or booked, once. A reservation that is not settled within an hour stands. \
+             Settled as `count` is.",
         ),
         field(
             "calendar",
@@ -204,6 +242,33 @@ pub(in crate::policy) static LIMIT: Table = Table {
         REFUND_STALENESS,
         SHARDS,
         LOCAL_BUCKET,
+    ],
+};
+
+/// Where the actual cost of a request is found.
+pub(in crate::policy) static ACTUAL: Table = Table {
+    name: "actual",
+    about: "Where the actual cost of a request is found, one of three.",
+    also: None,
+    fields: &[
+        field(
+            "header",
+            Kind::Text,
+            "header: x-tokens",
+            "In this header of the response, as a whole number. Without it the reservation stands.",
+        ),
+        field(
+            "trailer",
+            Kind::Text,
+            "trailer: x-tokens",
+            "In this trailer of the response, as a whole number. Without it the reservation stands.",
+        ),
+        field(
+            "application",
+            Kind::Flag,
+            "application: true",
+            "The application tells it: a handler, or the caller of `/v1/settle` or `TG.SETTLE`.",
+        ),
     ],
 };
 

@@ -49,9 +49,24 @@ pub(in crate::policy) static RULE: Table = Table {
             "descriptors",
             Kind::Maps(&DESCRIPTOR),
             "descriptors: [{entries: [{key: method, method: true}]}]",
-            "The descriptors.",
+            "The descriptors. May be empty if the rule has a `class` or a `protect`.",
         )
         .required(),
+        field(
+            "class",
+            Kind::Text,
+            "class: critical",
+            "The class of the request, by its name. Of several rules that match and name one, the \
+             first decides.",
+        ),
+        field(
+            "protect",
+            Kind::Text,
+            "protect: reports",
+            "The concurrency limiter that protects the request's route, by its name; `none` for \
+             routes such as health checks. Of several rules that match and name one, the first \
+             decides.",
+        ),
     ],
 };
 

@@ -2,11 +2,14 @@
 
 use super::fields::Fields;
 use super::limits::Defaults;
+use super::overload;
+use super::requests::Names;
 use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::document::{Document, Node};
 use crate::policy::http::RequestRules;
 use crate::policy::language;
 use crate::policy::model::limit::Mode;
+use crate::policy::model::overload::{Classes, Protection};
 use crate::policy::model::rule::{Charging, Plans};
 
 /// The top-level fields of one file.
@@ -18,6 +21,8 @@ pub(super) struct Head<'d> {
     pub(super) tag: Option<&'d str>,
     pub(super) mode: Option<Mode>,
     pub(super) plans: Plans,
+    pub(super) classes: Classes,
+    pub(super) protections: Vec<Protection>,
     pub(super) requests: RequestRules,
     pub(super) defaults: Defaults,
 }
@@ -35,8 +40,12 @@ impl<'d> Head<'d> {
             None => Defaults::default(),
         };
         let plans = fields.node("plans").map_or_else(Plans::default, |node| plans(node, findings));
+        let (classes, protections) = overload::read(&fields, findings);
         let requests = match fields.node("requests") {
-            Some(node) => super::requests::read(node, "requests", findings),
+            Some(node) => {
+                let names = Names { classes: &classes, protections: &protections };
+                super::requests::read(node, "requests", &names, findings)
+            }
             None => RequestRules::default(),
         };
         let node = fields.node("domain").unwrap_or(&document.root);
@@ -45,7 +54,19 @@ impl<'d> Head<'d> {
             findings.push(node.error("expected the name of a domain").at("domain"));
             return None;
         }
-        Some(Self { fields, name, node, charging, tag, mode, plans, requests, defaults })
+        Some(Self {
+            fields,
+            name,
+            node,
+            charging,
+            tag,
+            mode,
+            plans,
+            classes,
+            protections,
+            requests,
+            defaults,
+        })
     }
 }
 

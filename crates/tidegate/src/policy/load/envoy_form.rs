@@ -27,11 +27,15 @@ pub(super) fn read(
     let (name, replaces) = (fields.text("name", findings), replaces(&fields, findings));
     let unlimited = fields.flag("unlimited", findings);
     let meaningless: &[&str] = match unlimited {
-        false => &["block_for", "calendar", "count_denied", "name", "ttl"],
+        false => {
+            &["actual", "block_for", "calendar", "count", "count_denied", "name", "refund", "ttl"]
+        }
         true => &[
+            "actual",
             "block_for",
             "burst",
             "calendar",
+            "count",
             "count_denied",
             "enforce",
             "local",
@@ -39,6 +43,7 @@ pub(super) fn read(
             "overrides",
             "plans",
             "queue",
+            "refund",
             "shadow",
             "shards",
             "ttl",

@@ -14,8 +14,10 @@ use super::fields::Fields;
 use super::hot;
 use super::in_flight;
 use super::numbers::{self, Numbers};
+use super::settling;
 use super::variants::{VariedLimit, overrides, plans, shadow};
 use super::{Trail, escaped};
+use crate::policy::decide::retry_spread::RetrySpread;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::language;
@@ -70,13 +72,19 @@ pub(super) fn algorithm(fields: &Fields<'_>, findings: &mut Findings) -> Option<
     fields.choice("algorithm", findings)?.parse().ok()
 }
 
+/// A period, as in `5m`.
+pub(super) fn period(text: &str) -> Option<Span> {
+    format!("1/{text}").parse::<Rate>().ok().map(|rate| rate.per)
+}
+
 fn refund_staleness(fields: &Fields<'_>, findings: &mut Findings) -> Option<Span> {
     let node = fields.node("refund_staleness")?;
-    let rate = format!("1/{}", fields.text("refund_staleness", findings)?).parse::<Rate>();
-    let expected = "a period such as 1s or 200ms; 0s to ask the store each time";
-    let read =
-        rate.map_err(|_| findings.push(node.mismatch(expected).at(fields.at("refund_staleness"))));
-    Some(read.ok()?.per)
+    let staleness = period(fields.text("refund_staleness", findings)?);
+    if staleness.is_none() {
+        let expected = "a period such as 1s or 200ms; 0s to ask the store each time";
+        findings.push(node.mismatch(expected).at(fields.at("refund_staleness")));
+    }
+    staleness
 }
 
 /// Loads all limits of one descriptor.
@@ -110,7 +118,7 @@ pub(super) fn read(
             Some(_) => {
                 format!("`{field}` beside `limits` has no meaning: write it in each of them")
             }
-            None if field == "ttl" => "`ttl` needs `in_flight`".into(),
+            None if matches!(field, "ttl" | "reserve") => format!("`{field}` needs `in_flight`"),
             None => format!("`{field}` needs a `rate` or `in_flight` beside it"),
         };
         findings.push(node.error(why).at(fields.at(field)));
@@ -168,8 +176,11 @@ fn native(
         let written = Written { fields, trail, name, form: Form::Native };
         return in_flight::read(&written, choices, findings);
     }
-    if let Some(node) = fields.node("ttl") {
-        findings.push(node.error("`ttl` needs `in_flight`").at(fields.at("ttl")));
+    for field in ["ttl", "reserve"] {
+        if let Some(node) = fields.node(field) {
+            let why = format!("`{field}` needs `in_flight`");
+            findings.push(node.error(why).at(fields.at(field)));
+        }
     }
     // A calendar implies the algorithm, so only an explicit one can contradict it.
     let chosen = match fields.node("calendar") {
@@ -177,7 +188,7 @@ fn native(
         None => choices.algorithm,
     };
     let numbers = numbers::read(fields, chosen, findings)?;
-    let choices = block::exact(&numbers, choices);
+    let choices = settling::exact(fields, block::exact(&numbers, choices));
     let name = fields.text("name", findings);
     Written { fields, trail, name, form: Form::Native }.finish(&numbers, choices, findings)
 }
@@ -219,6 +230,9 @@ impl Written<'_> {
             shards: None,
             local: None,
             replaces: Box::default(),
+            reserve: None,
+            sheds: None,
+            settling: None,
             counter: Arc::default(),
         }
     }
@@ -235,7 +249,13 @@ impl Written<'_> {
         let allowance = numbers.build(&id, fields, findings)?;
         advise(numbers, &choices, fields, self.trail, findings);
         let enforce = self.share(findings);
+        let settling = match self.form {
+            Form::Native => settling::read(fields, numbers, &choices, findings),
+            Form::Envoy { .. } => None,
+        };
         let limit = PolicyLimit {
+            sheds: self.sheds(429, findings),
+            settling,
             shards: hot::shards(numbers, &choices, fields, findings),
             local: hot::local(&id, &choices, fields, findings),
             plans: plans(&VariedLimit::Rate(numbers), &id, fields, self.trail, findings),
@@ -248,6 +268,17 @@ impl Written<'_> {
         };
         hot::check_shards(&limit, fields, findings);
         Some(limit)
+    }
+
+    /// `status: 503`; `default` if the limit has none.
+    pub(super) fn sheds(&self, default: u64, findings: &mut Findings) -> Option<Arc<RetrySpread>> {
+        let status = self.fields.number("status", findings);
+        if let Some(node) = self.fields.node("status")
+            && status.is_some_and(|status| !matches!(status, 429 | 503))
+        {
+            findings.push(node.mismatch("429 or 503").at(self.fields.at("status")));
+        }
+        (status.unwrap_or(default) == 503).then(Arc::default)
     }
 
     pub(super) fn share(&self, findings: &mut Findings) -> Share {

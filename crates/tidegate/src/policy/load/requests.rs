@@ -1,13 +1,16 @@
 //! The field `requests`: rules that turn HTTP requests into descriptors.
 
+use tidegate_core::shed::Class;
+
 use super::bypass;
 use super::fields::Fields;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::http::{
-    EntryRule, HostPattern, MAX_DESCRIBED, RequestRule, RequestRules, Source, Template,
+    EntryRule, HostPattern, MAX_DESCRIBED, RequestRule, RequestRules, Source, Template, UNPROTECTED,
 };
 use crate::policy::language;
+use crate::policy::model::overload::{Classes, Protection};
 
 /// Sources without an argument.
 const FLAGS: &[&str] = &["api_key", "client_ip", "host", "method", "path", "path_template"];
@@ -17,7 +20,12 @@ const NAMED: &[&str] = &["cookie", "header", "path_parameter", "query", "value"]
 const MAX_ENTRIES: usize = 16;
 
 /// Loads the field `requests` of a domain.
-pub(super) fn read(node: &Node, path: &str, findings: &mut Findings) -> RequestRules {
+pub(super) fn read(
+    node: &Node,
+    path: &str,
+    names: &Names<'_>,
+    findings: &mut Findings,
+) -> RequestRules {
     let errors = findings.errors();
     let Some(fields) = Fields::of(node, path, &language::REQUESTS, findings) else {
         return RequestRules::default();
@@ -26,7 +34,7 @@ pub(super) fn read(node: &Node, path: &str, findings: &mut Findings) -> RequestR
     let (mut rules, mut places) = (Vec::new(), Vec::new());
     for (number, node) in fields.list("rules", findings).iter().enumerate() {
         let path = format!("{}[{number}]", fields.at("rules"));
-        if let Some(rule) = rule(node, &path, findings) {
+        if let Some(rule) = rule(node, &path, names, findings) {
             rules.push(rule);
             places.push((node, path));
         }
@@ -56,7 +64,49 @@ fn too_many_descriptors(which: &str) -> String {
     )
 }
 
-fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule> {
+/// What rules name.
+pub(super) struct Names<'a> {
+    pub(super) classes: &'a Classes,
+    pub(super) protections: &'a [Protection],
+}
+
+/// The class of a rule.
+fn class(fields: &Fields<'_>, names: &Names<'_>, findings: &mut Findings) -> Option<Class> {
+    let node = fields.node("class")?;
+    let text = fields.text("class", findings)?;
+    let class = names.classes.named(text);
+    if class.is_none() {
+        let known: Vec<&str> = names.classes.names().collect();
+        let finding = match known[..] {
+            [] => node.error("the file has no `classes`"),
+            _ => node.mismatch(&format!("one of {}", known.join(", "))).suggesting(text, &known),
+        };
+        findings.push(finding.at(fields.at("class")));
+    }
+    class
+}
+
+/// The concurrency limiter of a rule.
+fn protect(fields: &Fields<'_>, names: &Names<'_>, findings: &mut Findings) -> Option<Box<str>> {
+    let node = fields.node("protect")?;
+    let text = fields.text("protect", findings)?;
+    let known: Vec<&str> = names.protections.iter().map(Protection::name).collect();
+    if text != UNPROTECTED && !known.contains(&text) {
+        let finding = match known[..] {
+            [] => node.error("the file has no `protect` at its top level"),
+            _ => node.mismatch(&format!("one of {}", known.join(", "))).suggesting(text, &known),
+        };
+        findings.push(finding.at(fields.at("protect")));
+    }
+    Some(text.into())
+}
+
+fn rule(
+    node: &Node,
+    path: &str,
+    names: &Names<'_>,
+    findings: &mut Findings,
+) -> Option<RequestRule> {
     let fields = Fields::of(node, path, &language::REQUEST_RULE, findings)?;
     let template = fields.text("path", findings).and_then(|text| {
         let at = fields.node("path").unwrap_or(node);
@@ -73,7 +123,13 @@ fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule>
         is_unread: template.is_none() && fields.node("path").is_some(),
     };
     let mut descriptors = Vec::new();
-    for (number, node) in not_empty(node, &fields, "descriptors", findings).iter().enumerate() {
+    let class = class(&fields, names, findings);
+    let protect = protect(&fields, names, findings);
+    let list = match class.is_some() || protect.is_some() {
+        true => fields.list("descriptors", findings),
+        false => not_empty(node, &fields, "descriptors", findings),
+    };
+    for (number, node) in list.iter().enumerate() {
         let path = format!("{}[{number}]", fields.at("descriptors"));
         let table = &language::REQUEST_DESCRIPTOR;
         let Some(fields) = Fields::of(node, &path, table, findings) else { continue };
@@ -89,7 +145,7 @@ fn rule(node: &Node, path: &str, findings: &mut Findings) -> Option<RequestRule>
             findings.push(node.warning(why).at(path));
         }
     }
-    Some(RequestRule { template, methods, hosts, descriptors })
+    Some(RequestRule { template, methods, hosts, descriptors, class, protect })
 }
 
 /// The path of a rule, whose parameters its entries may use.
@@ -266,7 +322,7 @@ fn method(text: &str) -> Result<Box<str>, &'static str> {
 }
 
 /// Whether the text is a token as in HTTP: the names of headers, cookies and methods are.
-fn is_token(text: &str) -> bool {
+pub(super) fn is_token(text: &str) -> bool {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_token)
 }

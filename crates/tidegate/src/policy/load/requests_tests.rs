@@ -7,7 +7,8 @@ use crate::policy::http::{Described, HttpRequest, RequestError};
 fn load(text: &str) -> (RequestRules, Findings) {
     let mut findings = Findings::default();
     let documents = Document::parse("p.yaml", text, &mut findings);
-    let rules = read(&documents[0].root, "requests", &mut findings);
+    let names = Names { classes: &Classes::default(), protections: &[] };
+    let rules = read(&documents[0].root, "requests", &names, &mut findings);
     (rules, findings)
 }
 

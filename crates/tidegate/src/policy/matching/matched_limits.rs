@@ -3,25 +3,31 @@
 use std::num::NonZeroU32;
 use std::ops::Range;
 
+use tidegate_core::shed::Class;
 use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
+use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::rule::{Charging, Domain};
+use crate::policy::model::settling::Settling;
 use crate::scaling::share_of_node;
-use crate::store::{Charge, LimitOptions, MAX_TOGETHER, Tier};
-use crate::verdict::{LimitSource, Record, Standing, rank};
+use crate::store::{Charge, LimitOptions, MAX_TOGETHER, ReservationId, Reserving, Tier};
+use crate::verdict::{Details, LimitSource, Record, Standing, rank};
 
 /// What to do with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Intent {
     /// Charge it. In-flight limits are skipped, because the caller cannot release.
     Take,
-    /// Charge it, in-flight limits included.
+    /// The same, and limits that are settled later open reservations.
+    Reserve,
+    /// The same, in-flight limits included.
     Acquire,
     /// Return the decision that charging it would give.
     Read,
@@ -36,13 +42,18 @@ pub(in crate::policy) enum Intent {
 impl Intent {
     /// Whether the request is charged.
     pub(in crate::policy) const fn charges(self) -> bool {
-        matches!(self, Self::Take | Self::Acquire)
+        matches!(self, Self::Take | Self::Reserve | Self::Acquire)
+    }
+
+    /// Whether the caller settles limits after the response.
+    pub(in crate::policy) const fn reserves(self) -> bool {
+        matches!(self, Self::Reserve | Self::Acquire)
     }
 
     /// Whether a limit takes part. Units are returned to an in-flight limit by a release only.
     const fn decides(self, limit: &Limit) -> bool {
         match self {
-            Self::Take | Self::Return => !matches!(limit, Limit::InFlight(_)),
+            Self::Take | Self::Reserve | Self::Return => !matches!(limit, Limit::InFlight(_)),
             Self::Block(_) => matches!(limit, Limit::Blocking(_)),
             Self::Acquire | Self::Read | Self::Reset => true,
         }
@@ -70,8 +81,12 @@ pub(in crate::policy) struct MatchedLimit {
     tag: (usize, usize),
     together: bool,
     is_quota: bool,
+    /// The reservation that it opens, if it is settled later.
+    pub(in crate::policy) reservation: Option<ReservationId>,
     /// Whether it is the local pre-limit of the limit whose record it is.
     pub(in crate::policy) in_front: bool,
+    /// Whether it is what the limit of the record before leaves for all classes but the first.
+    pub(in crate::policy) is_for_others: bool,
 }
 
 /// A request to a domain, and the state that its limits are resolved with.
@@ -90,6 +105,7 @@ struct DescriptorInput<'r> {
     descriptor: usize,
     text: Range<usize>,
     hits: Option<Hits>,
+    class: Option<Class>,
     intent: Intent,
     tag: (usize, usize),
     now: Timestamp,
@@ -119,6 +135,21 @@ impl DescriptorInput<'_> {
         op(hits, limit.cost(), self.intent)
     }
 
+    /// What the reserve of a limit leaves, if the request belongs to any class but the most important one.
+    fn left_for_others(
+        &self,
+        domain: &Domain,
+        found: &Match<'_, '_>,
+        limit: &PolicyLimit,
+        numbers: (Limit, Scope),
+    ) -> Option<(Limit, Scope)> {
+        let reserve = limit.reserve.as_ref()?;
+        let classes = domain.classes();
+        let of_plan = || found.plan.and_then(|plan| classes.of_plan(plan));
+        let class = self.class.or_else(of_plan).unwrap_or(classes.default_class());
+        if class == Class::CRITICAL { None } else { reserve.for_others(numbers) }
+    }
+
     fn matched(
         &self,
         numbers: (Limit, Scope),
@@ -130,7 +161,7 @@ impl DescriptorInput<'_> {
         // Only operations that can be denied are decided together.
         let together = together && matches!(op, Op::Take(1..));
         let (text, tag, options) = (self.text.clone(), self.tag, LimitOptions::default());
-        let (is_quota, in_front) = (false, false);
+        let (is_quota, in_front, is_for_others) = (false, false, false);
         MatchedLimit {
             record,
             numbers,
@@ -142,7 +173,22 @@ impl DescriptorInput<'_> {
             together,
             is_quota,
             in_front,
+            is_for_others,
+            reservation: None,
         }
+    }
+
+    /// The reservation that a charge opens, if the limit is settled later. A key that this node decides
+    /// alone has none.
+    fn reservation(
+        &self,
+        limit: &PolicyLimit,
+        op: Op,
+        options: LimitOptions,
+    ) -> Option<ReservationId> {
+        let is_settled = self.intent.reserves() && limit.settling().is_some();
+        let takes = matches!(op, Op::Take(1..)) && options.tier != Tier::Local;
+        (is_settled && takes).then(ReservationId::random)
     }
 }
 
@@ -177,6 +223,7 @@ impl MatchedLimits {
                 descriptor: number,
                 text: start..start,
                 hits,
+                class: descriptor.class,
                 intent,
                 tag: (start, start),
                 now,
@@ -246,6 +293,20 @@ impl MatchedLimits {
         count <= MAX_TOGETHER && bytes <= MAX_KEY_BYTES
     }
 
+    /// Whether the reservations of a request can be written as a text that every transport takes.
+    pub(in crate::policy) fn fits_reservations(&self, details: &Details) -> bool {
+        let reserving = self.matched_limits.iter().filter(|it| it.reservation.is_some());
+        let bytes = |it: &MatchedLimit| {
+            let names = details.rule(&details.records[it.record]).map_or(0, |(rule, limit)| {
+                limit.name().unwrap_or_else(|| rule.path()).len()
+                    + limit.settling().map_or(0, Settling::name_bytes)
+            });
+            it.text.len() + (it.tag.1 - it.tag.0) + names
+        };
+        let (count, bytes) = reserving.fold((0, 0), |sum, it| (sum.0 + 1, sum.1 + bytes(it)));
+        count <= MAX_TOGETHER && bytes <= MAX_RESERVED_BYTES
+    }
+
     /// Whether two limits use the same state.
     pub(in crate::policy) fn share_a_state(
         &self,
@@ -257,14 +318,16 @@ impl MatchedLimits {
     }
 
     pub(in crate::policy) fn charge<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
-        Charge::new(self.key(matched), &matched.numbers, matched.op).on(matched.options)
+        let charge = Charge::new(self.key(matched), &matched.numbers, matched.op);
+        let charge = charge.on(matched.options);
+        matched.reservation.map_or(charge, |id| charge.reserving(Reserving::Open(id)))
     }
 
     /// The charge as a read, which takes nothing.
     pub(in crate::policy) fn read<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
         let charge = self.charge(matched);
         match charge.op {
-            Op::Take(cost) => Charge { op: Op::Read(cost), ..charge },
+            Op::Take(cost) => Charge { op: Op::Read(cost), reserving: None, ..charge },
             _ => charge,
         }
     }
@@ -316,7 +379,7 @@ impl MatchedLimits {
     ) {
         let spares_all = side.controls.spares(domain);
         for (number, limit) in found.rule.limits().iter().enumerate() {
-            let source = LimitSource::Policy { rule: found.id, limit: number };
+            let source = |is_for_others| source(found.id, number, is_for_others);
             let allowance = limit.allowance_for(found.value, found.plan, side.now);
             let plain = allowance.at(side.now);
             let numbers = side.controls.numbers(limit, plain, side.now);
@@ -343,27 +406,29 @@ impl MatchedLimits {
                 (Mode::Enforce, _) => Standing::Live,
             };
             let decided_by = numbers.map(|(numbers, _)| numbers);
-            let record = Record { standing, ..Record::live(side.descriptor, source, decided_by) };
+            let live = Record::live(side.descriptor, source(false), decided_by);
+            let record = Record { standing, ..live };
             records.push(record);
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
             let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
             let op = side.op(limit);
-            let together = match domain.charging() {
-                Charging::Together => true,
-                Charging::Each => false,
-                Charging::AsWritten => limit.form() == Form::Native,
-            };
             // An exhausted quota may be allowed all the same, so it must not keep other limits from
             // being charged.
-            let together = together && standing == Standing::Live;
+            let together = is_together(domain, limit) && standing == Standing::Live;
             // A limit that never denies is counted in the store each time.
             let own_terms = own_terms.unwrap_or_default();
             let unrepeated = own_terms.refund_staleness(Span::ZERO);
             let options = if standing == Standing::Shadow { unrepeated } else { own_terms };
             self.matched_limits.push(MatchedLimit {
                 options,
+                reservation: side.reservation(limit, op, options),
                 ..side.matched(numbers, op, records.len() - 1, together)
             });
+            if let Some(numbers) = side.left_for_others(domain, found, limit, numbers) {
+                records.push(Record { source: source(true), numbers: Some(numbers.0), ..record });
+                let matched = side.matched(numbers, op, records.len() - 1, together);
+                self.matched_limits.push(MatchedLimit { options, is_for_others: true, ..matched });
+            }
             // A limit that is not enforced needs no local pre-limit.
             if let Some(local) = limit.local.filter(|_| together) {
                 let options = LimitOptions::default().tier(Tier::Local);
@@ -386,6 +451,7 @@ impl MatchedLimits {
                 });
                 self.matched_limits.push(MatchedLimit {
                     options,
+                    reservation: side.reservation(limit, op, options),
                     ..side.matched(numbers, op, records.len() - 1, false)
                 });
             }
@@ -400,7 +466,7 @@ impl MatchedLimits {
     /// Takes out the limits that others replace, wherever in the request they stand.
     fn drop_replaced(&mut self, domain: &Domain, records: &mut [Record]) {
         let limit_of = |record: &Record| match record.source {
-            LimitSource::Policy { rule, limit } => domain.rule(rule).limits().get(limit),
+            LimitSource::Policy { rule, limit, .. } => domain.rule(rule).limits().get(limit),
             _ => None,
         };
         let is_replaced = |record: &Record, records: &[Record]| {
@@ -428,14 +494,27 @@ impl MatchedLimits {
     }
 }
 
+const fn source(rule: RuleId, limit: usize, is_for_others: bool) -> LimitSource {
+    LimitSource::Policy { rule, limit, is_for_others }
+}
+
+/// Whether a limit is charged together with others.
+fn is_together(domain: &Domain, limit: &PolicyLimit) -> bool {
+    match domain.charging() {
+        Charging::Together => true,
+        Charging::Each => false,
+        Charging::AsWritten => limit.form() == Form::Native,
+    }
+}
+
 fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
     match (intent, hits) {
         // A read uses the cost of the charge that it stands for.
-        (Intent::Take | Intent::Acquire | Intent::Read, Some(Hits::Return(units))) => {
-            Op::Return(units)
-        }
-        (Intent::Take | Intent::Acquire | Intent::Read, Some(Hits::Take(units))) => Op::Take(units),
-        (Intent::Take | Intent::Acquire | Intent::Read, None) => Op::Take(cost),
+        (Intent::Take | Intent::Reserve | Intent::Acquire | Intent::Read, hits) => match hits {
+            Some(Hits::Return(units)) => Op::Return(units),
+            Some(Hits::Take(units)) => Op::Take(units),
+            None => Op::Take(cost),
+        },
         (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
         (Intent::Return, None) => Op::Return(cost),
         (Intent::Reset, _) => Op::Reset,

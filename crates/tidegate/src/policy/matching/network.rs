@@ -26,6 +26,16 @@ impl Network {
         (length <= most).then_some(Self { bits: bits & mask, length, is_v6 })
     }
 
+    /// Whether the network contains all addresses of its kind.
+    pub(in crate::policy) const fn is_everything(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether the network contains the address.
+    pub(in crate::policy) fn contains(&self, address: IpAddr) -> bool {
+        Self::of(address.to_canonical(), self.length) == Some(*self)
+    }
+
     /// Parses `10.0.0.0/8`, `2001:db8::/32`, or a single address.
     pub(in crate::policy) fn parse(text: &str) -> Result<Self, &'static str> {
         let (address, length) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));

@@ -1,7 +1,12 @@
 //! Finds the rule that applies to a descriptor, and builds the key of its state.
 
+use std::borrow::Cow;
 use std::io::Write;
+use std::net::IpAddr;
 
+use tidegate_core::shed::Class;
+
+use crate::policy::http::Described;
 use crate::policy::matching::level::RuleId;
 use crate::policy::model::descriptor::Entry;
 use crate::policy::model::rule::{Domain, Rule};
@@ -65,6 +70,31 @@ impl Domain {
         }
         let found = found?;
         Some(Match { plan: plan.or(member), tag: tag.unwrap_or(found.tag), ..found })
+    }
+
+    /// The class of a request: that of its rule, or else of its plan, or else the default; changed by the
+    /// values of the header that names a class.
+    pub fn class_of_request<'v>(
+        &self,
+        described: &Described<'_>,
+        header: impl Iterator<Item = &'v [u8]>,
+        peer: Option<IpAddr>,
+    ) -> Class {
+        let classes = self.classes();
+        let of_plan = || described.descriptors().find_map(|entries| self.class_of_plan(entries));
+        let class = described.class().or_else(of_plan).unwrap_or(classes.default_class());
+        classes.by_header(class, header, peer)
+    }
+
+    /// The class of the plan that some entries of a request name.
+    fn class_of_plan(&self, entries: &[(&str, Cow<'_, str>)]) -> Option<Class> {
+        let value_of = |key: Option<&str>| {
+            entries.iter().find(|(known, _)| Some(*known) == key).map(|(_, value)| &**value)
+        };
+        let member =
+            || self.plans.members.get(value_of(self.plans.key.as_deref())?).map(|it| &**it);
+        let plan = value_of(self.plans.entry.as_deref()).or_else(member)?;
+        self.classes().of_plan(plan)
     }
 
     /// Number of leading entries that match, to explain why no rule applies.

@@ -1,5 +1,7 @@
 //! Requests to a policy: a domain and descriptors.
 
+use tidegate_core::shed::Class;
+
 use crate::policy::model::limit::Unit;
 
 /// A request to be decided by a policy.
@@ -23,12 +25,14 @@ pub struct Descriptor<'a> {
     pub hits: Option<Hits>,
     /// A limit that comes with the request and replaces those of the policy.
     pub limit: Option<RequestLimit>,
+    /// How important the request is to limits with a `reserve`; `None` for the class of its plan.
+    pub class: Option<Class>,
 }
 
 impl<'a> Descriptor<'a> {
     /// A descriptor with the default cost and without a limit.
     pub const fn new(entries: &'a [Entry<'a>]) -> Self {
-        Self { entries, hits: None, limit: None }
+        Self { entries, hits: None, limit: None, class: None }
     }
 }
 

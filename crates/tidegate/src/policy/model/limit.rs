@@ -6,12 +6,15 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use foldhash::quality::RandomState;
+use tidegate_core::shed::Reserve;
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use crate::key::Scope;
+use crate::policy::decide::retry_spread::RetrySpread;
 use crate::policy::decide::shadow::Variant;
 use crate::policy::decide::stats::{Counter, LimitStats};
 use crate::policy::model::allowance::Allowance;
+use crate::policy::model::settling::Settling;
 use crate::policy::model::share::Share;
 use crate::store::{LimitOptions, OnStoreFailure, Tier};
 
@@ -40,8 +43,35 @@ pub struct PolicyLimit {
     /// The local pre-limit of each node.
     pub(in crate::policy) local: Option<(Limit, Scope)>,
     pub(in crate::policy) replaces: Box<[Box<str>]>,
+    /// The part of an in-flight limit that is kept for the first class.
+    pub(crate) reserve: Option<ReservedPart>,
+    /// Present if its denials protect the server (503); spreads the retries of the clients.
+    pub(in crate::policy) sheds: Option<Arc<RetrySpread>>,
+    /// How it is settled after the response, if it is.
+    pub(in crate::policy) settling: Option<Arc<Settling>>,
     /// Its counters, which survive a change of its numbers.
     pub(in crate::policy) counter: Arc<Counter>,
+}
+
+/// A part of an in-flight limit that is kept for the first class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReservedPart {
+    pub(in crate::policy) percent: u8,
+    /// The name of what is left for the other classes.
+    pub(crate) name: Box<str>,
+}
+
+impl ReservedPart {
+    /// What these numbers leave for the other classes; at least one place, which runtime overrides may
+    /// otherwise not leave.
+    pub(in crate::policy) fn for_others(
+        &self,
+        (limit, scope): (Limit, Scope),
+    ) -> Option<(Limit, Scope)> {
+        let Limit::InFlight(in_flight) = limit else { return None };
+        let others = Reserve::new(in_flight.limit(), self.percent).map_or(1, |it| it.other);
+        Some((Limit::in_flight(others, in_flight.ttl()).ok()?, scope.of_other_classes()))
+    }
 }
 
 /// Other numbers for one value.
@@ -98,6 +128,11 @@ impl PolicyLimit {
         }
     }
 
+    /// How the limit is settled after the response, if it is.
+    pub fn settling(&self) -> Option<&Settling> {
+        self.settling.as_deref()
+    }
+
     /// Whether the limit counts requests that run at once, and so needs a release.
     pub const fn is_in_flight(&self) -> bool {
         self.algorithm.is_none()
@@ -132,6 +167,7 @@ impl PolicyLimit {
         self.allowance == other.allowance
             && self.plans == other.plans
             && self.overrides == other.overrides
+            && self.reserve == other.reserve
             && self.shadow.as_ref().map(|it| &it.allowance)
                 == other.shadow.as_ref().map(|it| &it.allowance)
     }
@@ -182,6 +218,16 @@ impl PolicyLimit {
     /// Where the limit is decided.
     pub const fn tier(&self) -> Tier {
         self.tier
+    }
+
+    /// The part of an in-flight limit that is kept for the first class, in per cent.
+    pub fn reserve(&self) -> Option<u8> {
+        self.reserve.as_ref().map(|reserve| reserve.percent)
+    }
+
+    /// Whether its denials protect the server and so are 503, not 429.
+    pub const fn sheds(&self) -> bool {
+        self.sheds.is_some()
     }
 
     /// Number of shards of each key.

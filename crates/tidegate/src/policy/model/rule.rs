@@ -8,6 +8,7 @@ use crate::policy::http::RequestRules;
 use crate::policy::matching::level::{Level, RuleId};
 use crate::policy::matching::network::Prefixes;
 use crate::policy::model::limit::{Mode, PolicyLimit};
+use crate::policy::model::overload::{Classes, Protection};
 
 /// The rules of one domain.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Domain {
     /// Overrides the mode of every limit.
     pub(in crate::policy) mode: Option<Mode>,
     pub(in crate::policy) plans: Plans,
+    pub(in crate::policy) classes: Classes,
+    pub(in crate::policy) protections: Vec<Protection>,
     pub(in crate::policy) requests: RequestRules,
     pub(in crate::policy) first: Level,
     pub(in crate::policy) rules: Vec<Rule>,
@@ -147,6 +150,26 @@ impl Domain {
     /// The mode that overrides the mode of every limit.
     pub const fn mode(&self) -> Option<Mode> {
         self.mode
+    }
+
+    /// The classes of requests.
+    pub const fn classes(&self) -> &Classes {
+        &self.classes
+    }
+
+    /// The concurrency limiters. The first one protects the requests whose rules name none.
+    pub fn protections(&self) -> &[Protection] {
+        &self.protections
+    }
+
+    /// The concurrency limiter of a request whose rules name this one; `None` if there is none, or if it is
+    /// switched off.
+    pub fn protection(&self, named: Option<&str>) -> Option<&Protection> {
+        let protection = match named {
+            Some(name) => self.protections.iter().find(|it| it.name() == name)?,
+            None => self.protections.first()?,
+        };
+        (protection.mode() != Mode::Off && self.mode != Some(Mode::Off)).then_some(protection)
     }
 
     /// The rules that turn HTTP requests into descriptors.

@@ -8,7 +8,7 @@ use crate::scaling::{first_share_of_node, share_of_node};
 use crate::store::circuits::USUAL_WAIT;
 use crate::store::partition::all_allowed;
 use crate::store::shared::Layers;
-use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Store, StoreError};
+use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Reserving, Store, StoreError};
 
 /// Marks the numbers of leases that were granted here. The store's are below 2^53.
 const OWN_LEASE: u64 = 1 << 63;
@@ -105,6 +105,10 @@ impl<S: Store + 'static> Layers<S> {
         charge: &Charge<'_>,
         error: &StoreError,
     ) -> Option<Decision> {
+        if Reserving::closes(charge.reserving) {
+            // Only the store knows whether the reservation is open.
+            return None;
+        }
         let own = |lease: LeaseId| LeaseId::new(lease.number() & !OWN_LEASE);
         let op = match charge.op {
             Op::Release(_) | Op::Renew(_) if !is_own_lease(charge) => return None,

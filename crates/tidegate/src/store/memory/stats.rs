@@ -13,4 +13,8 @@ pub struct MemoryStats {
     pub evicted_units: u64,
     /// Decisions on a state shared by keys without room.
     pub overflowed: u64,
+    /// Open reservations.
+    pub reservations: u64,
+    /// Reservations that were not opened for want of room; their units stay taken.
+    pub unreserved: u64,
 }

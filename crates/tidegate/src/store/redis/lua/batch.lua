@@ -1,16 +1,27 @@
 -- Decides many charges, one per key, in order. A group of charges is taken all or nothing.
 -- ARGV: the number of argument lists; each list as family, operation and the family's numbers, and
--- for `undo` the time of the take; then one number per key: ((times - 1) * 256 + list - 1) * 2 + 1
+-- for `undo` the time of the take, for `owed` until when the units are owed, for `reserve` the id of
+-- the reservation, for `close` that and the operation to carry out; then one number per key: ((times - 1) * 256 + list - 1) * 2 + 1
 -- if the next key is of the same group.
 -- Reply: the time, and per charge how often it was admitted and the state it was decided on.
 local args_list, at, early = {}, 2, false
+-- Milliseconds that a reservation is kept.
+local reservation_ttl = 3600000
 for number = 1, ARGV[1] + 0 do
   local family, op = families[ARGV[at]], ARGV[at + 1]
   local args
   args, at = family.args(at + 2)
-  args.family, args.op, args.takes = family, op, op == 'take'
+  args.family, args.op, args.takes = family, op, op == 'take' or op == 'reserve'
   if op == 'undo' then
     args.taken_at, at = tonumber(ARGV[at]), at + 1
+  elseif op == 'owed' then
+    args.owed_until, at = tonumber(ARGV[at]), at + 1
+  elseif op == 'reserve' then
+    args.reservation, at = ARGV[at], at + 1
+  elseif op == 'close' then
+    args.reservation, args.settles, at = ARGV[at], ARGV[at + 1], at + 2
+    -- It is deleted before the state is written.
+    early = true
   end
   args_list[number] = args
   -- Lists and sets return all entries, and may be written before the end.
@@ -42,6 +53,14 @@ local function open(key, args)
   return state
 end
 
+-- Reservations of admitted takes, and until when their units are owed. They are stored under the
+-- limit's key with ':open:' and the id at its end.
+local opened = {}
+
+local function reserve(key, args, idle)
+  opened[#opened + 1] = { key .. ':open:' .. args.reservation, idle }
+end
+
 -- Repeated takes on one key: all are decided from the first answer.
 local function decide_alone(key, args, times)
   local family, state, admitted = args.family, open(key, args), 0
@@ -53,6 +72,7 @@ local function decide_alone(key, args, times)
   end
   if args.takes then
     for _ = admitted + 1, times do family.deny(state, args) end
+    if admitted > 0 and args.reservation then reserve(key, args, family.idle(state, args)) end
   end
   reply[index] = admitted
 end
@@ -61,10 +81,10 @@ end
 local nothing = { units = 0, limit = -1 }
 
 -- Operations that are never denied. Lists and sets change at once and return the state afterwards.
-local function carry_out(key, args)
+local function carry_out(key, args, op)
   local family, state = args.family, open(key, args)
-  local operate = family[args.op]
-  if args.op == 'dump' then
+  local operate = family[op]
+  if op == 'dump' then
     -- Units taken earlier in this call are saved first, so that they are included.
     if operate and state.dirty then
       save(key)
@@ -89,10 +109,23 @@ local function carry_out(key, args)
   family.answer(state, nothing, key)
 end
 
+-- Closes a reservation: its operation is carried out if it was open.
+local function close(key, args)
+  local name, state = key .. ':open:' .. args.reservation, open(key, args)
+  local kept = get(name)
+  args.owed_until = kept and whole(kept, last_instant) or 0
+  append(args.owed_until)
+  if kept then redis.call('DEL', name) end
+  if args.owed_until == 0 or args.settles == 'read' then
+    return args.family.answer(state, nothing, key)
+  end
+  carry_out(key, args, args.settles)
+end
+
 -- Decides charges first..last all or nothing. If one is denied, each returns its own state, and
 -- only those that deny write what a denial writes.
 local function decide_together(first, last, args_of)
-  local kept, seen, allowed, start = {}, {}, true, reply_length
+  local kept, seen, idle, allowed, start = {}, {}, {}, true, reply_length
   for i = first, last do
     local key, args = KEYS[i], args_of(i)
     local state = open(key, args)
@@ -104,9 +137,15 @@ local function decide_together(first, last, args_of)
     append(0)
     args.family.answer(state, args, key)
     if args.family.try(state, args, args.takes) then reply[index] = 1 else allowed = false end
+    if args.op == 'reserve' then idle[i] = args.family.idle(state, args) end
     seen[i] = { reply[index], unpack(reply, index + 1, reply_length) }
   end
-  if allowed then return end
+  if allowed then
+    for i = first, last do
+      if idle[i] then reserve(KEYS[i], args_of(i), idle[i]) end
+    end
+    return
+  end
   for i = reply_length, start + 1, -1 do reply[i] = nil end
   reply_length = start
   for key, fields in pairs(kept) do
@@ -155,11 +194,16 @@ while i <= #KEYS do
     decide_together(first, i, function(n) return (word(n)) end)
   elseif args.takes or args.op == 'read' then
     decide_alone(KEYS[i], args, times)
+  elseif args.op == 'close' then
+    close(KEYS[i], args)
   else
-    carry_out(KEYS[i], args)
+    carry_out(KEYS[i], args, args.op)
   end
   i = i + 1
 end
 for _, key in ipairs(order) do save(key) end
+for _, it in ipairs(opened) do
+  redis.call('SET', it[1], string.format('%.0f', it[2]), 'PX', reservation_ttl)
+end
 if corrupt > 0 then append(corrupt) end
 return reply

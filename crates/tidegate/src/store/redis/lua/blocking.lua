@@ -106,11 +106,15 @@ local function blocking_dump(state, args, key)
   return state.rate.dump(state, args, key)
 end
 
+local function blocking_idle(state, args)
+  return state.rate.idle(state, args)
+end
+
 local blocking = {
   args = blocking_args, open = blocking_open, answer = blocking_answer, try = blocking_try,
   deny = blocking_deny, save = blocking_save, give = blocking_of('give'),
   force = blocking_force, undo = blocking_of('undo'), reset = blocking_reset,
-  block = blocking_block,
+  block = blocking_block, owed = blocking_of('owed'), idle = blocking_idle,
 }
 families.blocking, families.blocking_list = blocking, { dump = blocking_dump }
 for name, operation in pairs(blocking) do families.blocking_list[name] = operation end

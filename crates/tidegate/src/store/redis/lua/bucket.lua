@@ -99,6 +99,23 @@ local function bucket_give(state, args)
   bucket_put(state, ticks, part)
 end
 
+-- Returns units of a take after which the bucket was to be full at `owed_until`. Had they not been
+-- taken, it would have been full earlier by their time: only what lies before is still owed.
+local function bucket_owed(state, args)
+  local cost, cost_part, owed = args.cost, args.cost_part, args.owed_until - now
+  if owed <= 0 then return end
+  if cost >= owed then cost, cost_part = owed, 0 end
+  bucket_give(state, {
+    cost = cost, cost_part = cost_part, ceiling = args.ceiling,
+    ceiling_part = args.ceiling_part, den = args.den,
+  })
+end
+
+-- When a bucket that was just charged is idle.
+local function bucket_idle(state)
+  return state.part > 0 and state.ticks + 1 or state.ticks
+end
+
 -- Undoes a take. Units that have refilled since are not returned, because they may have been taken
 -- again. After the clock went back nothing is returned, because the refill is unknown.
 local function bucket_undo(state, args)
@@ -131,5 +148,5 @@ end
 local bucket = {
   args = bucket_args, open = bucket_open, answer = bucket_answer, try = bucket_try,
   deny = bucket_deny, save = bucket_save, give = bucket_give, force = bucket_force,
-  reset = bucket_reset, undo = bucket_undo,
+  reset = bucket_reset, undo = bucket_undo, owed = bucket_owed, idle = bucket_idle,
 }

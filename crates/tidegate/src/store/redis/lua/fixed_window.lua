@@ -71,6 +71,15 @@ local function fixed_window_give(state, args)
   if count > 0 then fixed_window_put(state, ends, math.max(count - args.units, 0)) end
 end
 
+-- Returns units of a take in the window that ends at `owed_until`, if it is not over.
+local function fixed_window_owed(state, args)
+  if fixed_window_seen(state, args) == args.owed_until then fixed_window_give(state, args) end
+end
+
+local function fixed_window_idle(state)
+  return state.ends
+end
+
 -- Undoes a take if its window is not over; later windows keep their units.
 local function fixed_window_undo(state, args)
   local taken_at, width = args.taken_at, args.width
@@ -94,4 +103,5 @@ local fixed_window = {
   args = fixed_window_args, open = fixed_window_open, answer = fixed_window_answer,
   try = fixed_window_try, deny = fixed_window_deny, give = fixed_window_give,
   force = fixed_window_force, reset = fixed_window_reset, undo = fixed_window_undo, save = fixed_window_save,
+  owed = fixed_window_owed, idle = fixed_window_idle,
 }

@@ -141,6 +141,58 @@ local function sliding_log_give(state, args, key)
   return true
 end
 
+-- The entries that are not older than a take, newest first, and their units.
+local function sliding_log_later(key, taken_at)
+  local later, sum, many, more = {}, 0, 4, true
+  while more and #later <= 10000 do
+    local known = #later
+    local page = redis.call('LRANGE', key, -known - many, -known - 1)
+    more, many = #page == many, 256
+    for i = #page, 1, -1 do
+      local at, before, units = sliding_log_entry(page[i])
+      if units == 0 or math.min(at, now) < taken_at then
+        more = false
+        break
+      end
+      later[#later + 1] = { at, before, units }
+      sum = sum + units
+    end
+  end
+  return later, sum
+end
+
+-- Returns units of the take that leaves the window at `owed_until`: from the oldest entry that is not
+-- older than the take. All entries since are written again, because each holds the sum before it.
+local function sliding_log_owed(state, args, key)
+  local taken_at = args.owed_until - args.length
+  if taken_at < 0 or args.owed_until <= now then return false, args.units end
+  if state.dirty then sliding_log_save(key, state) end
+  local later, owed = sliding_log_later(key, taken_at)
+  if owed == 0 or #later > 10000 then return state.dirty, args.units end
+  if not state.dirty then
+    sliding_log_save(key, state)
+    later = sliding_log_later(key, taken_at)
+  end
+  redis.call('LTRIM', key, 0, -#later - 1)
+  local before, left = later[#later][2], args.units
+  for i = #later, 1, -1 do
+    local at, units = later[i][1], later[i][3]
+    local gone = math.min(units, left)
+    left, units = left - gone, units - gone
+    if units > 0 then
+      redis.call('RPUSH', key, string.format('%.0f:%.0f:%.0f', at, before, units))
+      before = (before + units) % 4503599627370496
+    end
+  end
+  redis.call('PEXPIRE', key, ttl(now + args.length))
+  return true, left
+end
+
+-- When a log that was just charged is empty.
+local function sliding_log_idle(_, args)
+  return now + args.length
+end
+
 -- Undoes a take if no units were taken since: only the newest entry can change.
 local function sliding_log_undo(state, args, key)
   if state.newest ~= args.taken_at or state.future then return end
@@ -193,4 +245,5 @@ local sliding_log = {
   args = sliding_log_args, open = sliding_log_open, answer = sliding_log_answer,
   try = sliding_log_try, deny = sliding_log_deny, save = sliding_log_save, give = sliding_log_give,
   force = sliding_log_force, reset = sliding_log_reset, undo = sliding_log_undo, dump = sliding_log_dump,
+  owed = sliding_log_owed, idle = sliding_log_idle,
 }

@@ -81,6 +81,19 @@ local function sliding_window_give(state, args)
   sliding_window_put(state, ends, previous, current - newest)
 end
 
+-- Returns units of a take that is gone at `owed_until`, the end of the window after its own.
+local function sliding_window_owed(state, args)
+  local ends, previous, current = sliding_window_seen(state, args)
+  if current > 0 and ends + args.width == args.owed_until then
+    sliding_window_put(state, ends, previous, math.max(current - args.units, 0))
+  end
+end
+
+-- When a window that was just charged is gone.
+local function sliding_window_idle(state, args)
+  return state.ends + args.width
+end
+
 -- Undoes a take if its window is not over; later windows keep their units.
 local function sliding_window_undo(state, args)
   local ends, previous, current = sliding_window_seen(state, args)
@@ -103,4 +116,5 @@ local sliding_window = {
   args = sliding_window_args, open = sliding_window_open, answer = sliding_window_answer,
   try = sliding_window_try, deny = sliding_window_deny, give = sliding_window_give,
   force = sliding_window_force, reset = sliding_window_reset, undo = sliding_window_undo, save = sliding_window_save,
+  owed = sliding_window_owed, idle = sliding_window_idle,
 }

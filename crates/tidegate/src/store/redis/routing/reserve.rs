@@ -14,7 +14,7 @@ use crate::store::redis::routing::route::Route;
 use crate::store::redis::wire::call::{Answered, Decided, Item};
 use crate::store::redis::wire::script_args::{ScriptArgs, Work};
 use crate::store::redis::{RedisStore, StoreError};
-use crate::store::{Charge, Misconfigured};
+use crate::store::{Charge, Misconfigured, Reserving};
 
 /// Units taken for a request that is not decided yet. Dropping it returns them.
 struct Reserved<'a> {
@@ -27,12 +27,19 @@ impl Reserved<'_> {
     /// Records how to return the units that these charges took.
     fn add(&mut self, route: Route, items: &[Item], decisions: &[Decision], taken_at: Timestamp) {
         for (item, decision) in items.iter().zip(decisions) {
-            let work = match (item.script_args.work, decision.lease) {
-                (_, Some(lease)) => Work::Operate(Op::Release(lease)),
-                (Work::Operate(Op::Take(units @ 1..)), None) => Work::Undo { units, taken_at },
+            let ScriptArgs { work, reserving, .. } = item.script_args;
+            let (work, reserving) = match (work, decision.lease, reserving) {
+                (_, Some(lease), _) => (Work::Operate(Op::Release(lease)), None),
+                // The reservation goes with its units.
+                (Work::Operate(Op::Take(units @ 1..)), None, Some(Reserving::Open(id))) => {
+                    (Work::Operate(Op::Return(units)), Some(Reserving::Close(id)))
+                }
+                (Work::Operate(Op::Take(units @ 1..)), None, _) => {
+                    (Work::Undo { units, taken_at }, None)
+                }
                 _ => continue,
             };
-            let script_args = ScriptArgs { work, ..item.script_args };
+            let script_args = ScriptArgs { work, reserving, ..item.script_args };
             self.taken.push((route, Item { name: item.name.clone(), script_args }));
         }
     }
@@ -160,7 +167,8 @@ fn look(item: &Item) -> Item {
         Work::Operate(Op::Take(units)) => Work::Operate(Op::Read(units)),
         other => other,
     };
-    Item { name: item.name.clone(), script_args: ScriptArgs { work, ..item.script_args } }
+    let script_args = ScriptArgs { work, reserving: None, ..item.script_args };
+    Item { name: item.name.clone(), script_args }
 }
 
 /// All decisions; for a limit without an answer, one that says only that nothing was taken.

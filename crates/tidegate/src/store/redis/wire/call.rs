@@ -9,7 +9,7 @@ use tidegate_core::{Algorithm, Decision, Limit, Op, State, Timestamp};
 
 use crate::store::redis::wire::reply::{Answer, Reader};
 use crate::store::redis::wire::script::{Scripts, TimeSource};
-use crate::store::redis::wire::script_args::{ScriptArgs, Verb, Work};
+use crate::store::redis::wire::script_args::{ScriptArgs, Work};
 use crate::store::{Charge, DeniedState, StoreError};
 
 /// The most distinct script arguments in one call.
@@ -177,12 +177,13 @@ impl Call {
 
     /// The simplest script that can decide the call.
     fn shape(&self) -> Shape {
-        let takes = |script_args: &ScriptArgs| matches!(script_args.verb(), Verb::Take(_));
         let buckets = |script_args: &ScriptArgs| {
-            matches!(script_args.limit, Limit::Bucket(_)) && takes(script_args)
+            matches!(script_args.limit, Limit::Bucket(_)) && script_args.is_plain_take()
         };
         match &self.entries[..] {
-            [entry] if entry.times == 1 && takes(&self.script_args_list[entry.script_args]) => {
+            [entry]
+                if entry.times == 1 && self.script_args_list[entry.script_args].is_plain_take() =>
+            {
                 Shape::Single
             }
             _ if !self.meets_again && self.script_args_list.iter().all(buckets) => Shape::Buckets,
@@ -279,7 +280,7 @@ impl Call {
     /// Repeated takes: all follow from the state that the first was decided on.
     fn run(&self, entry: usize, answer: &Answer, now: Timestamp) -> Result<Run, StoreError> {
         let KeyEntry { script_args, times, .. } = self.entries[entry];
-        let ScriptArgs { limit, work: Work::Operate(op) } = self.script_args_list[script_args]
+        let ScriptArgs { limit, work: Work::Operate(op), .. } = self.script_args_list[script_args]
         else {
             return Err(StoreError::protocol("a repeated dump"));
         };
@@ -303,7 +304,7 @@ impl Call {
         let denied = count > 1 && answers.iter().any(|answer| answer.admitted != 1);
         let mut decided = Decided::new(now, count);
         for (entry, answer) in self.entries[first..first + count].iter().zip(answers) {
-            let ScriptArgs { limit, work } = self.script_args_list[entry.script_args];
+            let ScriptArgs { limit, work, .. } = self.script_args_list[entry.script_args];
             let op = match work {
                 Work::Dump => return Ok(Answered::State(answer.state.clone(), now)),
                 Work::Operate(Op::Take(units)) if denied && answer.admitted > 0 => Op::Read(units),

@@ -13,7 +13,8 @@ use tidegate_core::algorithm::sliding_window::SlidingWindowState;
 use tidegate_core::{Algorithm, Decision, LeaseId, Limit, Op, Outcome, State, Timestamp};
 
 use crate::store::redis::wire::script_args::{ScriptArgs, Verb};
-use crate::store::{Misconfigured, StoreError};
+use crate::store::reservation::{not_open, settling};
+use crate::store::{Misconfigured, Reserving, StoreError};
 
 /// A script's answer to one charge.
 #[derive(Clone, Debug)]
@@ -23,11 +24,21 @@ pub(in crate::store::redis) struct Answer {
     pub(in crate::store::redis) admitted: u64,
     pub(in crate::store::redis) state: State,
     after: Option<After>,
+    closed: Option<Closed>,
+}
+
+/// What a charge that closes a reservation found.
+#[derive(Clone, Copy, Debug)]
+enum Closed {
+    NotOpen,
+    /// Its units were owed until then.
+    Open(Timestamp),
 }
 
 /// The state of a list or set after an operation, and the operation's result.
 #[derive(Clone, Copy, Debug)]
 struct After {
+    /// Units that were debited or returned.
     booked: u64,
     lease: Option<LeaseId>,
 }
@@ -41,6 +52,13 @@ impl Answer {
         op: Op,
     ) -> Result<Decision, StoreError> {
         let mut state = self.state.clone();
+        let op = match self.closed {
+            None => op,
+            Some(Closed::Open(until)) => settling(op, until),
+            Some(Closed::NotOpen) => {
+                return Ok(not_open(limit.decide(&mut state, now, Op::Read(0))));
+            }
+        };
         let Some(After { booked, lease }) = self.after else {
             let decision = limit.decide(&mut state, now, op);
             let looked = self.admitted == 2;
@@ -52,7 +70,10 @@ impl Answer {
             (Op::Renew(_), None) => Outcome::Deny { retry_after: None },
             _ => Outcome::Allow,
         };
-        let unbooked = if let Op::Force(units) = op { units - booked } else { 0 };
+        let unbooked = match op {
+            Op::Force(units) | Op::ReturnOwed { units, .. } => units - booked,
+            _ => 0,
+        };
         Ok(Decision { outcome, unbooked, lease, ..standing })
     }
 }
@@ -112,30 +133,54 @@ impl<'a> Reader<'a> {
     ) -> Result<Answer, StoreError> {
         let listed =
             matches!(script_args.limit.without_block(), Limit::SlidingLog(_) | Limit::InFlight(_));
+        let closed = match script_args.reserving {
+            Some(Reserving::Close(_)) => Some(match self.number()? {
+                0 => Closed::NotOpen,
+                until => Closed::Open(Timestamp::from_micros(until)),
+            }),
+            _ => None,
+        };
         match script_args.verb() {
+            // Only the state is returned.
+            verb if matches!(closed, Some(Closed::NotOpen))
+                || closed.is_some() && matches!(verb, Verb::Read(_)) =>
+            {
+                Ok(Answer {
+                    admitted: 1,
+                    state: self.state(&script_args.limit)?,
+                    after: None,
+                    closed,
+                })
+            }
             Verb::Take(_) | Verb::Read(_) => {
                 let admitted = self.number()?;
                 let admitted = if never_denied(script_args) { 1 } else { admitted };
-                Ok(Answer { admitted, state: self.state(&script_args.limit)?, after: None })
+                Ok(Answer { admitted, state: self.state(&script_args.limit)?, after: None, closed })
             }
             Verb::Dump => {
                 let state = match script_args.limit {
                     Limit::InFlight(_) => self.all_leases()?,
                     _ => self.state(&script_args.limit)?,
                 };
-                Ok(Answer { admitted: 1, state, after: None })
+                Ok(Answer { admitted: 1, state, after: None, closed })
             }
             verb if listed => {
                 let (unbooked, lease) = (self.number()?, LeaseId::new(self.number()?));
-                let booked = if let Verb::Force(units) = verb {
-                    units.min(1 << 52).saturating_sub(unbooked)
-                } else {
-                    0
+                let booked = match verb {
+                    Verb::Force(units) | Verb::Owed(units) => {
+                        units.min(1 << 52).saturating_sub(unbooked)
+                    }
+                    _ => 0,
                 };
                 let state = self.state(&script_args.limit)?;
-                Ok(Answer { admitted: 1, state, after: Some(After { booked, lease }) })
+                Ok(Answer { admitted: 1, state, after: Some(After { booked, lease }), closed })
             }
-            _ => Ok(Answer { admitted: 1, state: self.state(&script_args.limit)?, after: None }),
+            _ => Ok(Answer {
+                admitted: 1,
+                state: self.state(&script_args.limit)?,
+                after: None,
+                closed,
+            }),
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tidegate_core::{Op, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::store::StoreError;
 use crate::store::redis::wire::call::{Answered, Item};
-use crate::store::redis::wire::script_args::Work;
+use crate::store::redis::wire::script_args::{ScriptArgs, Work};
+use crate::store::{Reserving, StoreError};
 
 /// Charges that one script call decides, and the channel for their answer.
 #[derive(Debug)]
@@ -38,9 +38,12 @@ impl Request {
     ) -> Self {
         let (hops, asking, permit, queued) = (0, false, None, Duration::ZERO);
         // A lease that is not released holds its units until it expires, and a release by id is
-        // correct at any time. A return of units is not: their window may be over.
+        // correct at any time. So is a settlement, by the id of its
+        // reservation. A return of units is not: their window may be over.
         let unasked = items.iter().all(|item| {
-            matches!(item.script_args.work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
+            let ScriptArgs { work, reserving, .. } = item.script_args;
+            Reserving::closes(reserving)
+                || matches!(work, Work::Operate(Op::Release(_)) | Work::Undo { .. })
         });
         Self { items, slot, now, hops, asking, unasked, permit, queued, answer: Some(answer) }
     }
@@ -49,7 +52,15 @@ impl Request {
     pub(in crate::store::redis) fn gives_back(&self) -> bool {
         self.items.iter().all(|item| match item.script_args.work {
             Work::Operate(op) => {
-                matches!(op, Op::Release(_) | Op::Renew(_) | Op::Return(_) | Op::Reset)
+                Reserving::closes(item.script_args.reserving)
+                    || matches!(
+                        op,
+                        Op::Release(_)
+                            | Op::Renew(_)
+                            | Op::Return(_)
+                            | Op::ReturnOwed { .. }
+                            | Op::Reset
+                    )
             }
             Work::Undo { .. } => true,
             Work::Dump => false,
@@ -101,12 +112,13 @@ mod tests {
     use tidegate_core::{LeaseId, Limit, Rate};
 
     use super::*;
-    use crate::store::redis::wire::script_args::ScriptArgs;
 
     fn request(op: Op, queued: u64) -> (Request, oneshot::Receiver<Result<Answered, StoreError>>) {
         let limit = Limit::token_bucket(Rate::per_second(1)).build().unwrap();
-        let item =
-            Item { name: Vec::new(), script_args: ScriptArgs { limit, work: Work::Operate(op) } };
+        let item = Item {
+            name: Vec::new(),
+            script_args: ScriptArgs { limit, work: Work::Operate(op), reserving: None },
+        };
         let (answer, answered) = oneshot::channel();
         let mut request = Request::new(vec![item], 0, Timestamp::EPOCH, answer);
         request.queued = Duration::from_secs(queued);

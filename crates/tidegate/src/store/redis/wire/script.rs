@@ -144,8 +144,8 @@ mod tests {
             ("sliding_log", sliding_log, "20f646a01f1bceb4ecb6201aa9c5fec8896b746f"),
             ("inflight", inflight, "a51e23b2daa902ec9015d7af94d5915748a990b5"),
             ("batch_bucket", batch_bucket, "99ce1367fb07ba60ce1835e471a350fcd1f12a52"),
-            ("blocking", &scripts.blocking, "ef200169f8c231509dab756928315049a74a1f76"),
-            ("batch", batch, "070b5c1898e02f642b8667af3b8cf350634dd51c"),
+            ("blocking", &scripts.blocking, "888401593c366b25166e69bcb936281039dbcf73"),
+            ("batch", batch, "aba973b170c181c38355d6e53d8cefae16191738"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }

@@ -9,6 +9,7 @@ use tidegate_core::algorithm::bucket::{Bucket, Moment};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Limit, MAX_COST, Op, Timestamp};
 
+use crate::store::Reserving;
 use crate::store::redis::wire::script::{Script, Scripts};
 
 /// The largest number of units; counts are kept up to 2^52, so more has the same effect.
@@ -19,6 +20,7 @@ const MOST_UNITS: u64 = 1 << 52;
 pub(in crate::store::redis) struct ScriptArgs {
     pub(in crate::store::redis) limit: Limit,
     pub(in crate::store::redis) work: Work,
+    pub(in crate::store::redis) reserving: Option<Reserving>,
 }
 
 /// An operation, or a read of everything stored.
@@ -40,6 +42,7 @@ pub(in crate::store::redis) enum Verb {
     /// Operations that change nothing.
     Read(u64),
     Give(u64),
+    Owed(u64),
     Force(u64),
     Reset,
     Release(u64),
@@ -55,6 +58,7 @@ impl Verb {
             Self::Take(_) => "take",
             Self::Read(_) => "read",
             Self::Give(_) => "give",
+            Self::Owed(_) => "owed",
             Self::Force(_) => "force",
             Self::Reset => "reset",
             Self::Release(_) => "release",
@@ -71,6 +75,7 @@ impl Verb {
             Self::Take(number)
             | Self::Read(number)
             | Self::Give(number)
+            | Self::Owed(number)
             | Self::Force(number)
             | Self::Release(number)
             | Self::Renew(number)
@@ -98,7 +103,11 @@ impl ScriptArgs {
             Op::Take(units @ 1..) => Verb::Take(units),
             Op::Take(0) | Op::Return(0) | Op::Force(0) => Verb::Read(0),
             Op::Read(units) => Verb::Read(units),
-            Op::Return(_) if in_flight => Verb::Read(0),
+            Op::ReturnOwed { units: 0, .. } => Verb::Read(0),
+            Op::Return(_) | Op::ReturnOwed { .. } if in_flight => Verb::Read(0),
+            Op::ReturnOwed { units, .. } => Verb::Owed(units),
+            // What is still owed is known to the reservation.
+            Op::Return(units) if Reserving::closes(self.reserving) => Verb::Owed(units),
             Op::Return(units) => Verb::Give(units),
             Op::Force(units) => Verb::Force(units),
             Op::Reset => Verb::Reset,
@@ -118,7 +127,12 @@ impl ScriptArgs {
             self.limit,
             Limit::Bucket(_) | Limit::FixedWindow(_) | Limit::SlidingWindow(_)
         );
-        small && matches!(self.verb(), Verb::Take(_))
+        small && self.is_plain_take()
+    }
+
+    /// Whether it is a take that opens no reservation.
+    pub(in crate::store::redis) fn is_plain_take(&self) -> bool {
+        self.reserving.is_none() && matches!(self.verb(), Verb::Take(_))
     }
 
     /// The script for one take.
@@ -156,10 +170,27 @@ impl ScriptArgs {
             },
             limit => limit.family(),
         };
-        command.arg(family).arg(self.verb().as_str());
+        let verb = self.verb();
+        command.arg(family).arg(match (self.reserving, verb) {
+            (Some(Reserving::Open(_)), Verb::Take(_)) => "reserve",
+            (Some(Reserving::Close(_)), _) => "close",
+            _ => verb.as_str(),
+        });
         self.write_numbers(command, repairs);
-        if let Work::Undo { taken_at, .. } = self.work {
-            command.arg(taken_at.as_micros());
+        match (self.reserving, self.work) {
+            (Some(Reserving::Close(id)), _) => {
+                command.arg(id.number()).arg(verb.as_str());
+            }
+            (Some(Reserving::Open(id)), _) if matches!(verb, Verb::Take(_)) => {
+                command.arg(id.number());
+            }
+            (_, Work::Undo { taken_at, .. }) => {
+                command.arg(taken_at.as_micros());
+            }
+            (_, Work::Operate(Op::ReturnOwed { until, .. })) if matches!(verb, Verb::Owed(_)) => {
+                command.arg(until.as_micros());
+            }
+            _ => {}
         }
     }
 
@@ -209,7 +240,7 @@ impl ScriptArgs {
                     _ => blocking.block_for().as_micros().cast_signed(),
                 };
                 command.arg(block_for).arg(limit.family());
-                Self { limit, work: self.work }.write_numbers(command, repairs);
+                Self { limit, ..*self }.write_numbers(command, repairs);
             }
             // `Limit` is non-exhaustive; the store must not guess an unknown family.
             _ => unreachable!("every family has a script"),

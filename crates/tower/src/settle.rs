@@ -1,0 +1,135 @@
+//! Settles limits with `count`, `refund` or `actual` once the response is known.
+//!
+//! By the status and the headers at the head, by the trailers at the end of the body. The response never
+//! waits for it. A request that is dropped before its head gets all units back; a body that is dropped
+//! before its trailers leaves the reserved units taken.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::header::{HeaderMap, HeaderValue};
+use http::{Extensions, Response};
+use tidegate::policy::{ActualSource, RequestOutcome, Settlement};
+
+use crate::charge::in_background;
+
+/// What a request has cost under limits with `actual: {application: true}`, in the extensions of its response.
+///
+/// ```
+/// use tidegate_tower::ActualCost;
+///
+/// let mut response = http::Response::new("a completion");
+/// response.extensions_mut().insert(ActualCost::of("tokens", 1_230).and("money", 61));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActualCost(Vec<(Option<Box<str>>, u64)>);
+
+impl ActualCost {
+    /// This many units under every such limit.
+    pub fn units(units: u64) -> Self {
+        Self(vec![(None, units)])
+    }
+
+    /// This many units under the limit of this name.
+    pub fn of(limit: &str, units: u64) -> Self {
+        Self(vec![(Some(limit.into()), units)])
+    }
+
+    /// The same, and this many units under another limit.
+    #[must_use]
+    pub fn and(mut self, limit: &str, units: u64) -> Self {
+        self.0.push((Some(limit.into()), units));
+        self
+    }
+
+    fn under(&self, limit: &str) -> Option<u64> {
+        let of = |name: Option<&str>| self.0.iter().find(|(known, _)| known.as_deref() == name);
+        of(Some(limit)).or_else(|| of(None)).map(|(_, units)| *units)
+    }
+}
+
+/// The reservations of a request in progress.
+pub(crate) struct Settling {
+    settlement: Arc<Settlement>,
+    has_head: bool,
+}
+
+/// Costs by the names of limits.
+type Costs = Vec<(Box<str>, u64)>;
+
+impl Settling {
+    pub(crate) fn new(settlement: Settlement) -> Self {
+        Self { settlement: Arc::new(settlement), has_head: false }
+    }
+
+    /// Lets the handler settle the request itself.
+    pub(crate) fn offer(&self, extensions: &mut Extensions) {
+        extensions.insert(Arc::clone(&self.settlement));
+    }
+
+    /// Settles what the head of the response tells. True if a trailer may tell more.
+    pub(crate) fn at_head<B>(&mut self, response: &Response<B>) -> bool {
+        self.has_head = true;
+        let told = response.extensions().get::<ActualCost>();
+        let costs = self.costs(|name, source| match source {
+            ActualSource::Header(header) => units(response.headers(), header),
+            ActualSource::Application => told.and_then(|told| told.under(name)),
+            ActualSource::Trailer(_) => None,
+        });
+        settle(&self.settlement, Some(response.status().as_u16()), costs);
+        self.settlement.sources().any(|(_, source)| matches!(source, ActualSource::Trailer(_)))
+    }
+
+    /// Settles what the trailers of the response tell.
+    pub(crate) fn at_end(&self, trailers: &HeaderMap) {
+        let costs = self.costs(|_, source| match source {
+            ActualSource::Trailer(trailer) => units(trailers, trailer),
+            ActualSource::Header(_) | ActualSource::Application => None,
+        });
+        if !costs.is_empty() {
+            settle(&self.settlement, None, costs);
+        }
+    }
+
+    fn costs(&self, cost: impl Fn(&str, &ActualSource) -> Option<u64>) -> Costs {
+        let costs = self.settlement.sources();
+        costs.filter_map(|(name, source)| Some((name.into(), cost(name, source)?))).collect()
+    }
+}
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        if !self.has_head {
+            cancel(Arc::clone(&self.settlement));
+        }
+    }
+}
+
+impl fmt::Debug for Settling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settling").finish_non_exhaustive()
+    }
+}
+
+/// Returns all units of a request that is not served.
+pub(crate) fn cancel(settlement: Arc<Settlement>) {
+    in_background(Box::pin(async move {
+        // If the store is unavailable, the units stay taken; the limiter counts that.
+        let _ = settlement.settle(RequestOutcome::cancelled()).await;
+    }));
+}
+
+fn settle(settlement: &Arc<Settlement>, status: Option<u16>, costs: Costs) {
+    let settlement = Arc::clone(settlement);
+    in_background(Box::pin(async move {
+        let costs: Vec<(&str, u64)> = costs.iter().map(|(name, units)| (&**name, *units)).collect();
+        let outcome = status.map_or_else(RequestOutcome::default, RequestOutcome::status);
+        let _ = settlement.settle(outcome.costs(&costs)).await;
+    }));
+}
+
+/// The whole number of a header; `None` if there is none, or another value.
+fn units(headers: &HeaderMap, name: &str) -> Option<u64> {
+    let value = headers.get(name).map(HeaderValue::as_bytes)?;
+    std::str::from_utf8(value).ok()?.trim().parse().ok()
+}
