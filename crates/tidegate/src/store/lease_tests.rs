@@ -544,7 +544,8 @@ fn a_decision_at_once_is_the_same_as_by_asking() {
         fleet.warm();
     }
     let try_decide_locally = |text| {
-        looked.nodes[0].0.decide_at_once(looked.clock.now(), &looked.charge(text, Op::Take(1)))
+        let (layers, charge) = (&looked.nodes[0].0, looked.charge(text, Op::Take(1)));
+        layers.decide_at_once(looked.clock.now(), &charge, layers.print(&charge))
     };
     let held = looked.stats().outstanding;
     for _ in 0..held {
@@ -577,9 +578,13 @@ fn a_denial_of_a_key_without_a_budget_is_repeated_at_once() {
     };
     let free = decide(Op::Read(1)).remaining;
     assert!(decide(Op::Take(free)).is_allowed());
-    assert_eq!(node.0.decide_at_once(START, &one), None, "no request has been denied");
+    assert_eq!(
+        node.0.decide_at_once(START, &one, node.0.print(&one)),
+        None,
+        "no request has been denied"
+    );
     let denied = decide(Op::Take(1));
-    assert_eq!(node.0.decide_at_once(START, &one), Some(denied));
+    assert_eq!(node.0.decide_at_once(START, &one, node.0.print(&one)), Some(denied));
     assert!(!denied.is_allowed());
     assert_eq!(fleet.store.calls(), 3);
 }

@@ -367,9 +367,13 @@ impl<S: Store + 'static> Layers<S> {
     /// The decision of a single charge that needs neither waiting nor the store: from leased units, or a denial
     /// that the store would repeat.
     #[inline]
-    pub(super) fn decide_at_once(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
+    pub(super) fn decide_at_once(
+        &self,
+        now: Timestamp,
+        charge: &Charge<'_>,
+        print: u64,
+    ) -> Option<Decision> {
         let Op::Take(1..) = charge.op else { return None };
-        let print = self.print(charge);
         if self.leases.has_budget(charge, print) {
             return self.leases.answer(now, charge, print);
         }
@@ -402,12 +406,12 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         let [charge] = batch.charges else {
             return layers.decide_or_fall_back(now, batch, decisions).await;
         };
-        let print = Some(layers.fallback.shares.print(charge.key));
-        let charge = Charge { print, ..*charge };
-        if let Some(decision) = layers.decide_at_once(now, &charge) {
+        let print = layers.fallback.shares.print(charge.key);
+        if let Some(decision) = layers.decide_at_once(now, charge, print) {
             decisions.push(decision);
             return Ok(DecisionSource::Store);
         }
+        let charge = Charge { print: Some(print), ..*charge };
         layers.decide_or_fall_back(now, batch.of(slice::from_ref(&charge)), decisions).await
     }
 

@@ -7,8 +7,9 @@ use super::{DRIFT_PARTS, LEASE, LeaseStats, PIECES, QUANTUM, TURN};
 /// A key with at most this many units of demand in as many turns is not in demand.
 const IDLE_TURNS: u64 = 4;
 
-/// Units to spend, and when to ask for more.
+/// Units to spend, and when to ask for more. The fields that every request needs come first.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct LocalBudget {
     limit: Limit,
     /// The most units of one grant.
