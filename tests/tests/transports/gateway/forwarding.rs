@@ -80,9 +80,8 @@ fn malformed_responses_are_502() {
     assert_eq!(get(front.address(), "/", "").status, 200);
 }
 
-/// OV-44.
 #[test]
-fn a_stale_connection_is_replaced_once_for_requests_that_may_be_repeated() {
+fn ov_44_a_stale_connection_is_replaced_once_for_requests_that_may_be_repeated() {
     let front = Front::open("");
     let mut client = Connection::open(front.address()).expect("a listener");
     let ask = |client: &mut Connection, call: &str, body: &str| {

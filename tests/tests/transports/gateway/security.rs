@@ -1,5 +1,5 @@
-//! Requests that servers read in different ways (OV-42). nginx gets the same bytes, and where the two
-//! differ, the gateway is the stricter one.
+//! Requests that servers read in different ways. nginx gets the same bytes, and where the two differ, the
+//! gateway is the stricter one.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -62,7 +62,7 @@ fn statuses(address: SocketAddr, bytes: &[u8]) -> Vec<u16> {
 }
 
 #[test]
-fn ambiguous_requests_are_refused_and_the_service_gets_nothing() {
+fn ov_42_ambiguous_requests_are_refused_and_the_service_gets_nothing() {
     let front = Front::open("");
     for (bytes, expected) in REFUSED {
         assert_eq!(statuses(front.address(), bytes.as_bytes()), [expected], "{bytes:?}");

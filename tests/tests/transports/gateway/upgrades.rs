@@ -36,9 +36,8 @@ fn a_websocket_is_a_tunnel_once_the_service_has_agreed() {
     }
 }
 
-/// OV-43: a request behind an upgrade that is refused is limited as its own.
 #[test]
-fn requests_behind_a_refused_upgrade_are_limited() {
+fn ov_43_requests_behind_a_refused_upgrade_are_limited_as_their_own() {
     let front = Front::open(FIVE);
     let mut socket = connect(front.address());
     let first = format!("GET / HTTP/1.1\r\nHost: a\r\nX-User: u\r\n{ASK}\r\n");

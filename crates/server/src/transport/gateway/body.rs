@@ -70,7 +70,8 @@ impl RequestBody {
 
     /// Ready once the client has sent nothing, or too little, for too long.
     fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let earned = Duration::from_secs(std::mem::take(&mut self.bytes) / LEAST_RATE);
+        let earned = Duration::from_secs(self.bytes / LEAST_RATE);
+        self.bytes %= LEAST_RATE;
         match &mut self.pace {
             Some(pace) => {
                 let due = pace.deadline() + earned;
