@@ -7,7 +7,7 @@ use axum::body::Body;
 use axum::routing::get;
 use hyper::{Request, Response};
 use tidegate::concurrency::Class;
-use tidegate::policy::{self, Descriptor, Entry, Merging, Policy, PolicyLimiter};
+use tidegate::policy::{self, Descriptor, Entry, Granted, Merging, Policy, PolicyLimiter};
 use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::store::shared::{SharedOptions, SharedStore};
 use tidegate::{Clock, Limit, Limiter, Rate, SharedLimiter, Span};
@@ -200,7 +200,8 @@ descriptors:
         let class = Some(Class::new(class));
         let descriptors = [Descriptor { class, ..Descriptor::new(&entries) }];
         let request = policy::Request { domain: "api", descriptors: &descriptors, hits: None };
-        let (verdict, leases) = node.acquire_leases(&request).await.expect("a verdict");
+        let Granted { verdict, leases, .. } =
+            node.acquire_leases(&request).await.expect("a verdict");
         assert_eq!(verdict.is_allowed(), !leases.is_empty());
         assert_eq!(verdict.is_denied(), verdict.is_unavailable(), "503, never 429");
         Some(leases).filter(|leases| !leases.is_empty())
