@@ -55,6 +55,7 @@ pub use self::decide::limiter::{CheckError, PolicyLimiter};
 #[doc(hidden)]
 pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
 #[doc(hidden)]
+#[doc(hidden)]
 pub use self::decide::reservations::{InvalidReservations, Reservations};
 #[doc(hidden)]
 pub use self::decide::settle::SettleStats;

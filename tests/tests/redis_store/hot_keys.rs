@@ -1,5 +1,5 @@
 //! Keys that one server cannot serve: divided into shards on real servers, held back on each node, and
-//! demoted to it.
+//! decided by it alone.
 
 mod transports;
 

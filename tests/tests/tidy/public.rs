@@ -1,14 +1,14 @@
 //! How many public items the library documents.
 //!
 //! Items that only the other crates of this repository need are `#[doc(hidden)]`, or re-exported so
-//! ([ADR 34](../../../docs/adr/0034-public-and-hidden-items.md)); ADR 39 has the number.
+//! ([ADR 34](../../../docs/adr/0034-public-and-hidden-items.md)).
 
 use std::collections::BTreeSet;
 
 use crate::tree::{Source, Tree, Violation};
 
 /// The most items that a user of the library has to read about.
-const MAX_ITEMS: usize = 210;
+const MAX_ITEMS: usize = 200;
 
 const LIBRARY: &str = "crates/tidegate/src/";
 

@@ -103,7 +103,7 @@ const PATHS: [(&str, &str); 17] = [
     ("/v1/kill-switch", "PUT, DELETE: limits in shadow mode"),
     ("/v1/blocks", "PUT, DELETE: blocks a key under limits with block_for, or lifts its block"),
     (
-        "/v1/demotions",
+        "/v1/local-overrides",
         "PUT, DELETE: keys that this node decides locally, by its share of the limit",
     ),
     (
@@ -119,7 +119,7 @@ const PATHS: [(&str, &str); 17] = [
 const PUBLIC: [&str; 3] = ["/metrics", "/healthz", "/readyz"];
 
 /// Paths whose answers contain keys.
-const NAME_KEYS: [&str; 2] = ["/v1/hot-keys", "/v1/demotions"];
+const NAME_KEYS: [&str; 2] = ["/v1/hot-keys", "/v1/local-overrides"];
 
 impl AdminContext {
     async fn answer(&self, request: Request<Incoming>) -> Reply {
@@ -171,7 +171,7 @@ impl AdminContext {
             "/v1/hot-keys" => document(&status::hot_keys(service)),
             "/v1/overrides" => document(&status::overrides(service)),
             "/v1/kill-switch" => document(&status::switches(service)),
-            "/v1/demotions" => document(&status::demotions(service)),
+            "/v1/local-overrides" => document(&status::local_overrides(service)),
             "/v1/drill" => document(&status::drill(service)),
             "/v1/log-level" => document(&json!({ "level": service.status().log().level().name() })),
             "/v1/reset" => other_method("POST"),
@@ -189,9 +189,11 @@ impl AdminContext {
         let head = caller.head;
         let allowed = match head.uri.path() {
             "/v1/reset" => &["POST"][..],
-            "/v1/overrides" | "/v1/kill-switch" | "/v1/blocks" | "/v1/demotions" | "/v1/drill" => {
-                &["PUT", "DELETE"]
-            }
+            "/v1/overrides"
+            | "/v1/kill-switch"
+            | "/v1/blocks"
+            | "/v1/local-overrides"
+            | "/v1/drill" => &["PUT", "DELETE"],
             "/v1/log-level" => &["PUT"],
             path if PATHS.iter().any(|(known, _)| *known == path) || path == "/" => {
                 return other_method("GET");
@@ -281,7 +283,7 @@ pub(crate) async fn try_change(
         Err(change::Refused::Wrong(why)) => assert!(!why.is_empty(), "a refusal says why"),
         Err(change::Refused::Store(error)) => panic!("memory refuses nothing: {error}"),
     }
-    let told = [status::policy, status::overrides, status::switches, status::demotions];
+    let told = [status::policy, status::overrides, status::switches, status::local_overrides];
     for told in told.map(|told| told(service)) {
         assert!(told.is_object(), "{told}");
     }

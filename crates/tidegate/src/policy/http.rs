@@ -53,6 +53,7 @@ use self::tree::Tree;
 pub const MAX_DESCRIBED: usize = 16;
 
 /// In place of the name of a concurrency limiter: none.
+#[doc(hidden)]
 pub const UNPROTECTED: &str = "none";
 
 /// Methods tried for a rule without `methods`, to find how many rules match one request.
@@ -170,16 +171,19 @@ pub(crate) struct EntryRule {
 
 impl<'a> Described<'a> {
     /// The value that tells users apart, if the request has one.
+    #[doc(hidden)]
     pub fn user(&self) -> Option<&str> {
         self.entries.get(self.user?).map(|(_, value)| &**value)
     }
 
     /// The class that a rule names.
+    #[doc(hidden)]
     pub const fn class(&self) -> Option<Class> {
         self.class
     }
 
     /// The concurrency limiter that a rule names, or [`UNPROTECTED`].
+    #[doc(hidden)]
     pub const fn protect(&self) -> Option<&'a str> {
         self.protect
     }

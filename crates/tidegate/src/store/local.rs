@@ -1,4 +1,4 @@
-//! Limits that a node decides by itself: `local:` pre-limits, and keys that an operator has demoted to this node.
+//! Limits that a node decides by itself: `local:` pre-limits, and keys with a local override.
 //!
 //! # Promise
 //! A pre-limit can only deny more, so the limit behind it keeps its promise. A request that it denies costs no
@@ -7,8 +7,8 @@
 //!
 //! All or nothing: units of the pre-limit are returned if the limit behind it denies or gives no decision.
 //!
-//! A demoted key is decided by this node's share of its limits alone: 1.5 times the limit divided by the nodes, at
-//! least one unit. Each node where it is demoted admits at most that, besides what the store admits elsewhere.
+//! A key with a local override is decided by this node's share of its limits alone: 1.5 times the limit divided by the nodes, at
+//! least one unit. Each node with the override admits at most that, besides what the store admits elsewhere.
 //!
 //! # Bound
 //! [`BYTES`] of state in this process; a full table evicts as any [`MemoryStore`] does.

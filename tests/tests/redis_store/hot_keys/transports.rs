@@ -1,4 +1,4 @@
-//! The switch that demotes a key, through the admin port of a daemon.
+//! Local overrides of keys, through the admin port of a daemon.
 
 use serde_json::{Value, json};
 use tidegate::store::Nodes;
@@ -58,37 +58,41 @@ impl Daemon {
 
 /// A local override keeps one key from the store; other keys are decided as usual.
 #[test]
-fn a_whale_is_demoted_to_this_node_and_back() {
+fn a_busy_key_gets_a_local_override_and_loses_it() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 5);
     let key = json!({ "domain": "platform", "descriptor": [["plain", "whale"]] });
     let mut wish = key.clone();
     wish["seconds"] = 600.into();
     wish["reason"] = "incident 7".into();
-    let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
-    assert_eq!((status, &told["demotions"][0]["reason"]), (200, &json!("incident 7")), "{told}");
-    assert_eq!(told["demotions"][0]["descriptor"], json!([["plain", "whale"]]));
-    assert_eq!(told["demotions"][0]["nodes"], 5);
+    let (status, told) = daemon.admin("PUT /v1/local-overrides", &wish);
+    assert_eq!(
+        (status, &told["local_overrides"][0]["reason"]),
+        (200, &json!("incident 7")),
+        "{told}"
+    );
+    assert_eq!(told["local_overrides"][0]["descriptor"], json!([["plain", "whale"]]));
+    assert_eq!(told["local_overrides"][0]["nodes"], 5);
 
     // 100 times 1.5 for five nodes.
     assert_eq!(daemon.passing(60, "whale"), 30);
     let keys: Vec<String> = from_redis_value(redis.command(&["KEYS", "tg:*"])).expect("names");
     assert!(!keys.iter().any(|key| key.contains("whale")), "{keys:?}");
     assert_eq!(daemon.passing(110, "other"), 100);
-    assert_eq!(daemon.metric("tidegate_demoted_keys"), 1);
+    assert_eq!(daemon.metric("tidegate_local_overrides"), 1);
     assert_eq!(daemon.metric("tidegate_local_charges_total{outcome=\"denied\"}"), 30);
     let (_, policy) = daemon.admin("GET /v1/policy", &Value::Null);
-    assert_eq!(policy["demoted_keys"], 1, "{policy}");
+    assert_eq!(policy["local_overrides"], 1, "{policy}");
 
-    let (_, ended) = daemon.admin("DELETE /v1/demotions", &key);
+    let (_, ended) = daemon.admin("DELETE /v1/local-overrides", &key);
     assert_eq!(ended, json!({ "ended": true }));
     assert_eq!(daemon.passing(110, "whale"), 100, "the store knows nothing of it");
-    let (_, told) = daemon.admin("GET /v1/demotions", &Value::Null);
-    assert_eq!(told, json!({ "demotions": [] }));
+    let (_, told) = daemon.admin("GET /v1/local-overrides", &Value::Null);
+    assert_eq!(told, json!({ "local_overrides": [] }));
 }
 
 #[test]
-fn a_demotion_names_somebody_and_ends_in_time() {
+fn a_local_override_names_a_key_and_ends_in_time() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 2);
     for (wish, why) in [
@@ -101,17 +105,17 @@ fn a_demotion_names_somebody_and_ends_in_time() {
         (json!({ "domain": "platform" }), "descriptor"),
         (json!({ "domain": "platform", "descriptor": [["a", "b"]], "nodes": 3 }), "unknown field"),
     ] {
-        let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
+        let (status, told) = daemon.admin("PUT /v1/local-overrides", &wish);
         let error = told["error"].as_str().unwrap_or_default();
         assert!(status == 400 && error.contains(why), "{wish}: {told}");
     }
-    assert_eq!(daemon.admin("POST /v1/demotions", &json!({})).0, 405);
+    assert_eq!(daemon.admin("POST /v1/local-overrides", &json!({})).0, 405);
     // In memory there is nothing to spare.
     let service = RateLimitService::new().expect("a store");
     let settings = Settings { admin: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
     let daemon =
         Daemon { server: serve(&settings, &service).expect("it starts"), _service: service };
     let wish = json!({ "domain": "platform", "descriptor": [["a", "b"]] });
-    let (status, told) = daemon.admin("PUT /v1/demotions", &wish);
+    let (status, told) = daemon.admin("PUT /v1/local-overrides", &wish);
     assert!(status == 400 && told["error"].as_str().unwrap_or_default().contains("this process"));
 }

@@ -7,13 +7,13 @@ use super::*;
 /// Calls that name or change keys, with a body that can be carried out.
 const KEYED: [(&str, &str); 9] = [
     ("GET /v1/hot-keys", ""),
-    ("GET /v1/demotions", ""),
+    ("GET /v1/local-overrides", ""),
     ("POST /v1/reset", r#"{"key":"k1"}"#),
     ("PUT /v1/overrides", r#"{"limit":"api/user#","percent":50,"seconds":60}"#),
     ("DELETE /v1/overrides", r#"{"limit":"api/user#"}"#),
     ("PUT /v1/kill-switch", r#"{"domain":"api"}"#),
     ("DELETE /v1/kill-switch", r#"{"domain":"api"}"#),
-    ("DELETE /v1/demotions", r#"{"domain":"api","descriptor":[["user","bob"]]}"#),
+    ("DELETE /v1/local-overrides", r#"{"domain":"api","descriptor":[["user","bob"]]}"#),
     ("PUT /v1/log-level", r#"{"level":"info"}"#),
 ];
 

@@ -72,8 +72,9 @@ fn layers(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
     if let Some(local) = service.local() {
         let charges = outcomes(local.allowed, local.denied);
         page.family("tidegate_local_charges_total", charges)?;
-        let demoted = service.limiter().controls().demotions().count(service.time(service.now()));
-        page.value("tidegate_demoted_keys", demoted)?;
+        let count =
+            service.limiter().controls().local_overrides().count(service.time(service.now()));
+        page.value("tidegate_local_overrides", count)?;
     }
     if let Some(shards) = service.shards() {
         let denied = shards.asked_again.saturating_sub(shards.admitted_again);

@@ -170,10 +170,10 @@ pub(crate) static METRICS: &[Metric] = &[
     counter(
         "tidegate_local_charges_total",
         "outcome",
-        "Charges decided by this node alone, by `local` limits and demoted keys: allowed or denied.",
+        "Charges decided by this node alone, by `local` limits and local overrides: allowed or denied.",
     ),
     gauge("tidegate_store_drill", "", "1 during an outage drill, else 0."),
-    gauge("tidegate_demoted_keys", "", "Demoted keys, at most 1,000."),
+    gauge("tidegate_local_overrides", "", "Keys with a local override, at most 1,000."),
     counter(
         "tidegate_second_shards_total",
         "outcome",

@@ -80,11 +80,11 @@ pub(super) async fn carry_out(
         }
         "/v1/kill-switch" => switch(service, read(body)?, is_put)?,
         "/v1/blocks" => block(service, read(body)?, is_put).await?,
-        "/v1/demotions" if is_put => demote(service, read(body)?)?,
-        "/v1/demotions" => {
-            let key: DemotedKey = read(body)?;
+        "/v1/local-overrides" if is_put => override_locally(service, read(body)?)?,
+        "/v1/local-overrides" => {
+            let key: LocalOverrideKey = read(body)?;
             let (entries, reason) = (key.entries(), checked(key.reason.clone())?);
-            let ended = service.limiter().promote(&key.domain, &entries);
+            let ended = service.limiter().end_local_override(&key.domain, &entries);
             let value = shown(service, &key.domain, &entries);
             ended_or_absent(ended, Change { value, reason, ..Change::default() })
         }
@@ -339,13 +339,13 @@ fn until(service: &RateLimitService, seconds: u64) -> Timestamp {
 /// A key that this node decides locally.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DemotedKey {
+struct LocalOverrideKey {
     domain: String,
     descriptor: Vec<(String, String)>,
     reason: Option<String>,
 }
 
-impl DemotedKey {
+impl LocalOverrideKey {
     fn entries(&self) -> Vec<Entry<'_>> {
         self.descriptor.iter().map(|(key, value)| Entry { key, value }).collect()
     }
@@ -354,28 +354,32 @@ impl DemotedKey {
 /// A key that this node decides locally, and for how long; until it is deleted if no time is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DemotionRequest {
+struct LocalOverrideRequest {
     domain: String,
     descriptor: Vec<(String, String)>,
     seconds: Option<u64>,
     reason: Option<String>,
 }
 
-fn demote(service: &RateLimitService, request: DemotionRequest) -> Result<(Value, Change), String> {
+fn override_locally(
+    service: &RateLimitService,
+    request: LocalOverrideRequest,
+) -> Result<(Value, Change), String> {
     let nodes = service
         .nodes()
         .cloned()
         .ok_or("all state is in this process: there is nothing to spare")?;
     let until = request.seconds.map(|seconds| until(service, seconds));
     let reason = checked(request.reason)?;
-    let demotion = LocalOverride { nodes, until, reason: reason.clone() };
-    let key = DemotedKey { domain: request.domain, descriptor: request.descriptor, reason: None };
-    let demoted = service.limiter().demote(&key.domain, &key.entries(), &demotion);
-    demoted.map_err(|error| refused(service, &error, &key.domain))?;
+    let local_override = LocalOverride { nodes, until, reason: reason.clone() };
+    let key =
+        LocalOverrideKey { domain: request.domain, descriptor: request.descriptor, reason: None };
+    let changed = service.limiter().override_locally(&key.domain, &key.entries(), &local_override);
+    changed.map_err(|error| refused(service, &error, &key.domain))?;
     let lasts =
         request.seconds.map_or_else(|| "until ended".into(), |secs| format!("for {secs} s"));
     let value = format!("{} {lasts}", shown(service, &key.domain, &key.entries()));
-    Ok((status::demotions(service), Change { limit: None, value, reason }))
+    Ok((status::local_overrides(service), Change { limit: None, value, reason }))
 }
 
 /// The limit of a rate, with the algorithm of the limit that it overrides.

@@ -146,7 +146,7 @@ pub(super) fn policy(service: &RateLimitService) -> Value {
         "limits": limits,
         "overrides": overrides(service)["overrides"],
         "kill_switch": switches(service)["kill_switch"],
-        "demoted_keys": service.limiter().controls().demotions().count(service.time(service.now())),
+        "local_overrides": service.limiter().controls().local_overrides().count(service.time(service.now())),
     })
 }
 
@@ -167,7 +167,7 @@ pub(super) fn overrides(service: &RateLimitService) -> Value {
     json!({ "overrides": overrides })
 }
 
-pub(super) fn demotions(service: &RateLimitService) -> Value {
+pub(super) fn local_overrides(service: &RateLimitService) -> Value {
     let (controls, now) = (service.limiter().controls(), service.time(service.now()));
     let values = service.status().key_values();
     let told = |it: &LocallyDecided| {
@@ -175,14 +175,15 @@ pub(super) fn demotions(service: &RateLimitService) -> Value {
         json!({
             "domain": it.domain,
             "descriptor": it.entries.iter().map(entry).collect::<Vec<_>>(),
-            "nodes": it.demotion.nodes.count(),
-            "until": it.demotion.until.map(time),
-            "reason": it.demotion.reason,
+            "nodes": it.local_override.nodes.count(),
+            "until": it.local_override.until.map(time),
+            "reason": it.local_override.reason,
         })
     };
-    let holds = |it: &&LocallyDecided| it.demotion.until.is_none_or(|until| now < until);
-    let demotions: Vec<Value> = controls.demotions().iter().filter(holds).map(told).collect();
-    json!({ "demotions": demotions })
+    let holds = |it: &&LocallyDecided| it.local_override.until.is_none_or(|until| now < until);
+    let local_overrides: Vec<Value> =
+        controls.local_overrides().iter().filter(holds).map(told).collect();
+    json!({ "local_overrides": local_overrides })
 }
 
 pub(super) fn switches(service: &RateLimitService) -> Value {

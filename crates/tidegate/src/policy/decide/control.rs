@@ -16,7 +16,7 @@ use crate::policy::model::share::EnforceSecret;
 use crate::scaling::scaled;
 use crate::store::Store;
 
-/// The most overrides, the most switches and the most demotions, at a time.
+/// The most overrides, the most switches and the most local overrides, at a time.
 pub const MAX_CONTROLS: usize = 1_000;
 
 /// The longest that an override holds.
@@ -27,7 +27,7 @@ pub const MAX_OVERRIDE: Span = Span::from_secs(30 * 86_400);
 pub struct Controls {
     overrides: BTreeMap<Arc<str>, Overruling>,
     switches: BTreeSet<Switch>,
-    demotions: LocalOverrides,
+    local_overrides: LocalOverrides,
     pub(in crate::policy) enforce_secret: Option<EnforceSecret>,
 }
 
@@ -109,12 +109,12 @@ impl Controls {
     }
 
     /// Which keys this node decides by itself.
-    pub const fn demotions(&self) -> &LocalOverrides {
-        &self.demotions
+    pub const fn local_overrides(&self) -> &LocalOverrides {
+        &self.local_overrides
     }
 
-    pub(in crate::policy) const fn demotions_mut(&mut self) -> &mut LocalOverrides {
-        &mut self.demotions
+    pub(in crate::policy) const fn local_overrides_mut(&mut self) -> &mut LocalOverrides {
+        &mut self.local_overrides
     }
 
     /// Whether the limits of a domain are switched off, including limits that come with requests.

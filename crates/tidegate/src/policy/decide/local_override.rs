@@ -24,7 +24,7 @@ pub struct LocallyDecided {
     /// Every entry of the descriptor, in order.
     pub entries: Vec<(String, String)>,
     /// How.
-    pub demotion: LocalOverride,
+    pub local_override: LocalOverride,
 }
 
 /// How a key is decided by one node.
@@ -50,9 +50,9 @@ impl LocalOverrides {
         self.0.values()
     }
 
-    /// How many keys are demoted at `now`.
+    /// Number of local overrides in force at `now`.
     pub fn count(&self, now: Timestamp) -> usize {
-        self.iter().filter(|it| it.demotion.holds(now)).count()
+        self.iter().filter(|it| it.local_override.holds(now)).count()
     }
 
     /// On how many nodes a descriptor comes in that this node decides by itself; `None` if it does not.
@@ -66,8 +66,8 @@ impl LocalOverrides {
         if self.0.is_empty() {
             return None;
         }
-        let demotion = &self.0.get(&*text(domain, entries))?.demotion;
-        demotion.holds(now).then(|| demotion.nodes.count())
+        let local_override = &self.0.get(&*text(domain, entries))?.local_override;
+        local_override.holds(now).then(|| local_override.nodes.count())
     }
 }
 
@@ -83,15 +83,15 @@ fn text(domain: &str, entries: &[Entry<'_>]) -> Vec<u8> {
 impl<S: Store> PolicyLimiter<S> {
     /// Lets this node decide the keys of this descriptor by its share of the limits. No
     /// other node knows of it.
-    pub fn demote(
+    pub fn override_locally(
         &self,
         domain: &str,
         entries: &[Entry<'_>],
-        demotion: &LocalOverride,
+        local_override: &LocalOverride,
     ) -> Result<(), ControlError> {
         let now = self.0.store.clock(self.0.clock.now());
         let last = now.as_micros().saturating_add(MAX_OVERRIDE.as_micros());
-        if demotion.until.is_some_and(|until| until <= now || until.as_micros() > last) {
+        if local_override.until.is_some_and(|until| until <= now || until.as_micros() > last) {
             return Err(ControlError::Until);
         }
         if entries.is_empty() {
@@ -100,30 +100,30 @@ impl<S: Store> PolicyLimiter<S> {
         self.policy().domain(domain).ok_or(ControlError::NoSuchDomain)?;
         let key = text(domain, entries).into_boxed_slice();
         let owned = entries.iter().map(|it| (it.key.to_owned(), it.value.to_owned())).collect();
-        let demoted = LocallyDecided {
+        let decided = LocallyDecided {
             domain: domain.to_owned(),
             entries: owned,
-            demotion: demotion.clone(),
+            local_override: local_override.clone(),
         };
         self.change(|controls| {
-            let LocalOverrides(all) = controls.demotions_mut();
-            all.retain(|_, it| it.demotion.holds(now));
+            let LocalOverrides(all) = controls.local_overrides_mut();
+            all.retain(|_, it| it.local_override.holds(now));
             if all.len() >= MAX_CONTROLS && !all.contains_key(&key) {
                 return Err(ControlError::TooMany);
             }
-            all.insert(key.clone(), demoted.clone());
+            all.insert(key.clone(), decided.clone());
             Ok(())
         })
     }
 
     /// Lets the store decide again; false if it did.
-    pub fn promote(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
-        let (key, mut was_demoted) = (text(domain, entries), false);
+    pub fn end_local_override(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
+        let (key, mut was_overridden) = (text(domain, entries), false);
         let changed = self.change(|controls| {
-            was_demoted = controls.demotions_mut().0.remove(&*key).is_some();
+            was_overridden = controls.local_overrides_mut().0.remove(&*key).is_some();
             Ok(())
         });
-        changed.is_ok() && was_demoted
+        changed.is_ok() && was_overridden
     }
 }
 

@@ -110,7 +110,7 @@ struct DescriptorInput<'r> {
     tag: (usize, usize),
     now: Timestamp,
     /// Number of nodes, if this node decides alone about the descriptor.
-    demoted: Option<NonZeroU32>,
+    local_nodes: Option<NonZeroU32>,
 }
 
 impl DescriptorInput<'_> {
@@ -122,9 +122,9 @@ impl DescriptorInput<'_> {
         numbers: (Limit, Scope),
         options: LimitOptions,
     ) -> ((Limit, Scope), LimitOptions) {
-        let Some(nodes) = self.demoted else { return (numbers, options) };
+        let Some(nodes) = self.local_nodes else { return (numbers, options) };
         let share = share_of_node(&numbers.0, nodes);
-        let scope = Scope::new(&format!("{name}#demoted"), &share);
+        let scope = Scope::new(&format!("{name}#override"), &share);
         ((share, scope), LimitOptions::default().tier(Tier::Local).calendar(options.is_calendar))
     }
 
@@ -227,7 +227,11 @@ impl MatchedLimits {
                 intent,
                 tag: (start, start),
                 now,
-                demoted: controls.demotions().nodes(domain.name(), descriptor.entries, now),
+                local_nodes: controls.local_overrides().nodes(
+                    domain.name(),
+                    descriptor.entries,
+                    now,
+                ),
             };
             if let Some(limit) = descriptor.limit {
                 whole_text(&[Entry { key: "domain", value: domain.name() }], &mut self.text);
