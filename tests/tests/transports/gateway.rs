@@ -46,6 +46,7 @@ impl Front {
         change(&mut gateway);
         let settings = Settings {
             proxy: Some(([127, 0, 0, 1], 0).into()),
+            admin: Some(([127, 0, 0, 1], 0).into()),
             gateway: Some(gateway),
             drain: PATIENCE,
             ..Settings::default()

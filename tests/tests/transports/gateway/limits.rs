@@ -90,3 +90,62 @@ descriptors:
         get(front.address(), "/", "x-user: u\r\n").status == 200
     });
 }
+
+/// OV-37 through the gateway: a hundred wrong guesses at once, and right ones in a row.
+#[test]
+fn ov_37_only_failed_logins_count() {
+    let policy = "
+domain: site
+requests:
+  rules:
+    - {path: /login, descriptors: [{entries: [{key: login, header: x-user}]}]}
+descriptors:
+  - {key: login, rate: 5/15min, algorithm: sliding_log, count: [401]}
+";
+    let front = Front::open(policy);
+    let address = front.address();
+    thread::scope(|scope| {
+        for _ in 0..100 {
+            scope.spawn(move || get(address, "/login", "x-user: eve\r\nx-password: wrong\r\n"));
+        }
+    });
+    assert_eq!(front.service.heads().len(), 5, "guesses that reached the service");
+    for _ in 0..30 {
+        assert_eq!(get(address, "/login", "x-user: bob\r\nx-password: right\r\n").status, 200);
+    }
+}
+
+/// Two requests in progress fill the limiter; a third waits for its queue's time and is shed.
+#[test]
+fn requests_above_the_capacity_of_the_service_are_shed() {
+    let policy = "
+domain: site
+protect: [{name: api, estimator: fixed, limit: 2}]
+requests:
+  rules: [{descriptors: []}]
+descriptors: []
+";
+    let front = Front::open(policy);
+    let held: Vec<_> = (0..2)
+        .map(|_| {
+            let mut socket = connect(front.address());
+            let request = "GET /held HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            socket.write_all(request.as_bytes()).expect("sent");
+            let mut head = [0; 12];
+            socket.read_exact(&mut head).expect("a head");
+            socket
+        })
+        .collect();
+    let shed = get(front.address(), "/", "");
+    assert_eq!(shed.status, 503, "{shed:?}");
+    assert!(shed.header("retry-after").is_some() && shed.header("ratelimit").is_none(), "{shed:?}");
+    assert_eq!(front.service.heads().len(), 2);
+    let admin = front.server.admin().expect("asked for");
+    let metrics = get(admin, "/metrics", "").body;
+    let is_counted =
+        |line: &str| line.starts_with("tidegate_shed_requests_total{") && line.ends_with(" 1");
+    assert!(metrics.lines().any(is_counted), "{metrics}");
+    front.service.release();
+    drop(held);
+    wait_until("the permits are back", PATIENCE, || get(front.address(), "/", "").status == 200);
+}

@@ -109,6 +109,9 @@ impl Shared {
                     }
                     return;
                 }
+                "/login" if head.contains("x-password: wrong") => {
+                    "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".into()
+                }
                 "/two-lengths" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok".into(),
                 "/both" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".into(),
                 "/garbage" => "NOT HTTP\r\n\r\n".into(),
