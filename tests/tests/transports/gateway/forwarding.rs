@@ -1,9 +1,10 @@
 //! What the service gets, and what the client gets back.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use tidegate_server::Gateway;
-use tidegate_tests::http::{Connection, get, send};
+use tidegate_tests::http::{Connection, connect, get, send};
 
 use super::Front;
 
@@ -121,4 +122,19 @@ fn a_service_that_hangs_is_504_and_one_that_is_gone_502() {
     let answer = get(gone.address(), "/", "");
     assert_eq!(answer.status, 502);
     assert!(!answer.body.contains("127.0.0.1"), "{answer:?}");
+}
+
+/// The service has its time from when it has the whole request.
+#[test]
+fn an_upload_may_take_longer_than_the_head_of_a_response() {
+    let front = Front::open("");
+    let mut socket = connect(front.address());
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 10\r\n\r\n";
+    socket.write_all(format!("{head}hello").as_bytes()).expect("sent");
+    // Takes as long as the gateway waits for a head.
+    assert_eq!(get(front.address(), "/hang", "").status, 504);
+    socket.write_all(b"world").expect("sent");
+    let mut text = String::new();
+    socket.read_to_string(&mut text).expect("an answer");
+    assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("helloworld"), "{text}");
 }

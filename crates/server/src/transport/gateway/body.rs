@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
 use super::upstream::Leased;
@@ -17,8 +18,8 @@ const CLIENT_IDLE: Duration = Duration::from_secs(30);
 const LEAST_RATE: u64 = 240;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long the upstream may send nothing of a body.
-const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
+/// How long the upstream may send nothing of a body, or read nothing of one.
+pub(super) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 
 /// The body of a request, with a bound on how slowly it may arrive.
 pub(super) struct RequestBody {
@@ -30,6 +31,8 @@ pub(super) struct RequestBody {
     pace: Option<Pin<Box<Sleep>>>,
     /// Set only while the client keeps the body waiting.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Dropped with the body, once all of it was sent.
+    _unsent: Option<oneshot::Sender<()>>,
 }
 
 impl fmt::Debug for RequestBody {
@@ -59,13 +62,16 @@ impl fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 impl RequestBody {
-    pub(super) const fn new(body: Incoming) -> Self {
-        Self { body: Some(body), bytes: 0, pace: None, waiting: None }
+    /// The body, and what ends once it was sent or given up.
+    pub(super) fn new(body: Incoming) -> (Self, oneshot::Receiver<()>) {
+        let (unsent, sent) = oneshot::channel();
+        let body = Self { body: Some(body), _unsent: Some(unsent), ..Self::empty() };
+        (body, sent)
     }
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self { body: None, bytes: 0, pace: None, waiting: None }
+        Self { body: None, bytes: 0, pace: None, waiting: None, _unsent: None }
     }
 
     /// Ready once the client has sent nothing, or too little, for too long.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -96,11 +96,18 @@ impl Client {
         head.uri = head.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
         head.version = Version::HTTP_11;
         head.extensions.clear();
-        let sent = match timeout(self.upstream.head_timeout, self.send(head, body)).await {
-            Ok(sent) => sent,
-            Err(_) => Err(Failure::Late),
+        let (body, sent) = RequestBody::new(body);
+        let mut answer = pin!(self.send(head, body));
+        let answered = tokio::select! {
+            biased;
+            answered = answer.as_mut() => answered,
+            // The service has its time from when it has the whole request.
+            _ = sent => match timeout(self.upstream.head_timeout, answer).await {
+                Ok(answered) => answered,
+                Err(_) => Err(Failure::Late),
+            },
         };
-        match sent {
+        match answered {
             Ok((response, connection)) => {
                 self.answer(response, connection, (upgrade, client_upgrade))
             }
@@ -113,12 +120,12 @@ impl Client {
     async fn send(
         &self,
         head: Parts,
-        body: Incoming,
+        body: RequestBody,
     ) -> Result<(Response<Incoming>, Leased), Failure> {
         let mut connection = self.pool.lease().await.map_err(|failed| self.failed(failed))?;
         let is_safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let again = (connection.is_reused && is_safe && body.is_end_stream()).then(|| head.clone());
-        let request = Request::from_parts(head, RequestBody::new(body));
+        let request = Request::from_parts(head, body);
         let mut error = match connection.sender.try_send_request(request).await {
             Ok(response) => return Ok((response, connection)),
             Err(error) => error,

@@ -11,9 +11,11 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::body::RequestBody;
+use super::body::{RequestBody, UPSTREAM_IDLE};
 use super::framing::{MAX_FIELDS, MAX_HEAD};
 use crate::settings::Upstream;
+use crate::transport::Stream;
+use crate::transport::http::WriteTimeout;
 
 /// How long an idle connection is kept, in sweeps. Node.js closes its side after five seconds.
 const MAX_AGE: u8 = 4;
@@ -129,7 +131,7 @@ impl Pool {
         let handshake = http1::Builder::new()
             .max_headers(MAX_FIELDS)
             .max_buf_size(2 * MAX_HEAD)
-            .handshake(TokioIo::new(socket));
+            .handshake(TokioIo::new(WriteTimeout::new(Stream::Tcp(socket), UPSTREAM_IDLE)));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
         // Its errors reach the request that it carries.
         tokio::spawn(async { drop(connection.with_upgrades().await) });
