@@ -79,6 +79,9 @@ impl Oracle {
             _ => {}
         }
         let mut left = self.left(now);
+        if is_take && left > 0 {
+            self.repair(now);
+        }
         let rate_op = match op {
             Op::Take(cost) if left > 0 || cost == 0 => Op::Read(cost),
             op => op,
@@ -100,6 +103,14 @@ impl Oracle {
             decision.reset_after = decision.reset_after.max(Span::from_micros(left));
         }
         decision
+    }
+
+    /// What every denial does: a rate that no history could have left is repaired. Denied requests are not
+    /// counted under a block.
+    fn repair(&mut self, now: u64) {
+        let counts = std::mem::replace(&mut self.numbers.count_denied, false);
+        self.decide_rate(now, Op::Take(u64::MAX));
+        self.numbers.count_denied = counts;
     }
 
     /// How much longer the key is blocked.
