@@ -1,8 +1,11 @@
 //! `POST /v1/settle`: limits of a request that are settled after its response.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use hyper::StatusCode;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use tidegate::policy::{InvalidReservations, RequestOutcome, Reservations, Settled};
 use tidegate::store::MAX_TOGETHER;
@@ -27,32 +30,42 @@ struct SettleRequest<'a> {
     reservation: Text<'a>,
     #[serde(default, deserialize_with = "present")]
     status: Option<WholeNumber>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    actual: Option<Actual<'a>>,
+    #[serde(default, deserialize_with = "present")]
+    actual: Option<Actual>,
     #[serde(default)]
     cancel: bool,
 }
 
 /// The actual cost: under all limits, or by the names of limits.
 #[derive(Debug)]
-enum Actual<'a> {
+enum Actual {
     All(WholeNumber),
-    Named(BTreeMap<std::borrow::Cow<'a, str>, WholeNumber>),
+    Named(BTreeMap<String, WholeNumber>),
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Actual<'a> {
+impl<'de> Deserialize<'de> for Actual {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a whole number, or a map of whole numbers by limit")]
-        enum Either<'a> {
-            All(WholeNumber),
-            #[serde(borrow)]
-            Named(BTreeMap<std::borrow::Cow<'a, str>, WholeNumber>),
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Actual;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number, or a map of whole numbers by limit")
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Actual, E> {
+                WholeNumber::from_u64(number).map(Actual::All)
+            }
+
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Actual, E> {
+                WholeNumber::from_f64(number).map(Actual::All)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Actual, A::Error> {
+                Deserialize::deserialize(MapAccessDeserializer::new(map)).map(Actual::Named)
+            }
         }
-        Ok(match Either::deserialize(from)? {
-            Either::All(number) => Self::All(number),
-            Either::Named(named) => Self::Named(named),
-        })
+        from.deserialize_any(Reader)
     }
 }
 
@@ -117,4 +130,30 @@ fn document(settled: &Settled) -> String {
         "{{\"settled\":{settled},\"not_open\":{not_open},\"open\":{open},\"returned\":{returned},\
          \"dropped\":{dropped},\"booked\":{booked},\"unbooked\":{unbooked}}}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// JSON has one kind of number, also in a map.
+    #[test]
+    fn actual_costs_are_whole_numbers_in_any_notation() {
+        let actual = |text: &str| {
+            let body = format!("{{\"reservation\":\"\",\"actual\":{text}}}");
+            read(body.as_bytes()).ok().and_then(|request| request.actual)
+        };
+        assert!(matches!(actual("5"), Some(Actual::All(WholeNumber(5)))));
+        assert!(matches!(actual("5.0"), Some(Actual::All(WholeNumber(5)))));
+        for text in ["{\"a\":5}", "{\"a\":5.0}", "{\"\\u0061\":5e0}"] {
+            let named = match actual(text) {
+                Some(Actual::Named(named)) => named,
+                other => panic!("{text}: {other:?}"),
+            };
+            assert_eq!(named.get("a"), Some(&WholeNumber(5)), "{text}");
+        }
+        for text in ["null", "-1", "5.5", "\"5\"", "[5]", "{\"a\":null}", "{\"a\":-1}"] {
+            assert!(actual(text).is_none(), "{text}");
+        }
+    }
 }
