@@ -240,11 +240,12 @@ fn a_denial_in_another_slot_takes_the_reservations_back() {
             let before = left("user", &user).await;
             let (verdict, reservations) = node.reserve(&request).await.expect("a cluster");
             assert!(verdict.is_denied() && reservations.is_empty());
+            let mut pause = tokio::time::interval(Duration::from_millis(5));
             let mut tries = 0;
             while left("user", &user).await != before {
                 tries += 1;
                 assert!(tries < 1_000, "the units are not back");
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                pause.tick().await;
             }
         }
     });
@@ -279,11 +280,12 @@ fn settling_fails_while_redis_is_unavailable_and_may_be_repeated() {
         assert_eq!(node.settle_stats().failed, 2);
         redis.resume();
         let mut settled = node.settle(&reservations, &ok).await;
+        let mut pause = tokio::time::interval(Duration::from_millis(10));
         for _ in 0..1_000 {
             if settled.is_ok() {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            pause.tick().await;
             settled = node.settle(&reservations, &ok).await;
         }
         let settled = settled.expect("the server is back");

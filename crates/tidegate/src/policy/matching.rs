@@ -1,5 +1,6 @@
 //! Finds the limits that apply to a descriptor.
 
+pub(super) mod intent;
 pub(super) mod level;
 pub(super) mod matched_limits;
 pub(super) mod network;

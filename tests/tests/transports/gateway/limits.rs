@@ -91,7 +91,7 @@ descriptors:
     });
 }
 
-/// OV-37 through the gateway: a hundred wrong guesses at once, and right ones in a row.
+/// A hundred wrong guesses at once, and right ones in a row.
 #[test]
 fn ov_37_only_failed_logins_count() {
     let policy = "

@@ -219,7 +219,7 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!({"key": "k", "rate": "1/s", "queue": 1}), 422, "leaky bucket only"),
         (json!({"key": "k", "rate": "1/s", "algorithm": "magic"}), 400, "must be one of"),
         (json!({"key": "k", "rate": "1/s", "colour": "red"}), 400, "unknown field"),
-        (json!({"key": "k", "rate": "1/s", "descriptors": []}), 400, "a limit has key"),
+        (json!({"key": "k", "rate": "1/s", "descriptors": []}), 400, "expected `key` with `rate`"),
         (json!({"limits": []}), 400, "1 to 16 limits"),
         (json!({"limits": [{"key": "k", "rate": "1/s"}], "cost": 2}), 400, "its own key"),
         (json!({"limits": [{"domain": "api", "descriptors": []}]}), 400, "needs a rate"),

@@ -9,7 +9,7 @@ use tidegate_core::Op;
 
 use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
 use crate::policy::decide::reservations::{Reservations, was_open};
-use crate::policy::matching::matched_limits::Intent;
+use crate::policy::matching::intent::Intent;
 use crate::policy::model::descriptor::Request;
 use crate::policy::model::settling::ActualSource;
 use crate::store::{Batch, Charge, Store, StoreError};

@@ -10,6 +10,7 @@ use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::matching::intent::Intent;
 use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
 use crate::policy::model::descriptor::{Entry, Hits, Request, RequestLimit};
@@ -19,46 +20,6 @@ use crate::policy::model::settling::Settling;
 use crate::scaling::share_of_node;
 use crate::store::{Charge, LimitOptions, MAX_TOGETHER, ReservationId, Reserving, Tier};
 use crate::verdict::{Details, LimitSource, Record, Standing, rank};
-
-/// What to do with a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::policy) enum Intent {
-    /// Charge it. In-flight limits are skipped, because the caller cannot release.
-    Take,
-    /// The same, and limits that are settled later open reservations.
-    Reserve,
-    /// The same, in-flight limits included.
-    Acquire,
-    /// Return the decision that charging it would give.
-    Read,
-    /// Return the units that it was charged.
-    Return,
-    /// Delete the state of its keys.
-    Reset,
-    /// Block its keys for this long, under limits that have a block; zero lifts the blocks.
-    Block(Span),
-}
-
-impl Intent {
-    /// Whether the request is charged.
-    pub(in crate::policy) const fn charges(self) -> bool {
-        matches!(self, Self::Take | Self::Reserve | Self::Acquire)
-    }
-
-    /// Whether the caller settles limits after the response.
-    pub(in crate::policy) const fn reserves(self) -> bool {
-        matches!(self, Self::Reserve | Self::Acquire)
-    }
-
-    /// Whether a limit takes part. Units are returned to an in-flight limit by a release only.
-    const fn decides(self, limit: &Limit) -> bool {
-        match self {
-            Self::Take | Self::Reserve | Self::Return => !matches!(limit, Limit::InFlight(_)),
-            Self::Block(_) => matches!(limit, Limit::Blocking(_)),
-            Self::Acquire | Self::Read | Self::Reset => true,
-        }
-    }
-}
 
 /// All limits to decide for one request.
 #[derive(Debug)]
@@ -132,7 +93,7 @@ impl DescriptorInput<'_> {
     /// it costs under other limits.
     fn op(&self, limit: &PolicyLimit) -> Op {
         let hits = self.hits.filter(|hits| !limit.is_in_flight() || hits.takes_nothing());
-        op(hits, limit.cost(), self.intent)
+        self.intent.op(hits, limit.cost())
     }
 
     /// What the reserve of a limit leaves, if the request belongs to any class but the most important one.
@@ -365,7 +326,7 @@ impl MatchedLimits {
         if standing == Standing::Off {
             return;
         }
-        let op = op(side.hits, 1, side.intent);
+        let op = side.intent.op(side.hits, 1);
         let matched = side.matched((numbers, scope), op, records.len() - 1, together);
         let options = match standing {
             Standing::Shadow => options.refund_staleness(Span::ZERO),
@@ -508,20 +469,5 @@ fn is_together(domain: &Domain, limit: &PolicyLimit) -> bool {
         Charging::Together => true,
         Charging::Each => false,
         Charging::AsWritten => limit.form() == Form::Native,
-    }
-}
-
-fn op(hits: Option<Hits>, cost: u64, intent: Intent) -> Op {
-    match (intent, hits) {
-        // A read uses the cost of the charge that it stands for.
-        (Intent::Take | Intent::Reserve | Intent::Acquire | Intent::Read, hits) => match hits {
-            Some(Hits::Return(units)) => Op::Return(units),
-            Some(Hits::Take(units)) => Op::Take(units),
-            None => Op::Take(cost),
-        },
-        (Intent::Return, Some(Hits::Return(units) | Hits::Take(units))) => Op::Return(units),
-        (Intent::Return, None) => Op::Return(cost),
-        (Intent::Reset, _) => Op::Reset,
-        (Intent::Block(span), _) => Op::Block(span),
     }
 }
