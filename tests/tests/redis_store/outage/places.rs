@@ -23,8 +23,12 @@ fn places_are_a_share_and_come_back() {
     let held: Vec<_> = (0..10).filter_map(|_| acquire()).collect();
     assert_eq!(held.len(), 3, "four times 1.5 for two nodes");
     drop(held);
-    wait_until("places come back", PATIENCE, || acquire().is_some());
-    let kept = acquire().expect("there are three");
+    let mut kept = None;
+    wait_until("places come back", PATIENCE, || {
+        kept = acquire();
+        kept.is_some()
+    });
+    let kept = kept.expect("there are three");
     redis.restart();
     wait_until("the store decides again", PATIENCE, || {
         jobs.store().circuits()[0].state == CircuitState::Closed

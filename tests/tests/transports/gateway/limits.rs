@@ -115,14 +115,14 @@ descriptors:
     }
 }
 
-/// Two requests in progress fill the limiter; a third waits for its queue's time and is shed.
+/// Two requests in progress fill the limiter, which has no queue.
 #[test]
 fn requests_above_the_capacity_of_the_service_are_shed() {
     let policy = "
 domain: site
-protect: [{name: api, estimator: fixed, limit: 2}]
+protect: [{name: api, estimator: fixed, limit: 2, queue: 0%}]
 requests:
-  rules: [{descriptors: []}]
+  rules: [{protect: api, descriptors: []}]
 descriptors: []
 ";
     let front = Front::open(policy);

@@ -221,7 +221,7 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!({"key": "k", "rate": "1/s", "colour": "red"}), 400, "unknown field"),
         (json!({"key": "k", "rate": "1/s", "descriptors": []}), 400, "expected `key` with `rate`"),
         (json!({"limits": []}), 400, "1 to 16 limits"),
-        (json!({"limits": [{"key": "k", "rate": "1/s"}], "cost": 2}), 400, "its own key"),
+        (json!({"limits": [{"key": "k", "rate": "1/s"}], "cost": 2}), 400, "not beside the list"),
         (json!({"limits": [{"domain": "api", "descriptors": []}]}), 400, "needs a rate"),
         (json!({"domain": ""}), 400, "domain must not be empty"),
         (json!({"domain": "api"}), 400, "descriptor list must not be empty"),
@@ -237,7 +237,7 @@ fn questions_that_cannot_be_answered_are_told_why() {
             "expected entries, cost or limit",
         ),
         (json!({"domain": "api", "descriptors": vec![json!({"a": "1"}); 65]}), 400, "at most 64"),
-        (json!({"domain": "api", "descriptors": [], "rate": "1/s"}), 400, "in its policy"),
+        (json!({"domain": "api", "descriptors": [], "rate": "1/s"}), 400, "the policy sets them"),
         (json!(["k", "1/s"]), 400, "expected an object"),
         (json!({"limits": [["k", "1/s"]]}), 400, "expected an object"),
     ] {

@@ -145,7 +145,7 @@ mod tests {
             ("inflight", inflight, "a51e23b2daa902ec9015d7af94d5915748a990b5"),
             ("batch_bucket", batch_bucket, "99ce1367fb07ba60ce1835e471a350fcd1f12a52"),
             ("blocking", &scripts.blocking, "361446c3532391cae84c58da691efa55709fae07"),
-            ("batch", batch, "aba973b170c181c38355d6e53d8cefae16191738"),
+            ("batch", batch, "2ecc59d9ea12070ac261857bc16603ecaa057adc"),
         ] {
             assert_eq!(script.hash, hash, "{name}");
         }
