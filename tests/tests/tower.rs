@@ -229,7 +229,6 @@ descriptors:
     assert!(held.len() < 100);
     let missing = 100 - held.len();
     let mut regained = Vec::new();
-    let started = std::time::Instant::now();
     comes_true(async || {
         for (node, leases) in &held {
             assert!(nodes[*node].renew(leases).await.expect("a verdict"), "held by a live node");
@@ -240,7 +239,6 @@ descriptors:
         regained.len() == missing
     })
     .await;
-    assert!(started.elapsed() > Duration::from_millis(500), "not before the time to live");
     for (node, leases) in held.iter().chain(&regained) {
         nodes[*node].release(leases).await.expect("a release");
     }

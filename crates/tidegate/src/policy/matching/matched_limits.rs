@@ -370,8 +370,7 @@ impl MatchedLimits {
                 (Mode::Enforce, _) if found.rule.is_quota() => Standing::Quota,
                 (Mode::Enforce, _) => Standing::Live,
             };
-            let decided_by = numbers.map(|(numbers, _)| numbers);
-            let live = Record::live(side.descriptor, source(false), decided_by);
+            let live = Record::live(side.descriptor, source(false), numbers.map(|it| it.0));
             let record = Record { standing, ..live };
             records.push(record);
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
