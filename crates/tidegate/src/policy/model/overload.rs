@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::shed::UtilisationLevels;
 
+#[cfg(feature = "http")]
 use crate::clock::Clock;
 use crate::concurrency::{Class, ConcurrencyLimiter, ConcurrencyStats, Shares};
 use crate::policy::matching::network::Network;
@@ -177,6 +178,7 @@ impl Protection {
     }
 
     /// The limiter.
+    #[cfg(feature = "http")]
     pub(in crate::policy) fn limiter(&self, clock: &Clock) -> &ConcurrencyLimiter {
         self.limiter.get_or_init(|| self.numbers.build(clock, self.before.as_ref()))
     }
@@ -192,6 +194,7 @@ impl Protection {
     }
 }
 
+#[cfg(feature = "http")]
 impl ProtectionNumbers {
     fn build(&self, clock: &Clock, before: Option<&ConcurrencyLimiter>) -> ConcurrencyLimiter {
         let mut builder = match self.estimator {
