@@ -137,7 +137,7 @@ fn ov_37_of_a_thousand_wrong_guesses_at_once_five_reach_the_handler() {
     assert_eq!(open(&redis), 0);
 }
 
-/// Three limits of one request, each settled once, whoever settles it how often.
+/// Three limits of one request, each settled once, however many nodes settle it.
 #[test]
 fn ov_39_nodes_that_settle_one_request_at_once_settle_each_limit_once() {
     let (redis, runtime) = (RedisServer::start(), runtime());

@@ -104,7 +104,7 @@ fn nginx(service: SocketAddr) -> (Process, Folder, SocketAddr) {
     let folder = Folder::create();
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     let config = format!(
-        "worker_processes 1; pid nginx.pid; error_log stderr crit; events {{}}
+        "master_process off; pid nginx.pid; error_log stderr crit; events {{}}
          http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
            uwsgi_temp_path u; scgi_temp_path s; keepalive_timeout 1s;
            server {{ listen {address}; location / {{ proxy_pass http://{service}; }} }} }}"
