@@ -14,8 +14,9 @@ use super::{chosen, names};
 /// Compare concurrency limiters in front of an overloaded server
 ///
 /// Clients send requests whether or not the server keeps up, and give up after a deadline. The same
-/// requests go to each limiter. `adaptive` is the default of this library; `gradient2` and `vegas`
-/// follow the arithmetic and the defaults of Netflix's concurrency-limits.
+/// requests go to each limiter. `adaptive` is the default of this library, `utilisation` the same with
+/// the utilisation shedder; `gradient2` and `vegas` follow the arithmetic and the defaults of Netflix's
+/// concurrency-limits.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
 pub(crate) struct Overload {

@@ -11,7 +11,8 @@ const LEFT: u64 = 60;
 const PANEL: u64 = 170;
 const GAP: u64 = 46;
 const TOP: u64 = 40;
-const COLOURS: [&str; 6] = ["#9a9a9a", "#b58900", "#6c71c4", "#d33682", "#2aa198", "#0b5cad"];
+const COLOURS: [&str; 7] =
+    ["#9a9a9a", "#b58900", "#6c71c4", "#d33682", "#2aa198", "#0b5cad", "#859900"];
 
 /// Goodput, latency and limit over time, one line per limiter.
 pub(super) fn draw(scenario: &Scenario, played: &[Played]) -> String {

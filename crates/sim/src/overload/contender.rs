@@ -18,12 +18,21 @@ pub enum Contender {
     Vegas,
     /// `adaptive` of this library, with its shares and its queue.
     Adaptive,
+    /// The same with the utilisation shedder.
+    Shedder,
 }
 
 impl Contender {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Unlimited, Self::Fixed, Self::Aimd, Self::Gradient2, Self::Vegas, Self::Adaptive];
+    pub const ALL: [Self; 7] = [
+        Self::Unlimited,
+        Self::Fixed,
+        Self::Aimd,
+        Self::Gradient2,
+        Self::Vegas,
+        Self::Adaptive,
+        Self::Shedder,
+    ];
 
     /// The name on the command line.
     pub const fn as_str(self) -> &'static str {
@@ -34,6 +43,7 @@ impl Contender {
             Self::Gradient2 => "gradient2",
             Self::Vegas => "vegas",
             Self::Adaptive => "adaptive",
+            Self::Shedder => "utilisation",
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use tidegate_core::adaptive::{Adaptive, Aimd, Estimator, Fixed, LimitRange, WindowStats};
-use tidegate_core::shed::{QueueTimeout, Shares};
+use tidegate_core::shed::{
+    Class, QueueTimeout, Selection, Shares, UtilisationLevels, UtilisationShedder,
+};
 use tidegate_core::window::{Due, Histogram, Window};
 use tidegate_core::{Span, Timestamp};
 
@@ -23,6 +25,14 @@ pub(super) struct Limiter {
     timeout: QueueTimeout,
     /// Latency from which on a request counts as dropped.
     drops_after: Option<Span>,
+    utilisation: Option<Utilisation>,
+}
+
+struct Utilisation {
+    shedder: UtilisationShedder,
+    read: Timestamp,
+    /// Numbers the requests, none of which has an identity.
+    next: u64,
 }
 
 struct Waiter {
@@ -66,9 +76,11 @@ impl Limiter {
             Contender::Aimd => windowed(Box::new(Aimd::new(range))),
             Contender::Gradient2 => Control::Gradient2(Gradient2::new()),
             Contender::Vegas => Control::Vegas(Vegas::new(Draws::new(scenario.seed, 9))),
-            Contender::Adaptive => windowed(Box::new(Adaptive::new(range, seed))),
+            Contender::Adaptive | Contender::Shedder => {
+                windowed(Box::new(Adaptive::new(range, seed)))
+            }
         };
-        let is_ours = contender == Contender::Adaptive;
+        let is_ours = matches!(contender, Contender::Adaptive | Contender::Shedder);
         Self {
             control,
             in_flight: 0,
@@ -76,10 +88,19 @@ impl Limiter {
             queues: Default::default(),
             timeout: QueueTimeout::default(),
             drops_after: (contender == Contender::Aimd).then_some(scenario.deadline),
+            utilisation: (contender == Contender::Shedder).then(Utilisation::new),
         }
     }
 
     pub(super) fn arrive(&mut self, now: Timestamp, request: usize, class: usize) -> Arrival {
+        let (limit, in_flight) = (self.control.limit(), self.in_flight);
+        if let Some(utilisation) = &mut self.utilisation {
+            utilisation.read(now, u64::from(in_flight) * 1_000 / u64::from(limit.max(1)));
+            if utilisation.sheds(class) {
+                self.control.refused();
+                return Arrival::Shed;
+            }
+        }
         let waits = self.queues[..=class].iter().any(|queue| !queue.is_empty());
         if !waits && self.take(class) {
             return Arrival::Admitted;
@@ -166,6 +187,29 @@ impl Limiter {
             Control::Gradient2(peer) => Some(peer.limit()),
             Control::Vegas(peer) => Some(peer.limit()),
         }
+    }
+}
+
+impl Utilisation {
+    /// How often utilisation is read.
+    const INTERVAL: Span = Span::from_millis(10);
+
+    fn new() -> Self {
+        let shedder = UtilisationShedder::new(UtilisationLevels::default(), CLASSES.len());
+        Self { shedder, read: Timestamp::EPOCH, next: 0 }
+    }
+
+    fn read(&mut self, now: Timestamp, thousandths: u64) {
+        if now.since(self.read) >= Self::INTERVAL {
+            self.read = now;
+            self.shedder.observe(now, thousandths);
+        }
+    }
+
+    fn sheds(&mut self, class: usize) -> bool {
+        self.next += 1;
+        let class = Class::new(u8::try_from(class).unwrap_or(u8::MAX));
+        self.shedder.sheds(class, Selection::Number(self.next))
     }
 }
 
