@@ -79,18 +79,20 @@ impl Daemon {
         // It works in a folder of its own.
         let program = std::path::absolute(setup.program).unwrap_or_else(|_| setup.program.into());
         let mut process = Process::start(&program, &arguments, &variables, &folder);
+        let has_gateway = |(name, _): &(&str, &str)| *name == "TIDEGATE_LISTEN_GATEWAY_ADDRESS";
+        let expected = 4 + usize::from(setup.settings.iter().any(has_gateway));
         let mut transports = Vec::new();
         comes_true(START_LIMIT, || {
             transports = listeners(&folder.log());
-            transports.len() == 4 || !process.is_running()
+            transports.len() == expected || !process.is_running()
         });
-        if transports.len() < 4 {
+        if transports.len() < expected {
             return Err(folder.log());
         }
         Ok(Self { process, clock, folder, transports })
     }
 
-    /// Where it speaks a protocol: `RESP`, `HTTP`, `gRPC` or `admin`.
+    /// Where it speaks a protocol: `RESP`, `HTTP`, `gRPC`, `admin` or `gateway`.
     ///
     /// # Panics
     /// If it does not.

@@ -8,5 +8,6 @@ mod outage;
 mod paths;
 mod proxies;
 mod redis_clients;
+mod reserve;
 mod storm;
 mod wall_clock;
