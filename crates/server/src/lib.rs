@@ -31,7 +31,7 @@ pub use runtime::server::{ServeError, Server, serve};
 pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
 pub use settings::{
-    Address, Answers, Body, EnvoyHeaders, Gateway, InvalidPeers, InvalidUpstream, KeyValues,
-    Listen, Peers, ProxyHeaders, Settings, TlsFiles, Upstream,
+    AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, InvalidPeers,
+    InvalidUpstream, KeyValues, Listen, Peers, ProxyHeaders, Settings, TlsFiles, Upstream,
 };
 pub use transport::Protocol;

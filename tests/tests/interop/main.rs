@@ -1,5 +1,6 @@
 //! Other people's programs as they are, in front of the daemon or asking it.
 
+mod access_log;
 mod bypass;
 mod envoy;
 mod failed_logins;

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpListener as StdTcp;
+use std::net::{IpAddr, TcpListener as StdTcp};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener as StdUnix, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::net::listen;
+use rustix::net::sockopt::set_socket_linger;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::settings::Address;
@@ -121,6 +123,22 @@ impl Listener {
 }
 
 impl Socket {
+    /// The peer's address, if it has one.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(socket) => socket.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Closes the connection with a reset: no memory of the system is kept for it, as for an orderly end.
+    pub(crate) fn reset(self) {
+        if let Self::Tcp(socket) = &self {
+            // If this fails, the client has closed it already.
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+        }
+    }
+
     /// Hands it to the runtime that this is called in.
     pub(crate) fn register(self) -> io::Result<Stream> {
         match self {

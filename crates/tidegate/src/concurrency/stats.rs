@@ -24,6 +24,11 @@ impl Shed {
         Self { class, reason, ticket, spread }
     }
 
+    /// How important the request was.
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
     /// Why the request was shed.
     pub const fn reason(&self) -> ShedReason {
         self.reason
