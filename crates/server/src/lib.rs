@@ -27,7 +27,8 @@ mod transport;
 
 pub use observability::log::{Format, Level, Log, printable};
 pub use observability::status::{PolicyStatus, Status};
-pub use runtime::server::{ServeError, Server, serve};
+pub use runtime::listener::Inherited;
+pub use runtime::server::{ServeError, Server, serve, serve_on};
 pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
 pub use settings::{

@@ -23,14 +23,41 @@ const BACKLOG: i32 = 4_096;
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(StdTcp),
-    Unix(StdUnix, SocketFile),
+    /// With its file, unless it was inherited: then the file is the parent's.
+    Unix(StdUnix, Option<SocketFile>),
+}
+
+/// A listening socket that the parent of the process has opened, and keeps open: connections wait in it
+/// while no process serves them.
+#[derive(Debug)]
+pub enum Inherited {
+    /// Of TCP.
+    Tcp(StdTcp),
+    /// A Unix socket.
+    Unix(StdUnix),
+}
+
+impl Inherited {
+    /// Its address.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(listener) => unix_address(listener),
+        }
+    }
+}
+
+fn unix_address(listener: &StdUnix) -> io::Result<Address> {
+    let address = listener.local_addr()?;
+    let path = address.as_pathname().ok_or_else(|| io::Error::other("the socket has no path"))?;
+    Ok(Address::Unix(path.into()))
 }
 
 /// An open listener of the runtime that waits for it.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, _file: SocketFile },
+    Unix { listener: UnixListener, _file: Option<SocketFile> },
 }
 
 /// A connection that belongs to no runtime.
@@ -67,7 +94,21 @@ impl Bound {
                 listen(&listener, BACKLOG)?;
                 let file = SocketFile(path.clone());
                 listener.set_nonblocking(true)?;
-                Ok(Self::Unix(listener, file))
+                Ok(Self::Unix(listener, Some(file)))
+            }
+        }
+    }
+
+    /// Takes over a listener.
+    pub(crate) fn inherit(socket: Inherited) -> io::Result<Self> {
+        match socket {
+            Inherited::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+            Inherited::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(listener, None))
             }
         }
     }
@@ -76,7 +117,7 @@ impl Bound {
     pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+            Self::Unix(listener, _) => unix_address(listener),
         }
     }
 

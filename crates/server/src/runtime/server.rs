@@ -22,7 +22,7 @@ use crate::observability::status::Counters;
 use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::accept::{Accept, Refusal, refuse};
 use crate::runtime::fd_limit::Descriptors;
-use crate::runtime::listener::{Bound, Listener, Socket};
+use crate::runtime::listener::{Bound, Inherited, Listener, Socket};
 use crate::runtime::tls::{Tls, TlsError};
 use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
 use crate::service::RateLimitService;
@@ -113,6 +113,15 @@ impl Drop for Server {
 
 /// Starts a server: its listeners are open once this returns.
 pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, ServeError> {
+    serve_on(settings, service, Vec::new())
+}
+
+/// The same on sockets that the parent of the process has opened, in place of their listeners' addresses.
+pub fn serve_on(
+    settings: &Settings,
+    service: &RateLimitService,
+    mut inherited: Vec<(Protocol, Inherited)>,
+) -> Result<Server, ServeError> {
     settings.check()?;
     service.status().show_keys(settings.key_values);
     for (level, text) in settings.exposures() {
@@ -135,7 +144,9 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
         let accept = accept.map(|gateway| Accept::new(gateway, service.clock()));
         let accept =
             accept.transpose().map_err(|error| ServeError::Start(io::Error::other(error)))?;
-        match listen.as_ref().map(|listen| open(protocol, listen, accept)) {
+        let own = inherited.iter().position(|(meant, _)| *meant == protocol);
+        let own = own.map(|place| inherited.swap_remove(place).1);
+        match listen.as_ref().map(|listen| open(protocol, (listen, own), accept)) {
             Some(Ok(opened)) => listening.push(opened),
             Some(Err(error)) => failed.push(error),
             None => {}
@@ -175,7 +186,7 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
             let mut accepting = JoinSet::new();
             let counters = Arc::clone(service.counters());
             accepting.spawn(outages::watch(service, stopped.clone()));
-            for (Listening { bound, listener, .. }, descriptors) in
+            for (Listening { bound, listener, is_inherited, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
                 let slots = Arc::new(Semaphore::new(max_connections));
@@ -184,8 +195,16 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
                 }
                 let (workers, log, counters) =
                     (workers.clone(), log.clone(), Arc::clone(&counters));
-                let acceptor =
-                    Acceptor { listener, slots, descriptors, workers, log, counters, turn: 0 };
+                let acceptor = Acceptor {
+                    listener,
+                    slots,
+                    descriptors,
+                    workers,
+                    log,
+                    counters,
+                    is_inherited,
+                    turn: 0,
+                };
                 accepting.spawn(acceptor.accept(bound, stopped.clone()));
             }
             // The workers end once the last sender is gone.
@@ -200,22 +219,29 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
 /// An open listener that does not accept yet.
 struct Listening {
     bound: Bound,
+    is_inherited: bool,
     address: Address,
     listener: Arc<Transport>,
 }
 
 fn open(
     protocol: Protocol,
-    listen: &Listen,
+    (listen, inherited): (&Listen, Option<Inherited>),
     accept: Option<Accept>,
 ) -> Result<Listening, ServeError> {
     let (name, address) = (protocol.name(), listen.address.clone());
     let tls = listen.tls.clone().map(|files| Tls::load(files, protocol.in_tls()));
     let tls = tls.transpose().map_err(|error| ServeError::Tls { name, error })?;
     let refused = |error| ServeError::Bind { name, address: listen.address.clone(), error };
-    let bound = Bound::open(&address).map_err(refused)?;
+    let is_inherited = inherited.is_some();
+    let bound = inherited.map_or_else(|| Bound::open(&address), Bound::inherit).map_err(refused)?;
     let address = bound.address().map_err(refused)?;
-    Ok(Listening { bound, address, listener: Arc::new(Transport { protocol, tls, accept }) })
+    Ok(Listening {
+        bound,
+        is_inherited,
+        address,
+        listener: Arc::new(Transport { protocol, tls, accept }),
+    })
 }
 
 fn runtime() -> io::Result<runtime::Runtime> {
@@ -258,6 +284,7 @@ struct Acceptor {
     workers: Vec<mpsc::Sender<NewConnection>>,
     log: Log,
     counters: Arc<Counters>,
+    is_inherited: bool,
     /// The worker that gets the next connection.
     turn: usize,
 }
@@ -281,7 +308,10 @@ impl Acceptor {
                 }
             }
         }
-        self.accept_pending(&listener).await;
+        // What waits in an inherited socket is served by the next process.
+        if !self.is_inherited {
+            self.accept_pending(&listener).await;
+        }
     }
 
     /// Accepts connections that were opened before the daemon stopped: their requests may be under way.

@@ -18,6 +18,8 @@ mod access;
 mod body;
 mod forward;
 mod framing;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod guard;
 mod head;
 mod upstream;
@@ -52,6 +54,8 @@ use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::Gateway;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::fuzzing::{try_requests, try_responses};
 pub(crate) use self::upstream::Pool;
 
 /// How long a connection may wait for its next request.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::Rate;
 use tidegate_server::{Address, AddressLimits, Gateway, Listen};
-use tidegate_tests::http::{Answer, connect, get};
+use tidegate_tests::http::{Answer, connect, connect_from, get};
 use tidegate_tests::servers::{Folder, Process, by_debian, free_port, wait_until};
 
 use super::{Front, PATIENCE};
@@ -136,34 +136,18 @@ fn haproxy_tells_the_client_in_both_versions() {
         let _haproxy = Process::start(&by_debian("haproxy"), &arguments, &[], &folder);
         wait_until("HAProxy listens", PATIENCE, || TcpStream::connect(address).is_ok());
         // That HAProxy listens was seen by a client on 127.0.0.1, with the rest of its quota.
-        let from = |client: &str| -> String {
-            let source: SocketAddr = format!("{client}:0").parse().expect("an address");
-            let mut socket = bound(source, address);
-            let request = behind("");
-            let _ = socket.write_all(&request);
+        let from = |client: [u8; 4]| -> String {
+            let mut socket = connect_from(client, address);
+            let _ = socket.write_all(&behind(""));
             let mut answer = Vec::new();
             let _ = socket.read_to_end(&mut answer);
             String::from_utf8_lossy(&answer).into_owned()
         };
-        let statuses = [(); 2].map(|()| Answer::read(&from("127.0.0.7")).status);
+        let statuses = [(); 2].map(|()| Answer::read(&from([127, 0, 0, 7])).status);
         assert_eq!(statuses, [200, 429], "{option}");
-        assert_eq!(from("127.0.0.7"), "", "{option}: the third connection of the address");
-        assert_eq!(Answer::read(&from("127.0.0.8")).status, 200, "{option}");
+        assert_eq!(from([127, 0, 0, 7]), "", "{option}: the third connection of the address");
+        assert_eq!(Answer::read(&from([127, 0, 0, 8])).status, 200, "{option}");
         let heads = front.service.heads();
         assert!(heads[0].contains("\r\nx-forwarded-for: 127.0.0.7\r\n"), "{option}: {heads:?}");
     }
-}
-
-/// A connection from an address of this machine.
-fn bound(source: SocketAddr, target: SocketAddr) -> TcpStream {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let socket = runtime.expect("a runtime").block_on(async {
-        let socket = tokio::net::TcpSocket::new_v4()?;
-        socket.bind(source)?;
-        socket.connect(target).await?.into_std()
-    });
-    let socket = socket.expect("every address of the loopback network is this machine's");
-    socket.set_nonblocking(false).expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    socket
 }

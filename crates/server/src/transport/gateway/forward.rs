@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
-};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
@@ -192,9 +190,7 @@ impl Client {
             };
         }
         let headers = response.headers_mut();
-        let has_both =
-            headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING);
-        if has_both || headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+        if head::is_ambiguous(headers) {
             return Failure::Malformed.answer();
         }
         head::drop_hop_by_hop(headers);

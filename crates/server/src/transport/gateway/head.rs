@@ -122,6 +122,19 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = Option<Heade
     names.map(|name| HeaderName::from_bytes(name).ok())
 }
 
+/// Whether servers would disagree about where a response ends. hyper does not look at the length of a response
+/// that has no body, and hands it on.
+pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
+    let mut fields =
+        headers.get_all(CONTENT_LENGTH).iter().chain(headers.get_all(TRANSFER_ENCODING));
+    let (field, more) = (fields.next(), fields.next());
+    let is_sound = |field: &HeaderValue| match headers.contains_key(CONTENT_LENGTH) {
+        true => !field.is_empty() && field.as_bytes().iter().all(u8::is_ascii_digit),
+        false => field.as_bytes().eq_ignore_ascii_case(b"chunked"),
+    };
+    more.is_some() || !field.is_none_or(is_sound)
+}
+
 /// The protocol that a request asks to switch to, if the gateway forwards it.
 pub(super) fn upgrade(head: &Parts) -> Option<HeaderValue> {
     let asks = named_by_connection(&head.headers).flatten().any(|name| name == UPGRADE);
