@@ -1,6 +1,5 @@
 //! The proxies of a run and the service behind them.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::server::fleet::program;

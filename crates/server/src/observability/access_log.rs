@@ -102,7 +102,7 @@ impl Shared {
             let (lines, is_over) = (std::mem::take(&mut waiting.lines), waiting.is_over);
             drop(waiting);
             if !bytes.is_empty() && out.write_all(&bytes).and_then(|()| out.flush()).is_err() {
-                // Nobody reads it: the lines are lost, and the requests go on.
+                // The reader has closed it: the lines are lost, and the requests go on.
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
             }
             bytes.clear();
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// While nobody reads, lines are dropped and counted, and no call waits.
+    /// While the reader does not read, lines are dropped and counted, and no call waits.
     #[test]
     fn a_reader_that_stops_costs_lines_and_holds_nothing_up() {
         let (writer, reader) = mpsc::sync_channel(0);

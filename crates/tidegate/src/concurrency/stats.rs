@@ -25,6 +25,7 @@ impl Shed {
     }
 
     /// How important the request was.
+    #[doc(hidden)]
     pub const fn class(&self) -> Class {
         self.class
     }
