@@ -6,6 +6,7 @@ mod candidate;
 mod child;
 mod concurrency;
 mod floor;
+mod gateway;
 mod governed;
 mod growth;
 mod machine;
@@ -57,6 +58,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "redis" => redis::run(&Options::parse(rest)?),
         "concurrency" => concurrency::run(&Options::parse(rest)?),
         "policy" => policy::run(&Options::parse(rest)?),
+        "gateway" => gateway::run(&Options::parse(rest)?),
         "server" => server::run(&Options::parse(rest)?),
         "tiers" => tiers::run(&Options::parse(rest)?),
         #[cfg(feature = "tower")]

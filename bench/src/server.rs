@@ -3,15 +3,15 @@
 
 mod calls;
 mod cell;
-mod fleet;
+pub mod fleet;
 pub mod floor;
-mod load;
-mod member;
-mod proxies;
+pub mod load;
+pub mod member;
+pub mod proxies;
 mod row;
 mod table;
 mod verdicts;
-mod wire;
+pub mod wire;
 
 use std::fmt;
 use std::time::Duration;

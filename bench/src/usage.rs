@@ -11,15 +11,16 @@ usage: tidegate-bench COMMAND [OPTIONS]
   policy   finding the rule of a descriptor among few rules and many; loading many
   concurrency  a permit of a concurrency limiter, a shed request, the end of a window
   server   the daemon through each door, beside other servers: processor time, latency, memory
+  gateway  the gateway beside reverse proxies: processor time, latency, memory of connections
   tiers    the layers before the store in Redis: decisions without it, keys that are not hot, eight nodes
   tower    the layer in front of axum, beside tower_governor: in process and over loopback
   list     the names --only can choose from
 
   --keys N,N,..   memory: how many keys [1,1000000,10000000]; growth, attack: how far;
                   redis [100000]; server [1000000]; tiers [10000]
-  --rounds N      memory, redis, server, tiers: interleaved rounds, medians of them are reported [5, tiers 3]
-  --millis N      memory, redis, server, tiers: length of one measurement [150, 1000, 800, 1000]
-  --only A,B,..   memory, growth, redis, server, tiers: only names that contain one of these
+  --rounds N      memory, redis, server, gateway, tiers: interleaved rounds, medians of them are reported [5, tiers 3]
+  --millis N      memory, redis, server, gateway, tiers: length of one measurement [150, 1000, 800, 1500, 1000]
+  --only A,B,..   memory, growth, redis, server, gateway, tiers: only names that contain one of these
   --max-mib N     attack: the bound of the table [256]
   --quick         a smoke run of seconds
   --out FILE      where the JSON goes [target/bench/COMMAND.json]";

@@ -1,7 +1,7 @@
 //! HTTP by hand: what is sent is what stands in a test, and nothing is added.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Far longer than an answer takes; only so that what hangs fails.
@@ -60,6 +60,23 @@ fn dial(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
     socket.set_write_timeout(Some(PATIENCE))?;
     socket.set_nodelay(true)?;
     Ok(socket)
+}
+
+/// The same from an address of this machine, which has all of 127.0.0.0/8.
+///
+/// # Panics
+/// If nothing listens there.
+pub fn connect_from(source: [u8; 4], address: SocketAddr) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let socket = runtime.expect("a runtime").block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind((source, 0).into())?;
+        socket.connect(address).await?.into_std()
+    });
+    let socket = socket.expect("a listener");
+    socket.set_nonblocking(false).expect("a socket");
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket
 }
 
 /// A request with a body. Each of the headers ends its line.

@@ -3,7 +3,7 @@
 use crate::step::{Failure, Step, Tally, built};
 use crate::{peers, test};
 
-const SUITES: [&str; 10] = [
+const SUITES: [&str; 11] = [
     "memory",
     "growth",
     "attack",
@@ -11,6 +11,7 @@ const SUITES: [&str; 10] = [
     "policy",
     "concurrency",
     "server",
+    "gateway",
     "tiers",
     "tower",
     "hostile",
@@ -29,8 +30,12 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
     )
     .with(options);
+    let quick = options.iter().any(|option| option == "--quick");
     if suite == "server" {
-        step = with_servers(step, options.iter().any(|option| option == "--quick"))?;
+        step = with_servers(step, quick)?;
+    }
+    if suite == "gateway" {
+        step = with_proxies(step, quick)?;
     }
     step.run()?;
     tally.passed(format!("{suite}, with its JSON under target/bench/"));
@@ -43,6 +48,19 @@ fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
     tally.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())
+}
+
+/// Builds the gateway, and installs the proxies beside it.
+fn with_proxies(step: Step, quick: bool) -> Result<Step, Failure> {
+    Step::cargo("build --release --package tidegate-cli").run()?;
+    let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
+    for (variable, program) in if quick { Vec::new() } else { test::proxies() } {
+        match program {
+            Ok(program) => step = step.env(variable, &program.display().to_string()),
+            Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
+        }
+    }
+    Ok(step)
 }
 
 /// Builds what is measured; a smoke run makes do with what is there.

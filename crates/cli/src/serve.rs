@@ -5,6 +5,7 @@
 //!                   policy.rs: files, with reload              notify.rs: systemd
 //! ```
 
+mod activation;
 mod notify;
 mod policy;
 mod setup;
@@ -14,7 +15,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tidegate_server::{Format, Log, RateLimitService, Server};
+use tidegate_server::{Format, Inherited, Log, Protocol, RateLimitService, Server};
 use tracing::{error, info, warn};
 
 use self::notify::Notify;
@@ -28,7 +29,14 @@ pub(crate) fn serve(args: &Serve) -> ExitCode {
     let environment: Environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    let chosen = choose(args, &environment);
+    // Before there are other threads: reading the sockets changes the environment.
+    let (chosen, sockets) = match choose(args, &environment) {
+        Ok(mut chosen) => match activation::sockets(&environment, &mut chosen) {
+            Ok(sockets) => (Ok(chosen), sockets),
+            Err(why) => (Err(Unusable { why, chosen }), Vec::new()),
+        },
+        Err(unusable) => (Err(unusable), Vec::new()),
+    };
     if let (Ok(chosen), true) = (&chosen, args.print_config) {
         return crate::print(&chosen.in_yaml());
     }
@@ -38,7 +46,7 @@ pub(crate) fn serve(args: &Serve) -> ExitCode {
     };
     // As early as can be, so that all lines have one format.
     let log = setup::log(&chosen);
-    let ended = problem.map_or_else(|| run(&chosen, &environment, log), Err);
+    let ended = problem.map_or_else(|| run(&chosen, &environment, sockets, log), Err);
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
@@ -59,7 +67,12 @@ fn report(chosen: &Chosen, problem: &str) {
     }
 }
 
-fn run(chosen: &Chosen, environment: &Environment, log: Log) -> Result<(), String> {
+fn run(
+    chosen: &Chosen,
+    environment: &Environment,
+    sockets: Vec<(Protocol, Inherited)>,
+    log: Log,
+) -> Result<(), String> {
     let settings = setup::settings(chosen)?;
     for warning in &chosen.warnings {
         warn!(event = "settings", "{warning}");
@@ -75,7 +88,7 @@ fn run(chosen: &Chosen, environment: &Environment, log: Log) -> Result<(), Strin
         let mut signals =
             Signals::new().map_err(|error| format!("cannot install signal handlers: {error}"))?;
         let server =
-            tidegate_server::serve(&settings, &service).map_err(|error| error.to_string())?;
+            tidegate_server::serve_on(&settings, &service, sockets).map_err(|it| it.to_string())?;
         announce(chosen, &server);
         notify.ready();
         signals.until_the_end(watch.as_ref(), &notify).await;

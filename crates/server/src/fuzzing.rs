@@ -20,7 +20,7 @@ use crate::observability::log::Level;
 use crate::service::RateLimitService;
 use crate::settings::{Answers, ProxyHeaders};
 use crate::transport::access::Caller;
-use crate::transport::{admin, grpc, http, resp, rls};
+use crate::transport::{admin, gateway, grpc, http, resp, rls};
 
 /// The domain whose decisions panic, as if the daemon had a bug.
 pub const MISTAKE: &str = "\u{1}mistake";
@@ -156,6 +156,21 @@ pub fn change(bytes: &[u8]) {
     finished(admin::try_change(service, &head, body));
     ask(service, "api", &[("user", "u1")]);
     ask(service, "api", &[("legacy", "l1")]);
+}
+
+/// The bytes of a connection to the gateway: the first says where they are torn apart. What the head guard
+/// passes, hyper frames as an independent reader does.
+pub fn requests(bytes: &[u8]) {
+    let Some((split, bytes)) = bytes.split_first() else { return };
+    gateway::try_requests(bytes, usize::from(*split) + 1);
+}
+
+/// What the service behind the gateway sends: bits of the first byte choose the request and the end of the
+/// connection. What the gateway hands on, an independent reader frames in the same way, and no byte behind a
+/// response answers another request.
+pub fn responses(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else { return };
+    gateway::try_responses(bytes, *choice);
 }
 
 /// A policy file. It is read, or it is told what is wrong and where; and what was read decides.

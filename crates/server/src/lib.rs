@@ -27,11 +27,12 @@ mod transport;
 
 pub use observability::log::{Format, Level, Log, printable};
 pub use observability::status::{PolicyStatus, Status};
-pub use runtime::server::{ServeError, Server, serve};
+pub use runtime::listener::Inherited;
+pub use runtime::server::{ServeError, Server, serve, serve_on};
 pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
 pub use settings::{
-    Address, Answers, Body, EnvoyHeaders, Gateway, InvalidPeers, InvalidUpstream, KeyValues,
-    Listen, Peers, ProxyHeaders, Settings, TlsFiles, Upstream,
+    AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, InvalidPeers,
+    InvalidUpstream, KeyValues, Listen, Peers, ProxyHeaders, Settings, TlsFiles, Upstream,
 };
 pub use transport::Protocol;

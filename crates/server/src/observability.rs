@@ -1,5 +1,6 @@
 //! Logs, metrics, status and hot keys of the daemon.
 
+pub(crate) mod access_log;
 pub(crate) mod findings;
 pub(crate) mod hot_keys;
 pub(crate) mod key_values;

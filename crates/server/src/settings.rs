@@ -1,6 +1,7 @@
 //! Settings of a server.
 
 mod answers;
+mod edge;
 mod gateway;
 mod listen;
 
@@ -12,6 +13,7 @@ use crate::observability::log::Level;
 use crate::runtime::server::ServeError;
 
 pub use self::answers::{Answers, Body, EnvoyHeaders, ProxyHeaders};
+pub use self::edge::{AccessFormat, AddressLimits, Edge};
 pub use self::gateway::{Gateway, InvalidPeers, InvalidUpstream, Peers, Upstream};
 pub use self::listen::{Address, Listen, TlsFiles};
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::runtime::accept::Accept;
 use crate::runtime::tls::Tls;
 
 pub(crate) use self::stream::Stream;
@@ -64,11 +65,13 @@ impl Protocol {
     }
 }
 
-/// A listener's protocol and TLS configuration.
+/// A listener's protocol, TLS configuration and accept limits.
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<Tls>,
+    /// Of the gateway only.
+    pub(crate) accept: Option<Accept>,
 }
 
 /// Waits at most for `patience`. A future that is ready at once does not read the clock.

@@ -125,6 +125,7 @@ impl Settings {
             Some(class) => class(head),
             None => guard.map_or(Class::CRITICAL, |guard| guard.class),
         };
+        self.tell(&Event::Class(class));
         Some(Gate { limiter, class, user: guard.and_then(|guard| guard.identity) })
     }
 

@@ -1,7 +1,7 @@
 //! What the layer did with a request, for metrics.
 
 use tidegate::Verdict;
-use tidegate::concurrency::Shed;
+use tidegate::concurrency::{Class, Shed};
 use tidegate::policy::CheckError;
 
 /// What the layer decided about a request; see [`RateLimitLayer::observe`](crate::RateLimitLayer::observe).
@@ -16,6 +16,8 @@ pub enum Event<'a> {
     WouldDeny(&'a Verdict),
     /// Denied because its delay ends after its deadline: 429.
     TooLate(&'a Verdict),
+    /// How important the request is to the concurrency limiter that it meets next.
+    Class(Class),
     /// Refused by the concurrency limiter: 503.
     Shed(&'a Shed),
     /// Not decided: the store is unavailable (503), the request is ambiguous (400), or the limits are

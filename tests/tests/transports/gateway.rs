@@ -1,7 +1,9 @@
 //! The gateway, between sockets that say what stands in the tests.
 
+mod accept;
 mod forwarding;
 mod limits;
+mod proxy_protocol;
 mod security;
 mod service;
 mod upgrades;
@@ -10,7 +12,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::{Clock, ManualClock};
-use tidegate_server::{Gateway, RateLimitService, Server, Settings, Upstream, serve};
+use tidegate_server::{Edge, Gateway, Listen, RateLimitService, Server, Settings, Upstream, serve};
+use tidegate_tests::http::get;
 
 use self::service::Service;
 use crate::http::transport::{PATIENCE, policy};
@@ -38,14 +41,19 @@ impl Front {
     }
 
     fn with(text: &str, change: impl FnOnce(&mut Gateway)) -> Self {
+        Self::at(([127, 0, 0, 1], 0).into(), text, change)
+    }
+
+    fn at(listen: Listen, text: &str, change: impl FnOnce(&mut Gateway)) -> Self {
         let service = Service::start();
         let upstream: Upstream = format!("http://{}", service.address()).parse().expect("a URL");
         let head_timeout = Duration::from_secs(2);
         let upstream = Upstream { head_timeout, ..upstream };
-        let mut gateway = Gateway { upstream, domain: None, trusted: Vec::new() };
+        let mut gateway =
+            Gateway { upstream, domain: None, trusted: Vec::new(), edge: Edge::default() };
         change(&mut gateway);
         let settings = Settings {
-            proxy: Some(([127, 0, 0, 1], 0).into()),
+            proxy: Some(listen),
             admin: Some(([127, 0, 0, 1], 0).into()),
             gateway: Some(gateway),
             drain: PATIENCE,
@@ -62,5 +70,12 @@ impl Front {
 
     fn address(&self) -> SocketAddr {
         self.server.gateway().expect("asked for")
+    }
+
+    /// The value of a metric, by its name and labels.
+    fn metric(&self, sample: &str) -> u64 {
+        let page = get(self.server.admin().expect("asked for"), "/metrics", "").body;
+        let line = page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {sample} in {page}")).parse().expect("a number")
     }
 }

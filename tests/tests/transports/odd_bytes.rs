@@ -122,6 +122,16 @@ fn a_change_may_be_anything() {
 }
 
 #[test]
+fn a_client_of_the_gateway_may_send_anything() {
+    meet("requests", fuzzing::requests);
+}
+
+#[test]
+fn a_service_behind_the_gateway_may_send_anything() {
+    meet("responses", fuzzing::responses);
+}
+
+#[test]
 fn a_policy_file_may_be_anything() {
     meet("policy", fuzzing::policy);
 }

@@ -47,6 +47,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
 
+    /// Access log of the gateway on standard output: text, json or off [default: off]
+    #[arg(long, value_name = "FORMAT")]
+    access_log: Option<String>,
+
     /// Store: memory, or a Redis such as redis://127.0.0.1:6379 [default: memory]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
@@ -89,6 +93,7 @@ impl Serve {
             ("listen.admin.address", &self.admin),
             ("listen.gateway.address", &self.gateway),
             ("gateway.upstream", &self.upstream),
+            ("gateway.access_log", &self.access_log),
             ("store.url", &self.store),
             ("compat", &self.compat),
             ("listen.resp.password_file", &self.password_file),
@@ -136,6 +141,10 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "ADDRESS")]
     admin: Option<String>,
 
+    /// Access log on standard output: text, json or off [default: off]
+    #[arg(long, value_name = "FORMAT")]
+    access_log: Option<String>,
+
     /// Store: memory, or a Redis such as redis://127.0.0.1:6379 [default: memory]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
@@ -162,6 +171,7 @@ impl Gateway {
             admin: self.admin,
             gateway: Some(self.listen),
             upstream: self.upstream,
+            access_log: self.access_log,
             store: self.store,
             compat: None,
             password_file: None,

@@ -1,5 +1,7 @@
 //! Builds the service and the server from the settings.
 
+mod edge;
+
 use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -179,16 +181,11 @@ fn gateway(chosen: &Chosen) -> Result<Option<Gateway>, String> {
     upstream.connect_timeout =
         chosen.span("gateway.connect_timeout").unwrap_or(upstream.connect_timeout);
     upstream.head_timeout = chosen.span("gateway.head_timeout").unwrap_or(upstream.head_timeout);
-    let peers = chosen.list("gateway.trusted_peers");
-    let trusted = peers.iter().map(|peers| {
-        peers.parse().map_err(|expected| {
-            format!("gateway.trusted_peers: expected {expected}, found {peers:?}")
-        })
-    });
     Ok(Some(Gateway {
         upstream,
         domain: chosen.text("gateway.domain"),
-        trusted: trusted.collect::<Result<_, String>>()?,
+        trusted: edge::peers(chosen, "gateway.trusted_peers")?,
+        edge: edge::edge(chosen)?,
     }))
 }
 

@@ -180,6 +180,30 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "Addresses and networks of proxies in front of the gateway. `X-Forwarded-*`, `Forwarded` and `X-Request-Id` of other peers are dropped",
     ),
     setting(
+        "gateway.access_log",
+        Kind::Choice(&["off", "text", "json"]),
+        "Format of the access log, one line per request on standard output",
+    )
+    .default("off")
+    .flag("access-log"),
+    setting("gateway.proxy_protocol_peers", Kind::List, PROXY_PROTOCOL),
+    setting(
+        "gateway.per_address.connections",
+        Kind::Number(0, 100_000),
+        "Maximum number of open connections of one IPv4 address or IPv6 /64, except `gateway.trusted_peers`; 0: no limit",
+    )
+    .default("0"),
+    setting(
+        "gateway.per_address.rate",
+        Kind::Text(64),
+        "Maximum rate of new connections of one IPv4 address or IPv6 /64, such as 50/s; by default no limit",
+    ),
+    setting(
+        "gateway.per_address.burst",
+        Kind::Number(1, 1 << 20),
+        "New connections of one address at once; by default the number of the rate",
+    ),
+    setting(
         "gateway.max_connections",
         Kind::Number(1, 1 << 20),
         "Maximum number of connections to the service",
@@ -335,6 +359,8 @@ const HTTP_TOKEN: &str = "File whose first line is the token for calls that retu
                           are answered on loopback only";
 const HOSTS: &str = "Accepted names in `Host`, in addition to localhost and the listener's addresses. On \
                      loopback other names are refused; elsewhere every name is accepted if the list is empty";
+const PROXY_PROTOCOL: &str = "Addresses and networks of load balancers that send a PROXY protocol header (version 1 or 2) \
+                              first, which they then must; on a Unix socket, every peer. Other peers must not";
 const KEY_VALUES: &str = "Display of key values: plain, short (at most 4 characters and a hash) or hash (16 \
                           digits of the SHA-256)";
 const UNAUTHENTICATED: &str = "Allow the Redis protocol beyond loopback without a password or client certificates. \

@@ -26,6 +26,7 @@ use tidegate::concurrency::{Class, ConcurrencyStats, ShedReason};
 use tidegate::policy::{Domain, LimitStats, OVERFLOW, PolicyLimit, Rule, SettleStats};
 
 use self::page::{Page, seconds};
+use crate::runtime::accept::Refusal;
 use crate::service::RateLimitService;
 use crate::transport::Protocol;
 
@@ -95,7 +96,16 @@ fn listeners(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result
     let opened = totals.iter().map(|(name, it)| ([("listener", *name)], it.connections));
     page.family("tidegate_connections_total", opened)?;
     let open = totals.iter().map(|(name, it)| ([("listener", *name)], it.open));
-    page.family("tidegate_connections", open)
+    page.family("tidegate_connections", open)?;
+    let refused = totals.iter().flat_map(|(name, it)| {
+        let reasons = Refusal::ALL.into_iter().zip(it.refused);
+        reasons.map(|(reason, count)| ([("listener", *name), ("reason", reason.name())], count))
+    });
+    page.family("tidegate_refused_connections_total", refused)?;
+    match status.access_log() {
+        Some(log) => page.value("tidegate_access_log_dropped_lines_total", log.dropped()),
+        None => Ok(()),
+    }
 }
 
 fn policy(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! The state of the daemon: counters, the policy in force, readiness.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -7,8 +8,10 @@ use tidegate::policy::Revision;
 use tidegate::store::StoreError;
 use tidegate::{Span, Timestamp};
 
+use crate::observability::access_log::AccessLog;
 use crate::observability::hot_keys::{self, HotKey, HotKeys};
 use crate::observability::log::Log;
+use crate::runtime::accept::Refusal;
 use crate::settings::KeyValues;
 use crate::transport::Protocol;
 
@@ -22,6 +25,7 @@ pub struct Status {
     threads: Mutex<Vec<Arc<Counters>>>,
     key_values: OnceLock<KeyValues>,
     log: Log,
+    access_log: OnceLock<AccessLog>,
 }
 
 /// The policy in force, and the outcomes of loads.
@@ -105,6 +109,7 @@ struct ListenerCounts {
     undecided: AtomicU64,
     opened: AtomicU64,
     closed: AtomicU64,
+    refused: [AtomicU64; Refusal::ALL.len()],
     /// Time from reading a request to its decision.
     times: Histogram,
 }
@@ -119,6 +124,8 @@ pub(crate) struct ListenerTotals {
     pub(crate) undecided: u64,
     pub(crate) connections: u64,
     pub(crate) open: u64,
+    /// Connections closed before they were served, by reason.
+    pub(crate) refused: [u64; Refusal::ALL.len()],
 }
 
 /// Upper bounds of the buckets, in microseconds.
@@ -199,6 +206,10 @@ impl Counters {
         self.listeners[listener as usize].opened.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn count_refused(&self, listener: Protocol, refusal: Refusal) {
+        self.listeners[listener as usize].refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn count_closed(&self, listener: Protocol) {
         self.listeners[listener as usize].closed.fetch_add(1, Ordering::Relaxed);
     }
@@ -214,12 +225,24 @@ impl Status {
             threads: Mutex::default(),
             key_values: OnceLock::new(),
             log,
+            access_log: OnceLock::new(),
         }
     }
 
     /// The log, for its level.
     pub const fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// The access log of the gateway, if there is one.
+    pub(crate) fn access_log(&self) -> Option<&AccessLog> {
+        self.access_log.get()
+    }
+
+    /// Opens the access log. The first call counts.
+    pub(crate) fn open_access_log(&self) -> io::Result<()> {
+        let _ = self.access_log.set(AccessLog::start()?);
+        Ok(())
     }
 
     /// Records that a policy was put in force.
@@ -312,6 +335,9 @@ impl Status {
             tally.failed += read(&counts.failed);
             tally.connections += opened;
             tally.open += opened.saturating_sub(closed);
+            for (sum, count) in tally.refused.iter_mut().zip(&counts.refused) {
+                *sum += read(count);
+            }
         }
         tally
     }

@@ -10,6 +10,10 @@ use tidegate::Timestamp;
 pub(crate) enum Frequent {
     /// A connection was closed because there is no room for it.
     ConnectionRefused,
+    /// A connection was closed because of the others of its address.
+    AddressRefused,
+    /// A connection was closed because of its PROXY protocol header.
+    HeaderRefused,
     /// The system gave no connection.
     AcceptFailed,
     /// A TLS handshake failed.

@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::net::TcpListener as StdTcp;
+use std::net::{IpAddr, TcpListener as StdTcp};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener as StdUnix, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::net::listen;
+use rustix::net::sockopt::set_socket_linger;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::settings::Address;
@@ -21,14 +23,41 @@ const BACKLOG: i32 = 4_096;
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(StdTcp),
-    Unix(StdUnix, SocketFile),
+    /// With its file, unless it was inherited: then the file is the parent's.
+    Unix(StdUnix, Option<SocketFile>),
+}
+
+/// A listening socket that the parent of the process has opened, and keeps open: connections wait in it
+/// while no process serves them.
+#[derive(Debug)]
+pub enum Inherited {
+    /// Of TCP.
+    Tcp(StdTcp),
+    /// A Unix socket.
+    Unix(StdUnix),
+}
+
+impl Inherited {
+    /// Its address.
+    pub fn address(&self) -> io::Result<Address> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
+            Self::Unix(listener) => unix_address(listener),
+        }
+    }
+}
+
+fn unix_address(listener: &StdUnix) -> io::Result<Address> {
+    let address = listener.local_addr()?;
+    let path = address.as_pathname().ok_or_else(|| io::Error::other("the socket has no path"))?;
+    Ok(Address::Unix(path.into()))
 }
 
 /// An open listener of the runtime that waits for it.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, _file: SocketFile },
+    Unix { listener: UnixListener, _file: Option<SocketFile> },
 }
 
 /// A connection that belongs to no runtime.
@@ -65,7 +94,21 @@ impl Bound {
                 listen(&listener, BACKLOG)?;
                 let file = SocketFile(path.clone());
                 listener.set_nonblocking(true)?;
-                Ok(Self::Unix(listener, file))
+                Ok(Self::Unix(listener, Some(file)))
+            }
+        }
+    }
+
+    /// Takes over a listener.
+    pub(crate) fn inherit(socket: Inherited) -> io::Result<Self> {
+        match socket {
+            Inherited::Tcp(listener) => {
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+            Inherited::Unix(listener) => {
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(listener, None))
             }
         }
     }
@@ -74,7 +117,7 @@ impl Bound {
     pub(crate) fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            Self::Unix(_, file) => Ok(Address::Unix(file.0.clone())),
+            Self::Unix(listener, _) => unix_address(listener),
         }
     }
 
@@ -121,6 +164,22 @@ impl Listener {
 }
 
 impl Socket {
+    /// The peer's address, if it has one.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(socket) => socket.peer_addr().ok().map(|peer| peer.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// Closes the connection with a reset: no memory of the system is kept for it, as for an orderly end.
+    pub(crate) fn reset(self) {
+        if let Self::Tcp(socket) = &self {
+            // If this fails, the client has closed it already.
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+        }
+    }
+
     /// Hands it to the runtime that this is called in.
     pub(crate) fn register(self) -> io::Result<Stream> {
         match self {

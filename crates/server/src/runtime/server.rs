@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -15,11 +15,14 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use crate::observability::access_log::AccessLog;
 use crate::observability::log::{Level, Log};
 use crate::observability::outages;
+use crate::observability::status::Counters;
 use crate::observability::throttle::{Admitted, Frequent};
+use crate::runtime::accept::{Accept, Refusal, refuse};
 use crate::runtime::fd_limit::Descriptors;
-use crate::runtime::listener::{Bound, Listener};
+use crate::runtime::listener::{Bound, Inherited, Listener, Socket};
 use crate::runtime::tls::{Tls, TlsError};
 use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
 use crate::service::RateLimitService;
@@ -46,6 +49,8 @@ pub struct Server {
     open: Vec<(Protocol, Address)>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
+    /// Its last lines are written once the threads have ended.
+    access_log: Option<AccessLog>,
 }
 
 impl Server {
@@ -100,11 +105,23 @@ impl Drop for Server {
             // A panic is logged already.
             let _ = thread.join();
         }
+        if let Some(log) = &self.access_log {
+            log.finish();
+        }
     }
 }
 
 /// Starts a server: its listeners are open once this returns.
 pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, ServeError> {
+    serve_on(settings, service, Vec::new())
+}
+
+/// The same on sockets that the parent of the process has opened, in place of their listeners' addresses.
+pub fn serve_on(
+    settings: &Settings,
+    service: &RateLimitService,
+    mut inherited: Vec<(Protocol, Inherited)>,
+) -> Result<Server, ServeError> {
     settings.check()?;
     service.status().show_keys(settings.key_values);
     for (level, text) in settings.exposures() {
@@ -123,7 +140,13 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     ];
     let (mut listening, mut failed) = (Vec::new(), Vec::new());
     for (protocol, listen) in wanted {
-        match listen.as_ref().map(|listen| open(protocol, listen)) {
+        let accept = settings.gateway.as_ref().filter(|_| protocol == Protocol::Gateway);
+        let accept = accept.map(|gateway| Accept::new(gateway, service.clock()));
+        let accept =
+            accept.transpose().map_err(|error| ServeError::Start(io::Error::other(error)))?;
+        let own = inherited.iter().position(|(meant, _)| *meant == protocol);
+        let own = own.map(|place| inherited.swap_remove(place).1);
+        match listen.as_ref().map(|listen| open(protocol, (listen, own), accept)) {
             Some(Ok(opened)) => listening.push(opened),
             Some(Err(error)) => failed.push(error),
             None => {}
@@ -138,7 +161,12 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
         listening.iter().map(|open| (open.listener.protocol, open.address.clone())).collect();
     let (stop, stopped) = watch::channel(false);
     // From here on, dropping it ends the threads that are there already.
-    let mut server = Server { open, stop, threads: Vec::new() };
+    let has_access_log = settings.gateway.as_ref().is_some_and(|it| it.edge.access_log.is_some());
+    if has_access_log {
+        service.status().open_access_log().map_err(ServeError::Start)?;
+    }
+    let access_log = service.status().access_log().cloned();
+    let mut server = Server { open, stop, threads: Vec::new(), access_log };
     let mut workers = Vec::new();
     let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
     for number in 0..settings.threads.get() {
@@ -152,20 +180,31 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     let runtime = runtime().map_err(ServeError::Start)?;
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
     let descriptors = Descriptors::divide(listening.len());
-    let (service, log) = (service.clone(), service.status().log().clone());
+    let (service, log) = (service.for_thread(), service.status().log().clone());
     let accept = move || {
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
+            let counters = Arc::clone(service.counters());
             accepting.spawn(outages::watch(service, stopped.clone()));
-            for (Listening { bound, listener, .. }, descriptors) in
+            for (Listening { bound, listener, is_inherited, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
                 let slots = Arc::new(Semaphore::new(max_connections));
                 if listener.tls.is_some() {
                     accepting.spawn(renew(Arc::clone(&listener), stopped.clone()));
                 }
-                let (workers, log) = (workers.clone(), log.clone());
-                let acceptor = Acceptor { listener, slots, descriptors, workers, log };
+                let (workers, log, counters) =
+                    (workers.clone(), log.clone(), Arc::clone(&counters));
+                let acceptor = Acceptor {
+                    listener,
+                    slots,
+                    descriptors,
+                    workers,
+                    log,
+                    counters,
+                    is_inherited,
+                    turn: 0,
+                };
                 accepting.spawn(acceptor.accept(bound, stopped.clone()));
             }
             // The workers end once the last sender is gone.
@@ -180,18 +219,29 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
 /// An open listener that does not accept yet.
 struct Listening {
     bound: Bound,
+    is_inherited: bool,
     address: Address,
     listener: Arc<Transport>,
 }
 
-fn open(protocol: Protocol, listen: &Listen) -> Result<Listening, ServeError> {
+fn open(
+    protocol: Protocol,
+    (listen, inherited): (&Listen, Option<Inherited>),
+    accept: Option<Accept>,
+) -> Result<Listening, ServeError> {
     let (name, address) = (protocol.name(), listen.address.clone());
     let tls = listen.tls.clone().map(|files| Tls::load(files, protocol.in_tls()));
     let tls = tls.transpose().map_err(|error| ServeError::Tls { name, error })?;
     let refused = |error| ServeError::Bind { name, address: listen.address.clone(), error };
-    let bound = Bound::open(&address).map_err(refused)?;
+    let is_inherited = inherited.is_some();
+    let bound = inherited.map_or_else(|| Bound::open(&address), Bound::inherit).map_err(refused)?;
     let address = bound.address().map_err(refused)?;
-    Ok(Listening { bound, address, listener: Arc::new(Transport { protocol, tls }) })
+    Ok(Listening {
+        bound,
+        is_inherited,
+        address,
+        listener: Arc::new(Transport { protocol, tls, accept }),
+    })
 }
 
 fn runtime() -> io::Result<runtime::Runtime> {
@@ -233,13 +283,16 @@ struct Acceptor {
     descriptors: Descriptors,
     workers: Vec<mpsc::Sender<NewConnection>>,
     log: Log,
+    counters: Arc<Counters>,
+    is_inherited: bool,
+    /// The worker that gets the next connection.
+    turn: usize,
 }
 
 impl Acceptor {
-    async fn accept(self, bound: Bound, mut stopped: watch::Receiver<bool>) {
+    async fn accept(mut self, bound: Bound, mut stopped: watch::Receiver<bool>) {
         // It is registered here, for it has to be in the runtime that waits for it.
         let Ok(listener) = bound.register() else { return };
-        let mut turn = 0;
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -247,15 +300,7 @@ impl Acceptor {
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok(socket) => {
-                    let Some(slot) = self.slot() else {
-                        self.log_refused();
-                        continue;
-                    };
-                    turn += 1;
-                    let listener = Arc::clone(&self.listener);
-                    self.hand_over(turn, NewConnection { socket, slot, listener }).await;
-                }
+                Ok(socket) => self.take(socket).await,
                 Err(error) if is_about_the_peer(&error) => {}
                 Err(error) => {
                     self.log_failed(&error);
@@ -263,32 +308,42 @@ impl Acceptor {
                 }
             }
         }
-        self.accept_pending(&listener, turn).await;
+        // What waits in an inherited socket is served by the next process.
+        if !self.is_inherited {
+            self.accept_pending(&listener).await;
+        }
     }
 
     /// Accepts connections that were opened before the daemon stopped: their requests may be under way.
-    async fn accept_pending(&self, listener: &Listener, mut turn: usize) {
+    async fn accept_pending(&mut self, listener: &Listener) {
         let mut quiet = 0;
         while quiet < LAST_LOOKS {
             // Lets the runtime poll for new connections.
             tokio::task::yield_now().await;
             let mut next = pin!(listener.accept());
             let next = poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await;
-            match (next, self.slot()) {
-                (Poll::Ready(Ok(socket)), Some(slot)) => {
-                    turn += 1;
-                    let listener = Arc::clone(&self.listener);
-                    self.hand_over(turn, NewConnection { socket, slot, listener }).await;
-                }
+            match next {
+                Poll::Ready(Ok(socket)) => self.take(socket).await,
                 _ => quiet += 1,
             }
         }
     }
 
-    fn log_refused(&self) {
-        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::ConnectionRefused) {
-            let (event, listener) = ("connection_refused", self.listener.protocol.name());
-            warn!(event, listener, suppressed, "connection refused: too many connections");
+    /// Hands a connection to a worker, or closes it.
+    async fn take(&mut self, socket: Socket) {
+        let peer = socket.peer();
+        match self.slot(peer) {
+            Ok(slot) => {
+                self.turn = self.turn.wrapping_add(1);
+                let listener = Arc::clone(&self.listener);
+                self.hand_over(self.turn, NewConnection { socket, slot, listener }).await;
+            }
+            Err(refusal) => {
+                refuse(refusal, self.listener.protocol, peer, (&self.counters, &self.log));
+                if refusal != Refusal::Full {
+                    socket.reset();
+                }
+            }
         }
     }
 
@@ -299,11 +354,15 @@ impl Acceptor {
         }
     }
 
-    /// A slot for one more connection, if one is free.
-    fn slot(&self) -> Option<ConnectionSlot> {
-        let on_listener = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        let in_process = self.descriptors.take()?;
-        Some(ConnectionSlot { _on_listener: on_listener, _in_process: in_process })
+    /// A slot for one more connection of a peer. One behind a PROXY protocol header takes its place among
+    /// those of its address later.
+    fn slot(&self, peer: Option<IpAddr>) -> Result<ConnectionSlot, Refusal> {
+        let accept = self.listener.accept.as_ref().filter(|it| !it.expects_header(peer));
+        let of_address = accept.map_or(Ok(None), |accept| accept.admit(peer))?;
+        let on_listener = Arc::clone(&self.slots).try_acquire_owned();
+        let on_listener = on_listener.map_err(|_| Refusal::Full)?;
+        let in_process = self.descriptors.take().ok_or(Refusal::Full)?;
+        Ok(ConnectionSlot { _on_listener: on_listener, _in_process: in_process, of_address })
     }
 
     /// Hands a connection to the worker whose turn it is, or to the next one if that has ended by a panic.

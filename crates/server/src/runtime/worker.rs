@@ -1,7 +1,9 @@
 //! A worker: a thread with a runtime of its own that serves connections.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use tidegate::Permit;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -9,13 +11,15 @@ use tracing::warn;
 
 use crate::observability::status::Counters;
 use crate::observability::throttle::{Admitted, Frequent};
+use crate::runtime::accept::{Refusal, refuse};
 use crate::runtime::listener::Socket;
+use crate::runtime::proxy_header::{self, Unsound};
 use crate::service::RateLimitService;
 use crate::settings::Settings;
 use crate::transport::admin::{self, Access};
 use crate::transport::gateway::{self, Pool};
 use crate::transport::grpc::Budget;
-use crate::transport::{Protocol, Transport, grpc, http, resp};
+use crate::transport::{Protocol, Stream, Transport, grpc, http, resp};
 
 /// How often the runtime looks for what has been sent before connections are asked to end.
 const LAST_LOOKS: usize = 4;
@@ -33,6 +37,8 @@ pub(crate) struct NewConnection {
 pub(crate) struct ConnectionSlot {
     pub(crate) _on_listener: OwnedSemaphorePermit,
     pub(crate) _in_process: OwnedSemaphorePermit,
+    /// Its place among the connections of its address.
+    pub(crate) of_address: Option<Permit>,
 }
 
 /// Serves connections until the acceptors end; then lets the open ones finish.
@@ -60,6 +66,8 @@ pub(crate) async fn work(
                     stopped: stopped.clone(),
                     budget: budget.clone(),
                     pool: pool.clone(),
+                    client: None,
+                    slot: None,
                 };
                 connections.spawn(receive(connection, context));
             }
@@ -86,14 +94,26 @@ pub(crate) struct ConnContext {
     pub(crate) budget: Budget,
     /// Connections of the worker to the service behind the gateway.
     pub(crate) pool: Option<Pool>,
+    /// The address of the client, if it has one: by its PROXY protocol header, or the peer's.
+    pub(crate) client: Option<IpAddr>,
+    /// What the connection takes of all limits, for what outlives it.
+    pub(crate) slot: Option<Arc<ConnectionSlot>>,
 }
 
-async fn receive(connection: NewConnection, context: ConnContext) {
-    let NewConnection { socket, slot, listener } = connection;
+async fn receive(connection: NewConnection, mut context: ConnContext) {
+    let NewConnection { socket, mut slot, listener } = connection;
     // Fails if the client has closed the connection already.
     let Ok(mut stream) = socket.register() else { return };
+    match identify(&mut stream, &mut slot, &listener).await {
+        Ok(client) => context.client = client,
+        Err((refusal, client)) => {
+            let (counters, log) = (context.service.counters(), context.service.status().log());
+            refuse(refusal, listener.protocol, client, (counters, log));
+            return stream.reset();
+        }
+    }
     if let Some(tls) = &listener.tls {
-        let peer = stream.peer();
+        let peer = context.client;
         match tls.accept(stream).await {
             Ok(encrypted) => stream = encrypted,
             Err(why) => {
@@ -107,6 +127,8 @@ async fn receive(connection: NewConnection, context: ConnContext) {
             }
         }
     }
+    let slot = Arc::new(slot);
+    context.slot = Some(Arc::clone(&slot));
     let _open = Open::new(context.service.counters(), listener.protocol);
     match listener.protocol {
         Protocol::Resp => resp::converse(stream, context).await,
@@ -117,6 +139,28 @@ async fn receive(connection: NewConnection, context: ConnContext) {
         Protocol::Metrics => admin::converse(stream, context, Access::Metrics).await,
     }
     drop(slot);
+}
+
+/// The client's address, by its PROXY protocol header if one has to come. A connection with a header takes
+/// its place among those of its client, which is not known before.
+async fn identify(
+    stream: &mut Stream,
+    slot: &mut ConnectionSlot,
+    listener: &Transport,
+) -> Result<Option<IpAddr>, (Refusal, Option<IpAddr>)> {
+    let peer = stream.peer();
+    let Some(accept) = listener.accept.as_ref().filter(|it| it.expects_header(peer)) else {
+        return Ok(peer);
+    };
+    match proxy_header::read(stream).await {
+        Ok(Some(client)) => {
+            let place = accept.admit(Some(client));
+            slot.of_address = place.map_err(|refusal| (refusal, Some(client)))?;
+            Ok(Some(client))
+        }
+        Ok(None) => Ok(peer),
+        Err(Unsound) => Err((Refusal::ProxyHeader, peer)),
+    }
 }
 
 /// Counts a connection as open until it ends, also by a panic.

@@ -1,14 +1,19 @@
 //! What a request holds after its decision: places in in-flight limits, and reservations.
 
-use tidegate::Verdict;
 use tidegate::policy::{
     CheckError, Granted, Leases, Request, RequestOutcome, Reservations, Settled,
 };
 use tidegate::store::StoreError;
+use tidegate::{Clock, Verdict};
 
 use super::{RateLimitService, make_mistake};
 
 impl RateLimitService {
+    /// The clock of all decisions in this process.
+    pub(crate) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// Decides by the policy, in-flight limits included, and charges. The caller of the listener has to
     /// release the leases.
     pub(crate) async fn acquire(&self, request: &Request<'_>) -> Result<Granted, CheckError> {

@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::Edge;
+
 /// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct Gateway {
@@ -15,6 +17,8 @@ pub struct Gateway {
     /// Proxies in front of the gateway, whose `X-Forwarded-*` and similar fields are kept. Those of all other
     /// peers are dropped.
     pub trusted: Vec<Peers>,
+    /// How it faces its clients.
+    pub edge: Edge,
 }
 
 impl Gateway {
@@ -92,7 +96,7 @@ pub struct Peers {
 }
 
 impl Peers {
-    fn contains(&self, peer: IpAddr) -> bool {
+    pub(crate) fn contains(&self, peer: IpAddr) -> bool {
         let (own, bits) = bits(self.address);
         let (peer, peer_bits) = bits_of_peer(peer);
         let shift = bits - u32::from(self.length);

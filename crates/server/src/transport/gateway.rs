@@ -14,9 +14,12 @@
 //! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and the pool of each worker the
 //! number of connections to the service.
 
+mod access;
 mod body;
 mod forward;
 mod framing;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod guard;
 mod head;
 mod upstream;
@@ -41,6 +44,7 @@ use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use self::access::{Access, LoggedBody};
 use self::body::ForwardBody;
 use self::forward::{Answer, Forward, problem};
 use self::guard::Guard;
@@ -50,6 +54,8 @@ use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::Gateway;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::fuzzing::{try_requests, try_responses};
 pub(crate) use self::upstream::Pool;
 
 /// How long a connection may wait for its next request.
@@ -64,32 +70,34 @@ struct GatewayConnection<'a> {
     service: RateLimitService,
     peer: Option<IpAddr>,
     is_trusted: bool,
+    access: Option<Access>,
     forward: Forward,
     /// The forwarder behind the limits of a domain; the policy may name another one after a reload.
     limited: Mutex<Option<(Box<str>, RateLimit<Forward>)>>,
 }
 
-type Limited = Response<Either<ResponseBody<ForwardBody>, ForwardBody>>;
+type LimitedBody = Either<ResponseBody<ForwardBody>, ForwardBody>;
+type Limited = Response<LimitedBody>;
 
 /// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
-    let ConnContext { service, settings, mut stopped, pool, .. } = context;
+    let ConnContext { service, settings, mut stopped, pool, client: peer, slot, .. } = context;
     let (Some(gateway), Some(pool)) = (&settings.gateway, pool) else { return };
-    let peer = stream.peer();
     let scheme = if matches!(stream, Stream::Tls(_)) { "https" } else { "http" };
     let is_tunnel = Arc::new(AtomicBool::new(false));
     let (upstream, log) = (gateway.upstream.clone(), service.status().log().clone());
     let connection = GatewayConnection {
         gateway,
+        access: Access::new(gateway, peer, &service),
         service,
         peer,
         is_trusted: gateway.is_trusted(peer),
-        forward: Forward::new(pool, upstream, (peer, scheme), Arc::clone(&is_tunnel), log),
+        forward: Forward::new(pool, upstream, (peer, scheme), (Arc::clone(&is_tunnel), slot), log),
         limited: Mutex::default(),
     };
     let is_stopping = stopped.clone();
     let answer = service_fn(|request| {
-        let answer = connection.answer(request);
+        let answer = connection.log(request);
         async {
             let mut answer = answer.await;
             if *is_stopping.borrow() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -110,7 +118,12 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let is_stopping = tokio::select! {
         biased;
         // An error of the connection is the peer's, which knows about it.
-        _ = serving.as_mut() => false,
+        ended = serving.as_mut() => {
+            if let (Err(error), Some(access)) = (ended, &connection.access) {
+                access.log_malformed(&error);
+            }
+            false
+        }
         _ = stopped.wait_for(|stopped| *stopped) => true,
     };
     let grace = STOP_GRACE.min(settings.drain / 2);
@@ -122,9 +135,24 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
 }
 
 impl GatewayConnection<'_> {
+    /// Answers a request, and logs it if there is an access log.
+    async fn log(
+        &self,
+        request: Request<Incoming>,
+    ) -> Response<Either<LoggedBody<LimitedBody>, LimitedBody>> {
+        match &self.access {
+            Some(access) => {
+                let answer = access.observe(request, |request| self.answer(request)).await;
+                answer.map(Either::Left)
+            }
+            None => self.answer(request).await.map(Either::Right),
+        }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Limited {
         let (mut head, body) = request.into_parts();
         if let Err(refused) = head::check(&head) {
+            access::note(|notes| notes.reason = Some("refused"));
             return own(refused.into());
         }
         if !self.is_trusted {
@@ -176,8 +204,10 @@ impl GatewayConnection<'_> {
 
     fn layer(&self, domain: &str) -> RateLimitLayer {
         let service = self.service.clone();
-        RateLimitLayer::policy(service.limiter().clone(), domain)
-            .observe(move |event| service.count_event(event))
+        RateLimitLayer::policy(service.limiter().clone(), domain).observe(move |event| {
+            service.count_event(event);
+            access::note_event(event);
+        })
     }
 }
 

@@ -486,6 +486,8 @@ mod tests {
             let service = RateLimitService::new().unwrap();
             let (_stop, stopped) = watch::channel(false);
             let context = ConnContext {
+                client: None,
+                slot: None,
                 service: service.clone(),
                 settings: Arc::new(Settings::default()),
                 stopped,

@@ -4,7 +4,9 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
@@ -19,10 +21,18 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// Closes a connection without TLS with a reset.
+    pub(crate) fn reset(self) {
+        if let Self::Tcp(socket) = &self {
+            // If this fails, the client has closed it already.
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+        }
+    }
+
     /// The peer's address, if it has one.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         match self {
-            Self::Tcp(socket) => socket.peer_addr().map(|address| address.ip()).ok(),
+            Self::Tcp(socket) => socket.peer_addr().map(|address| address.ip().to_canonical()).ok(),
             Self::Unix(_) => None,
             Self::Tls(tls) => tls.get_ref().0.peer(),
         }

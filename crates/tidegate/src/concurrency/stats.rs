@@ -24,6 +24,12 @@ impl Shed {
         Self { class, reason, ticket, spread }
     }
 
+    /// How important the request was.
+    #[doc(hidden)]
+    pub const fn class(&self) -> Class {
+        self.class
+    }
+
     /// Why the request was shed.
     pub const fn reason(&self) -> ShedReason {
         self.reason

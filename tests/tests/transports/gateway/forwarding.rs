@@ -73,7 +73,9 @@ fn responses_come_back_without_fields_of_the_connection() {
 #[test]
 fn malformed_responses_are_502() {
     let front = Front::open("");
-    for path in ["/two-lengths", "/both", "/garbage", "/switch", "/other-switch"] {
+    for path in
+        ["/two-lengths", "/both", "/coded", "/odd-length", "/garbage", "/switch", "/other-switch"]
+    {
         let answer = get(front.address(), path, "");
         assert_eq!(answer.status, 502, "{path}: {answer:?}");
         assert!(answer.body.starts_with("{\"type\":\"about:blank\""), "{answer:?}");

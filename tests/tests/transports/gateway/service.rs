@@ -114,6 +114,8 @@ impl Shared {
                 }
                 "/two-lengths" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok".into(),
                 "/both" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".into(),
+                "/coded" => "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".into(),
+                "/odd-length" => "HTTP/1.1 304 Not Modified\r\ncontent-length: 2, 2\r\n\r\n".into(),
                 "/garbage" => "NOT HTTP\r\n\r\n".into(),
                 "/switch" => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n".into(),
                 "/other-switch" => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n".into(),

@@ -49,6 +49,16 @@ pub(crate) static METRICS: &[Metric] = &[
     ),
     counter("tidegate_connections_total", "listener", "Connections opened."),
     gauge("tidegate_connections", "listener", "Open connections."),
+    counter(
+        "tidegate_refused_connections_total",
+        "listener, reason",
+        "Connections closed before they were served: full (`limits.max_connections`, or no file descriptor left), address_connections and address_rate (`gateway.per_address`), proxy_header (missing, malformed or late).",
+    ),
+    counter(
+        "tidegate_access_log_dropped_lines_total",
+        "",
+        "Lines of the access log that were not written, because standard output was blocked or closed.",
+    ),
     gauge(
         "tidegate_policy_info",
         "revision",
@@ -286,7 +296,7 @@ mod tests {
 <!-- Written by the test `the_page_is_up_to_date` of tidegate-server from the table of metrics. -->
 
 `GET /metrics` on the admin port (6070), in the text format of Prometheus. `process_*` are there on Linux.
-`listener` is `RESP`, `HTTP`, `gRPC`, `admin` or `metrics`; `server` is the `host:port` of a Redis server.
+`listener` is `RESP`, `HTTP`, `gRPC`, `gateway`, `admin` or `metrics`; `server` is the `host:port` of a Redis server.
 
 Labels are those of the table and no others. At most 1,000 limits have labels of their own; the others are summed
 under the limit `_overflow`, and further unknown domains under the domain `_overflow`. Keys are no labels, because

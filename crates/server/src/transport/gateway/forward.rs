@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, UPGRADE,
-};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
@@ -21,11 +19,13 @@ use tokio::time::timeout;
 use tower_service::Service;
 use tracing::warn;
 
+use super::access;
 use super::body::{ForwardBody, RequestBody};
 use super::head::{self, Refused};
 use super::upstream::{Leased, NoConnection, Pool};
 use crate::observability::log::Log;
 use crate::observability::throttle::{Admitted, Frequent};
+use crate::runtime::worker::ConnectionSlot;
 use crate::settings::Upstream;
 
 /// Forwards the requests of one connection.
@@ -41,6 +41,8 @@ struct Client {
     scheme: &'static str,
     /// Set once the connection is a tunnel.
     is_tunnel: Arc<AtomicBool>,
+    /// Held by a tunnel until it ends.
+    slot: Option<Arc<ConnectionSlot>>,
     log: Log,
 }
 
@@ -51,10 +53,10 @@ impl Forward {
         pool: Pool,
         upstream: Upstream,
         (peer, scheme): (Option<IpAddr>, &'static str),
-        is_tunnel: Arc<AtomicBool>,
+        (is_tunnel, slot): (Arc<AtomicBool>, Option<Arc<ConnectionSlot>>),
         log: Log,
     ) -> Self {
-        Self(Arc::new(Client { pool, upstream, peer, scheme, is_tunnel, log }))
+        Self(Arc::new(Client { pool, upstream, peer, scheme, is_tunnel, slot, log }))
     }
 }
 
@@ -88,6 +90,10 @@ impl Client {
         let upgrade = head::upgrade(&head);
         head::drop_hop_by_hop(&mut head.headers);
         head::describe_client(&mut head, self.peer, self.scheme);
+        access::note(|notes| {
+            notes.upstream = Some(format!("{}:{}", self.upstream.host, self.upstream.port).into());
+            notes.request_id = head.headers.get(head::X_REQUEST_ID).cloned();
+        });
         if let Some(protocol) = &upgrade {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol.clone());
@@ -184,9 +190,7 @@ impl Client {
             };
         }
         let headers = response.headers_mut();
-        let has_both =
-            headers.contains_key(CONTENT_LENGTH) && headers.contains_key(TRANSFER_ENCODING);
-        if has_both || headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+        if head::is_ambiguous(headers) {
             return Failure::Malformed.answer();
         }
         head::drop_hop_by_hop(headers);
@@ -204,13 +208,13 @@ impl Client {
         client: OnUpgrade,
     ) -> Answer {
         let upstream = hyper::upgrade::on(&mut response);
-        let is_tunnel = Arc::clone(&self.is_tunnel);
+        let (is_tunnel, slot) = (Arc::clone(&self.is_tunnel), self.slot.clone());
         tokio::spawn(async move {
             let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
             let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
             // An end on either side ends the other.
             let _ = copy_bidirectional(&mut client, &mut upstream).await;
-            drop(connection);
+            drop((connection, slot));
         });
         is_tunnel.store(true, Ordering::Release);
         let (mut head, _) = response.into_parts();
@@ -233,8 +237,19 @@ impl Failure {
         if error.is_parse() { Self::Malformed } else { Self::Unreachable }
     }
 
+    /// The reason in the access log.
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Busy => "upstream_busy",
+            Self::Unreachable => "upstream_unreachable",
+            Self::Late => "upstream_late",
+            Self::Malformed => "upstream_malformed",
+        }
+    }
+
     /// The response; details of the upstream are not the client's business.
     fn answer(&self) -> Answer {
+        access::note(|notes| notes.reason = Some(self.reason()));
         let (status, why) = match self {
             Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "all connections are in use"),
             Self::Unreachable => (StatusCode::BAD_GATEWAY, "the service gives no response"),

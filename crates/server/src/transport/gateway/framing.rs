@@ -102,6 +102,12 @@ impl Framing {
         !self.head.is_empty()
     }
 
+    /// Whether the next byte begins a message.
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn is_between(&self) -> bool {
+        self.state == State::Head && self.head.is_empty()
+    }
+
     /// Reads as much of a head as there is; `None` if its framing is ambiguous.
     fn read_head(&mut self, rest: &[u8]) -> Option<usize> {
         let before = self.head.len();

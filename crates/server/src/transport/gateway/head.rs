@@ -21,7 +21,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Fields that describe the client's request to the next server. Only trusted peers may send them.
 const FORWARDING: [HeaderName; 15] = [
@@ -120,6 +120,19 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = Option<Heade
     let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
     let names = names.map(<[u8]>::trim_ascii).filter(|name| !name.is_empty());
     names.map(|name| HeaderName::from_bytes(name).ok())
+}
+
+/// Whether servers would disagree about where a response ends. hyper does not look at the length of a response
+/// that has no body, and hands it on.
+pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
+    let mut fields =
+        headers.get_all(CONTENT_LENGTH).iter().chain(headers.get_all(TRANSFER_ENCODING));
+    let (field, more) = (fields.next(), fields.next());
+    let is_sound = |field: &HeaderValue| match headers.contains_key(CONTENT_LENGTH) {
+        true => !field.is_empty() && field.as_bytes().iter().all(u8::is_ascii_digit),
+        false => field.as_bytes().eq_ignore_ascii_case(b"chunked"),
+    };
+    more.is_some() || !field.is_none_or(is_sound)
 }
 
 /// The protocol that a request asks to switch to, if the gateway forwards it.

@@ -1,0 +1,161 @@
+//! The proxies of a run and the service behind them.
+
+use std::path::{Path, PathBuf};
+
+use crate::server::fleet::program;
+use crate::server::member::{Member, Recipe};
+use crate::server::proxies;
+
+pub const OURS: &str = "tidegate";
+pub const OURS_LIMITED: &str = "tidegate_limit";
+pub const NGINX: &str = "nginx";
+pub const LIMIT_REQ: &str = "nginx_limit_req";
+pub const PINGORA: &str = "pingora";
+
+/// No request is denied: what is measured is the decision.
+const POLICY: &str = "
+domain: bench
+requests:
+  rules:
+    - descriptors: [{entries: [{key: user, header: x-user}]}]
+descriptors:
+  - {key: user, rate: 1000000/s}
+";
+
+/// All of them, each with one worker.
+pub struct Members {
+    ours: PathBuf,
+    service: Member,
+    members: Vec<(&'static str, Member)>,
+    pub left_out: Vec<(&'static str, String)>,
+}
+
+impl Members {
+    /// A smoke run has nginx and the gateway only.
+    pub fn start(quick: bool) -> Result<Self, String> {
+        let ours = program("TIDEGATE_PROGRAM", "tidegate")
+            .ok_or("TIDEGATE_PROGRAM does not name the daemon")?;
+        let nginx = program("TIDEGATE_NGINX", "nginx").ok_or("nginx is not on the path")?;
+        let service = service(&nginx)?;
+        let port = service.port(0);
+        let mut all = Self { ours, service, members: Vec::new(), left_out: Vec::new() };
+        let [bare, limited] = [false, true].map(|limited| nginx_proxy(&nginx, port, limited));
+        all.members.push((NGINX, bare?));
+        all.members.push((OURS, all.gateway(None)?));
+        all.members.push((LIMIT_REQ, limited?));
+        all.members.push((OURS_LIMITED, all.gateway(Some(POLICY))?));
+        if !quick {
+            all.add("haproxy", "TIDEGATE_HAPROXY", |program| haproxy(program, port));
+            all.add("envoy", "TIDEGATE_ENVOY", |program| proxies::envoy(program, port, &[]));
+            all.add("caddy", "TIDEGATE_CADDY", |program| caddy(program, port));
+            all.add("traefik", "TIDEGATE_TRAEFIK", |program| traefik(program, port));
+            all.add(PINGORA, "TIDEGATE_PINGORA", |program| pingora(program, port));
+        }
+        Ok(all)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &Member)> {
+        self.members.iter().map(|(name, member)| (*name, member))
+    }
+
+    /// One more gateway, with this policy.
+    pub fn gateway(&self, policy: Option<&str>) -> Result<Member, String> {
+        let mut recipe = Recipe::new(&self.ours, 1);
+        recipe.variables.push(("TIDEGATE__THREADS".into(), "1".into()));
+        let command = format!(
+            "gateway --upstream http://127.0.0.1:{} --listen 127.0.0.1:{} --admin off",
+            self.service.port(0),
+            recipe.ports[0]
+        );
+        let policy = policy.map(|text| recipe.file("policy.yaml", text));
+        let recipe = recipe.with(&command);
+        match policy {
+            Some(file) => recipe.with(&format!("--config {file}")).start(),
+            None => recipe.start(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        variable: &str,
+        start: impl FnOnce(&Path) -> Result<Member, String>,
+    ) {
+        let missing = || format!("{name} is not on the path, and {variable} does not name it");
+        match program(variable, name).ok_or_else(missing).and_then(|program| start(&program)) {
+            Ok(member) => self.members.push((name, member)),
+            Err(why) => self.left_out.push((name, why)),
+        }
+    }
+}
+
+/// The service: an nginx that answers with 33 bytes.
+fn service(nginx: &Path) -> Result<Member, String> {
+    let recipe = Recipe::new(nginx, 1);
+    let location = r#"return 200 "a body of thirty-three bytes long";"#;
+    start_nginx(recipe, location, "")
+}
+
+fn nginx_proxy(nginx: &Path, upstream: u16, is_limited: bool) -> Result<Member, String> {
+    let limit = if is_limited { "limit_req zone=users burst=1000 nodelay;" } else { "" };
+    let location = format!(
+        "{limit} proxy_pass http://service; proxy_http_version 1.1; \
+         proxy_set_header Connection \"\"; proxy_set_header Host $host; \
+         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
+    );
+    let zone = "limit_req_zone $http_x_user zone=users:64m rate=100000r/s;";
+    let http = format!(
+        "{} upstream service {{ server 127.0.0.1:{upstream}; keepalive 1024; \
+         keepalive_requests 1000000000; }}",
+        if is_limited { zone } else { "" }
+    );
+    start_nginx(Recipe::new(nginx, 1), &location, &http)
+}
+
+fn start_nginx(recipe: Recipe<'_>, location: &str, http: &str) -> Result<Member, String> {
+    let text = include_str!("conf/nginx.conf")
+        .replace("@PORT@", &recipe.ports[0].to_string())
+        .replace("@LOCATION@", location)
+        .replace("@HTTP@", http);
+    let file = recipe.file("nginx.conf", &text);
+    let command = format!("-p {} -c {file} -e stderr", recipe.folder.path().display());
+    recipe.with(&command).start()
+}
+
+fn haproxy(program: &Path, upstream: u16) -> Result<Member, String> {
+    let recipe = Recipe::new(program, 1);
+    let text = include_str!("conf/haproxy.cfg")
+        .replace("@PORT@", &recipe.ports[0].to_string())
+        .replace("@UPSTREAM@", &upstream.to_string());
+    let file = recipe.file("haproxy.cfg", &text);
+    recipe.with(&format!("-db -f {file}")).start()
+}
+
+fn caddy(program: &Path, upstream: u16) -> Result<Member, String> {
+    let mut recipe = Recipe::new(program, 1);
+    recipe.variables.push(("GOMAXPROCS".into(), "1".into()));
+    let text = include_str!("conf/Caddyfile")
+        .replace("@PORT@", &recipe.ports[0].to_string())
+        .replace("@UPSTREAM@", &upstream.to_string());
+    let file = recipe.file("Caddyfile", &text);
+    recipe.with(&format!("run --adapter caddyfile --config {file}")).start()
+}
+
+fn traefik(program: &Path, upstream: u16) -> Result<Member, String> {
+    let mut recipe = Recipe::new(program, 1);
+    recipe.variables.push(("GOMAXPROCS".into(), "1".into()));
+    let routes = include_str!("conf/routes.yaml").replace("@UPSTREAM@", &upstream.to_string());
+    let routes = recipe.file("routes.yaml", &routes);
+    let text = include_str!("conf/traefik.yaml")
+        .replace("@PORT@", &recipe.ports[0].to_string())
+        .replace("@ROUTES@", &routes);
+    let file = recipe.file("traefik.yaml", &text);
+    recipe.with(&format!("--configFile={file}")).start()
+}
+
+/// The program of `bench/pingora`, which is built by hand.
+fn pingora(program: &Path, upstream: u16) -> Result<Member, String> {
+    let recipe = Recipe::new(program, 1);
+    let command = format!("127.0.0.1:{} 127.0.0.1:{upstream}", recipe.ports[0]);
+    recipe.with(&command).start()
+}
