@@ -1,6 +1,11 @@
 //! The gateway, between sockets that say what stands in the tests.
 
+mod floods;
 mod forwarding;
+mod frames;
+mod http2;
+mod http2_client;
+mod http2_security;
 mod limits;
 mod security;
 mod service;
@@ -38,19 +43,24 @@ impl Front {
     }
 
     fn with(text: &str, change: impl FnOnce(&mut Gateway)) -> Self {
+        Self::set(text, change, |_| {})
+    }
+
+    fn set(text: &str, change: impl FnOnce(&mut Gateway), set: impl FnOnce(&mut Settings)) -> Self {
         let service = Service::start();
         let upstream: Upstream = format!("http://{}", service.address()).parse().expect("a URL");
         let head_timeout = Duration::from_secs(2);
         let upstream = Upstream { head_timeout, ..upstream };
         let mut gateway = Gateway { upstream, domain: None, trusted: Vec::new() };
         change(&mut gateway);
-        let settings = Settings {
+        let mut settings = Settings {
             proxy: Some(([127, 0, 0, 1], 0).into()),
             admin: Some(([127, 0, 0, 1], 0).into()),
             gateway: Some(gateway),
             drain: PATIENCE,
             ..Settings::default()
         };
+        set(&mut settings);
         let clock = ManualClock::new();
         let limits = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
         if !text.is_empty() {

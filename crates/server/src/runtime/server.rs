@@ -24,7 +24,7 @@ use crate::runtime::tls::{Tls, TlsError};
 use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
 use crate::service::RateLimitService;
 use crate::settings::{Address, Listen, Settings};
-use crate::transport::grpc::Budget;
+use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Transport};
 
 /// How many sockets wait for a worker to take them up.

@@ -14,7 +14,7 @@ use crate::service::RateLimitService;
 use crate::settings::Settings;
 use crate::transport::admin::{self, Access};
 use crate::transport::gateway::{self, Pool};
-use crate::transport::grpc::Budget;
+use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Transport, grpc, http, resp};
 
 /// How often the runtime looks for what has been sent before connections are asked to end.

@@ -1,7 +1,8 @@
 //! The gateway: forwards HTTP requests that a policy admits to a service.
 //!
 //! ```text
-//!   bytes ──guard.rs──▶ hyper ──head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs──▶ the service
+//!   bytes ─┬─guard.rs──▶ hyper ─┬─head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs──▶ the service
+//!          └─streams.rs, h2 ────┘
 //! ```
 //!
 //! # Order
@@ -19,6 +20,9 @@ mod forward;
 mod framing;
 mod guard;
 mod head;
+mod http2;
+mod preface;
+mod streams;
 mod upstream;
 
 use std::convert::Infallible;
@@ -29,7 +33,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::Either;
-use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -37,25 +40,26 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate::policy::{Domain, Policy};
 use tidegate_tower::{RateLimit, RateLimitLayer, ResponseBody};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use self::body::ForwardBody;
+use self::body::{ForwardBody, WireBody};
 use self::forward::{Answer, Forward, problem};
 use self::guard::Guard;
 use super::Stream;
 use super::http::WriteTimeout;
 use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
-use crate::settings::Gateway;
+use crate::settings::{Gateway, Settings};
 
 pub(crate) use self::upstream::Pool;
 
 /// How long a connection may wait for its next request.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// How long an idle connection stays open once the server is stopping.
+/// The most that an idle connection stays open once the server is stopping.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// A connection and what its requests need.
@@ -73,10 +77,11 @@ type Limited = Response<Either<ResponseBody<ForwardBody>, ForwardBody>>;
 
 /// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
-    let ConnContext { service, settings, mut stopped, pool, .. } = context;
+    let ConnContext { service, settings, mut stopped, budget, pool } = context;
     let (Some(gateway), Some(pool)) = (&settings.gateway, pool) else { return };
+    let Some((stream, is_http2)) = begin(stream, &settings, &mut stopped).await else { return };
     let peer = stream.peer();
-    let scheme = if matches!(stream, Stream::Tls(_)) { "https" } else { "http" };
+    let scheme = if stream.is_tls() { "https" } else { "http" };
     let is_tunnel = Arc::new(AtomicBool::new(false));
     let (upstream, log) = (gateway.upstream.clone(), service.status().log().clone());
     let connection = GatewayConnection {
@@ -87,9 +92,12 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         forward: Forward::new(pool, upstream, (peer, scheme), Arc::clone(&is_tunnel), log),
         limited: Mutex::default(),
     };
+    if is_http2 {
+        return streams::serve(stream, &connection, &settings, &budget, &mut stopped).await;
+    }
     let is_stopping = stopped.clone();
-    let answer = service_fn(|request| {
-        let answer = connection.answer(request);
+    let answer = service_fn(|request: Request<_>| {
+        let answer = connection.answer(request.map(WireBody::Http1));
         async {
             let mut answer = answer.await;
             if *is_stopping.borrow() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -113,16 +121,41 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         _ = serving.as_mut() => false,
         _ = stopped.wait_for(|stopped| *stopped) => true,
     };
-    let grace = STOP_GRACE.min(settings.drain / 2);
-    if is_stopping && timeout(grace, serving.as_mut()).await.is_err() {
+    if is_stopping && timeout(grace(&settings), serving.as_mut()).await.is_err() {
         // Answers the request in progress and accepts no further one.
         serving.as_mut().graceful_shutdown();
         let _ = serving.await;
     }
 }
 
+/// The connection once its protocol is known; `None` if it ends before.
+async fn begin(
+    stream: Stream,
+    settings: &Settings,
+    stopped: &mut watch::Receiver<bool>,
+) -> Option<(Stream, bool)> {
+    let mut begun = pin!(preface::read(stream));
+    let waiting = timeout(IDLE_TIME.min(settings.idle_after), begun.as_mut());
+    let known = tokio::select! {
+        biased;
+        known = waiting => Some(known),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    let known = match known {
+        Some(known) => known,
+        // Requests may be in transit, because the peer could connect while the listener was open.
+        None => timeout(grace(settings), begun).await,
+    };
+    known.ok()?.ok()
+}
+
+/// How long an idle connection stays open once the server is stopping.
+fn grace(settings: &Settings) -> Duration {
+    STOP_GRACE.min(settings.drain / 2)
+}
+
 impl GatewayConnection<'_> {
-    async fn answer(&self, request: Request<Incoming>) -> Limited {
+    async fn answer(&self, request: Request<WireBody>) -> Limited {
         let (mut head, body) = request.into_parts();
         if let Err(refused) = head::check(&head) {
             return own(refused.into());

@@ -489,7 +489,7 @@ mod tests {
                 service: service.clone(),
                 settings: Arc::new(Settings::default()),
                 stopped,
-                budget: crate::transport::grpc::Budget::new(),
+                budget: crate::transport::http2::Budget::new(),
                 pool: None,
             };
             let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());

@@ -9,6 +9,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
+use super::http2::StreamBody;
 use super::upstream::Leased;
 
 /// How long a client may send nothing of a body that it has begun.
@@ -21,10 +22,48 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long the upstream may send nothing of a body, or read nothing of one.
 pub(super) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 
+/// A body as it arrives.
+#[derive(Debug)]
+pub(super) enum WireBody {
+    Http1(Incoming),
+    Http2(StreamBody),
+}
+
+impl Body for WireBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match self.get_mut() {
+            Self::Http1(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(Cut::Broken))),
+            Self::Http2(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+        }
+    }
+}
+
 /// The body of a request, with a bound on how slowly it may arrive.
 pub(super) struct RequestBody {
     /// `None` for a request that is repeated, which has no body.
-    body: Option<Incoming>,
+    body: Option<WireBody>,
     /// Bytes that `pace` does not count yet.
     bytes: u64,
     /// The instant from which the client is too slow on average. Set when it first keeps the body waiting.
@@ -46,6 +85,10 @@ impl fmt::Debug for RequestBody {
 pub(super) enum Cut {
     /// The other side closed the connection, or sent what is no body.
     Broken(hyper::Error),
+    /// The other side reset the stream.
+    Reset(h2::Error),
+    /// The trailers are longer than [`MAX_TRAILERS`](super::framing::MAX_TRAILERS).
+    LongTrailers,
     /// The other side sent too little for too long.
     TooSlow,
 }
@@ -54,6 +97,8 @@ impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broken(error) => error.fmt(f),
+            Self::Reset(error) => error.fmt(f),
+            Self::LongTrailers => f.write_str("the trailers are too long"),
             Self::TooSlow => f.write_str("the body arrives too slowly"),
         }
     }
@@ -63,7 +108,7 @@ impl std::error::Error for Cut {}
 
 impl RequestBody {
     /// The body, and what ends once it was sent or given up.
-    pub(super) fn new(body: Incoming) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(body: WireBody) -> (Self, oneshot::Receiver<()>) {
         let (unsent, sent) = oneshot::channel();
         let body = Self { body: Some(body), _unsent: Some(unsent), ..Self::empty() };
         (body, sent)
@@ -109,7 +154,7 @@ impl Body for RequestBody {
                     this.bytes = this.bytes.saturating_add(length as u64);
                 }
                 this.waiting = None;
-                Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
+                Poll::Ready(frame)
             }
             Poll::Pending => this.poll_too_slow(context).map(|()| Some(Err(Cut::TooSlow))),
         }
@@ -127,7 +172,7 @@ impl Body for RequestBody {
 /// The body of a response: that of the upstream, or the gateway's own.
 pub(super) enum ForwardBody {
     /// Of the upstream, whose connection is kept for other requests once it ends.
-    Upstream { body: Incoming, connection: Option<Leased>, waiting: Option<Pin<Box<Sleep>>> },
+    Upstream { body: WireBody, connection: Option<Leased>, waiting: Option<Pin<Box<Sleep>>> },
     /// The gateway's own text.
     Text(Option<Bytes>),
 }
@@ -142,7 +187,7 @@ impl fmt::Debug for ForwardBody {
 }
 
 impl ForwardBody {
-    pub(super) fn upstream(body: Incoming, connection: Leased) -> Self {
+    pub(super) fn upstream(body: WireBody, connection: Leased) -> Self {
         if body.is_end_stream() {
             connection.put_back();
             return Self::Text(None);
@@ -179,7 +224,7 @@ impl Body for ForwardBody {
                 if is_over && let Some(connection) = connection.take() {
                     connection.put_back();
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
+                Poll::Ready(frame)
             }
             Poll::Pending => {
                 let timer = || Box::pin(sleep(UPSTREAM_IDLE));

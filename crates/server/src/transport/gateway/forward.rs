@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tower_service::Service;
 use tracing::warn;
 
-use super::body::{ForwardBody, RequestBody};
+use super::body::{ForwardBody, RequestBody, WireBody};
 use super::head::{self, Refused};
 use super::upstream::{Leased, NoConnection, Pool};
 use crate::observability::log::Log;
@@ -58,7 +58,7 @@ impl Forward {
     }
 }
 
-impl Service<Request<Incoming>> for Forward {
+impl Service<Request<WireBody>> for Forward {
     type Response = Answer;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
@@ -67,7 +67,7 @@ impl Service<Request<Incoming>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<WireBody>) -> Self::Future {
         let client = Arc::clone(&self.0);
         Box::pin(async move { Ok(client.forward(request).await) })
     }
@@ -82,7 +82,7 @@ enum Failure {
 }
 
 impl Client {
-    async fn forward(&self, mut request: Request<Incoming>) -> Answer {
+    async fn forward(&self, mut request: Request<WireBody>) -> Answer {
         let client_upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let (mut head, body) = request.into_parts();
         let upgrade = head::upgrade(&head);
@@ -193,7 +193,7 @@ impl Client {
         let (mut head, body) = response.into_parts();
         head.version = Version::HTTP_11;
         head.extensions.clear();
-        Response::from_parts(head, ForwardBody::upstream(body, connection))
+        Response::from_parts(head, ForwardBody::upstream(WireBody::Http1(body), connection))
     }
 
     /// Copies bytes both ways once the client has been told.
