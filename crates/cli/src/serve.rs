@@ -5,6 +5,7 @@
 //!                   policy.rs: files, with reload              notify.rs: systemd
 //! ```
 
+mod gateway;
 mod notify;
 mod policy;
 mod setup;

@@ -31,7 +31,8 @@ pub use runtime::server::{ServeError, Server, serve};
 pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
 pub use settings::{
-    Address, Answers, Body, EnvoyHeaders, Gateway, InvalidPeers, InvalidUpstream, KeyValues,
-    Listen, Peers, ProxyHeaders, Settings, TlsFiles, Upstream,
+    Address, Answers, Body, EnvoyHeaders, Gateway, HealthCheck, InvalidPeers, InvalidRoute,
+    InvalidUpstream, KeyValues, Listen, MAX_ADDRESSES, Peers, ProxyHeaders, Route, Scheme,
+    Settings, TlsFiles, Upstream, UpstreamAddress, UpstreamTls,
 };
 pub use transport::Protocol;

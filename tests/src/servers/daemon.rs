@@ -79,7 +79,7 @@ impl Daemon {
         // It works in a folder of its own.
         let program = std::path::absolute(setup.program).unwrap_or_else(|_| setup.program.into());
         let mut process = Process::start(&program, &arguments, &variables, &folder);
-        let has_gateway = |(name, _): &(&str, &str)| *name == "TIDEGATE_LISTEN_GATEWAY_ADDRESS";
+        let has_gateway = |(name, _): &(&str, &str)| *name == "TIDEGATE__LISTEN__GATEWAY__ADDRESS";
         let expected = 4 + usize::from(setup.settings.iter().any(has_gateway));
         let mut transports = Vec::new();
         comes_true(START_LIMIT, || {

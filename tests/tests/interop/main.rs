@@ -3,6 +3,7 @@
 mod bypass;
 mod envoy;
 mod failed_logins;
+mod gateway;
 mod openapi;
 mod outage;
 mod paths;

@@ -99,8 +99,8 @@ fn ov_05_three_gateways_keep_a_reserve_and_a_killed_one_returns_its_part() {
     let slow = Arc::new(Slow::default());
     let upstream = format!("http://{}", slow.start());
     let settings = [
-        ("TIDEGATE_LISTEN_GATEWAY_ADDRESS", "127.0.0.1:0"),
-        ("TIDEGATE_GATEWAY_UPSTREAM", &*upstream),
+        ("TIDEGATE__LISTEN__GATEWAY__ADDRESS", "127.0.0.1:0"),
+        ("TIDEGATE__GATEWAY__UPSTREAM", &*upstream),
     ];
     let program = our_program("tidegate");
     let setup = DaemonSetup {

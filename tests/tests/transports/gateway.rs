@@ -1,15 +1,21 @@
 //! The gateway, between sockets that say what stands in the tests.
 
+mod balancing;
 mod floods;
 mod forwarding;
 mod frames;
+mod grpc;
 mod http2;
 mod http2_client;
 mod http2_security;
+mod http2_upstream;
 mod limits;
+mod routes;
 mod security;
 mod service;
+mod tonic_service;
 mod upgrades;
+mod upstream_tls;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -50,8 +56,7 @@ impl Front {
         let service = Service::start();
         let upstream: Upstream = format!("http://{}", service.address()).parse().expect("a URL");
         let head_timeout = Duration::from_secs(2);
-        let upstream = Upstream { head_timeout, ..upstream };
-        let mut gateway = Gateway { upstream, domain: None, trusted: Vec::new() };
+        let mut gateway = Gateway::new(Upstream { head_timeout, ..upstream });
         change(&mut gateway);
         let mut settings = Settings {
             proxy: Some(([127, 0, 0, 1], 0).into()),

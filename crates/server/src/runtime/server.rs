@@ -24,6 +24,7 @@ use crate::runtime::tls::{Tls, TlsError};
 use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
 use crate::service::RateLimitService;
 use crate::settings::{Address, Listen, Settings};
+use crate::transport::gateway::{self, Upstreams};
 use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Transport};
 
@@ -113,6 +114,8 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
             _ => info!(event = "exposure", "{text}"),
         }
     }
+    let upstreams = settings.gateway.as_ref().map(Upstreams::new).transpose();
+    let upstreams = upstreams.map_err(ServeError::Upstream)?.map(Arc::new);
     let wanted = [
         (Protocol::Resp, &settings.resp),
         (Protocol::Http, &settings.http),
@@ -141,11 +144,14 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     let mut server = Server { open, stop, threads: Vec::new() };
     let mut workers = Vec::new();
     let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
+    service.status().forwards_to(upstreams.clone());
     for number in 0..settings.threads.get() {
         let (sender, incoming) = mpsc::channel(MAX_WAITING);
         let (service, settings, budget) = (service.clone(), Arc::clone(&settings), budget.clone());
         let runtime = runtime().map_err(ServeError::Start)?;
-        let work = move || runtime.block_on(worker::work(incoming, service, settings, budget));
+        let upstreams = upstreams.clone();
+        let work =
+            move || runtime.block_on(worker::work(incoming, service, settings, budget, upstreams));
         server.threads.push(start(format!("tidegate-{number}"), work)?);
         workers.push(sender);
     }
@@ -157,6 +163,9 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
         runtime.block_on(async {
             let mut accepting = JoinSet::new();
             accepting.spawn(outages::watch(service, stopped.clone()));
+            if let Some(upstreams) = upstreams {
+                accepting.spawn(gateway::watch(upstreams, stopped.clone()));
+            }
             for (Listening { bound, listener, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
@@ -346,6 +355,8 @@ pub enum ServeError {
     },
     /// Clients of other machines could use the Redis protocol without credentials.
     Unauthenticated(Address),
+    /// The certificates that an upstream is checked against cannot be used.
+    Upstream(String),
     /// A thread or its runtime could not be started.
     Start(io::Error),
     /// Several listeners could not be opened.
@@ -386,6 +397,7 @@ impl fmt::Display for ServeError {
                  password; set listen.resp.password_file (--password-file), listen on 127.0.0.1, or \
                  set listen.resp.allow_unauthenticated to true"
             ),
+            Self::Upstream(why) => write!(f, "cannot forward requests: {why}"),
             Self::Start(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -396,7 +408,7 @@ impl std::error::Error for ServeError {
         match self {
             Self::Bind { error, .. } | Self::Start(error) => Some(error),
             Self::Tls { error, .. } => Some(error),
-            Self::Unauthenticated(_) | Self::Several(_) => None,
+            Self::Unauthenticated(_) | Self::Several(_) | Self::Upstream(_) => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The gateway: forwards HTTP requests that a policy admits to a service.
 //!
 //! ```text
-//!   bytes ─┬─guard.rs──▶ hyper ─┬─head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs──▶ the service
+//!   bytes ─┬─guard.rs──▶ hyper ─┬─head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs, pool.rs──▶ a service
 //!          └─streams.rs, h2 ────┘
 //! ```
 //!
@@ -12,16 +12,22 @@
 //!
 //! # Bounds
 //! A head has at most [`MAX_HEAD`](framing::MAX_HEAD) bytes and [`MAX_FIELDS`](framing::MAX_FIELDS) fields;
-//! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and the pool of each worker the
-//! number of connections to the service.
+//! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and `pool.rs` the
+//! number of connections of each worker to each address.
 
+mod address;
 mod body;
+mod connect;
+mod failure;
 mod forward;
 mod framing;
 mod guard;
 mod head;
+mod health;
 mod http2;
+mod pool;
 mod preface;
+mod send;
 mod streams;
 mod upstream;
 
@@ -46,7 +52,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use self::body::{ForwardBody, WireBody};
-use self::forward::{Answer, Forward, problem};
+use self::failure::problem;
+use self::forward::{Answer, Forward};
 use self::guard::Guard;
 use super::Stream;
 use super::http::WriteTimeout;
@@ -54,7 +61,9 @@ use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::{Gateway, Settings};
 
-pub(crate) use self::upstream::Pool;
+pub(crate) use self::address::{Address, Outcome};
+pub(crate) use self::health::watch;
+pub(crate) use self::upstream::{Pools, Upstream, Upstreams};
 
 /// How long a connection may wait for its next request.
 const IDLE_TIME: Duration = Duration::from_secs(60);
@@ -77,19 +86,19 @@ type Limited = Response<Either<ResponseBody<ForwardBody>, ForwardBody>>;
 
 /// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
-    let ConnContext { service, settings, mut stopped, budget, pool } = context;
-    let (Some(gateway), Some(pool)) = (&settings.gateway, pool) else { return };
+    let ConnContext { service, settings, mut stopped, budget, pools } = context;
+    let (Some(gateway), Some(pools)) = (&settings.gateway, pools) else { return };
     let Some((stream, is_http2)) = begin(stream, &settings, &mut stopped).await else { return };
     let peer = stream.peer();
     let scheme = if stream.is_tls() { "https" } else { "http" };
     let is_tunnel = Arc::new(AtomicBool::new(false));
-    let (upstream, log) = (gateway.upstream.clone(), service.status().log().clone());
+    let log = service.status().log().clone();
     let connection = GatewayConnection {
         gateway,
         service,
         peer,
         is_trusted: gateway.is_trusted(peer),
-        forward: Forward::new(pool, upstream, (peer, scheme), Arc::clone(&is_tunnel), log),
+        forward: Forward::new(pools, (peer, scheme), Arc::clone(&is_tunnel), log),
         limited: Mutex::default(),
     };
     if is_http2 {

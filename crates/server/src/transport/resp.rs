@@ -490,7 +490,7 @@ mod tests {
                 settings: Arc::new(Settings::default()),
                 stopped,
                 budget: crate::transport::http2::Budget::new(),
-                pool: None,
+                pools: None,
             };
             let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());
             let decided = || service.status().listener(crate::transport::Protocol::Http).allowed;

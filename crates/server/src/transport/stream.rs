@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use hyper::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsStream;
 
 /// A connection.
 #[derive(Debug)]

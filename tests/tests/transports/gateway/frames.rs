@@ -22,7 +22,6 @@ pub(super) struct Frames(TcpStream);
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) kind: u8,
-    pub(super) flags: u8,
     pub(super) stream: u32,
     pub(super) payload: Vec<u8>,
 }
@@ -90,11 +89,11 @@ impl Frames {
     pub(super) fn read(&mut self) -> io::Result<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head)?;
-        let [a, b, c, kind, flags, stream @ ..] = head;
+        let [a, b, c, kind, _, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
         self.0.read_exact(&mut payload)?;
         let stream = u32::from_be_bytes(stream);
-        Ok(Frame { kind, flags, stream, payload })
+        Ok(Frame { kind, stream, payload })
     }
 
     /// How the request on this stream ends, or the connection.

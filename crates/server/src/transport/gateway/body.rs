@@ -9,8 +9,9 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
+use super::address::Outcome;
 use super::http2::StreamBody;
-use super::upstream::Leased;
+use super::send::Leased;
 
 /// How long a client may send nothing of a body that it has begun.
 const CLIENT_IDLE: Duration = Duration::from_secs(30);
@@ -18,9 +19,6 @@ const CLIENT_IDLE: Duration = Duration::from_secs(30);
 /// A client that sends less than so many bytes per second, after [`GRACE`], is too slow.
 const LEAST_RATE: u64 = 240;
 const GRACE: Duration = Duration::from_secs(10);
-
-/// How long the upstream may send nothing of a body, or read nothing of one.
-pub(super) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
 
 /// A body as it arrives.
 #[derive(Debug)]
@@ -66,6 +64,8 @@ pub(super) struct RequestBody {
     body: Option<WireBody>,
     /// Bytes that `pace` does not count yet.
     bytes: u64,
+    /// How long the messages of a call may pause; `None` for all other bodies.
+    pause: Option<Duration>,
     /// The instant from which the client is too slow on average. Set when it first keeps the body waiting.
     pace: Option<Pin<Box<Sleep>>>,
     /// Set only while the client keeps the body waiting.
@@ -107,20 +107,30 @@ impl fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 impl RequestBody {
-    /// The body, and what ends once it was sent or given up.
-    pub(super) fn new(body: WireBody) -> (Self, oneshot::Receiver<()>) {
+    /// The body, and what ends once it was sent or given up. The messages of a call (gRPC) may pause for `pause`,
+    /// and have no pace.
+    pub(super) fn new(body: WireBody, pause: Option<Duration>) -> (Self, oneshot::Receiver<()>) {
         let (unsent, sent) = oneshot::channel();
-        let body = Self { body: Some(body), _unsent: Some(unsent), ..Self::empty() };
+        let body = Self { body: Some(body), pause, _unsent: Some(unsent), ..Self::empty() };
         (body, sent)
+    }
+
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self { body: None, bytes: 0, pace: None, waiting: None, _unsent: None }
+        Self { body: None, bytes: 0, pause: None, pace: None, waiting: None, _unsent: None }
     }
 
     /// Ready once the client has sent nothing, or too little, for too long.
     fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = self.pause {
+            let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(pause)));
+            return waiting.as_mut().poll(context);
+        }
         let earned = Duration::from_secs(self.bytes / LEAST_RATE);
         self.bytes %= LEAST_RATE;
         match &mut self.pace {
@@ -172,7 +182,13 @@ impl Body for RequestBody {
 /// The body of a response: that of the upstream, or the gateway's own.
 pub(super) enum ForwardBody {
     /// Of the upstream, whose connection is kept for other requests once it ends.
-    Upstream { body: WireBody, connection: Option<Leased>, waiting: Option<Pin<Box<Sleep>>> },
+    Upstream {
+        body: WireBody,
+        connection: Option<Leased>,
+        /// How long it may pause.
+        pause: Duration,
+        waiting: Option<Pin<Box<Sleep>>>,
+    },
     /// The gateway's own text.
     Text(Option<Bytes>),
 }
@@ -187,12 +203,12 @@ impl fmt::Debug for ForwardBody {
 }
 
 impl ForwardBody {
-    pub(super) fn upstream(body: WireBody, connection: Leased) -> Self {
+    pub(super) fn upstream(body: WireBody, connection: Leased, pause: Duration) -> Self {
         if body.is_end_stream() {
             connection.put_back();
             return Self::Text(None);
         }
-        Self::Upstream { body, connection: Some(connection), waiting: None }
+        Self::Upstream { body, connection: Some(connection), pause, waiting: None }
     }
 }
 
@@ -204,8 +220,10 @@ impl Body for ForwardBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        let (body, connection, waiting) = match self.get_mut() {
-            Self::Upstream { body, connection, waiting } => (body, connection, waiting),
+        let (body, connection, pause, waiting) = match self.get_mut() {
+            Self::Upstream { body, connection, pause, waiting } => {
+                (body, connection, *pause, waiting)
+            }
             Self::Text(text) => {
                 return Poll::Ready(text.take().map(|text| Ok(Frame::data(text))));
             }
@@ -216,7 +234,7 @@ impl Body for ForwardBody {
                 let is_over = match &frame {
                     Some(Ok(_)) => body.is_end_stream(),
                     Some(Err(_)) => {
-                        *connection = None;
+                        cut(connection);
                         false
                     }
                     None => true,
@@ -227,10 +245,10 @@ impl Body for ForwardBody {
                 Poll::Ready(frame)
             }
             Poll::Pending => {
-                let timer = || Box::pin(sleep(UPSTREAM_IDLE));
+                let timer = || Box::pin(sleep(pause));
                 match waiting.get_or_insert_with(timer).as_mut().poll(context) {
                     Poll::Ready(()) => {
-                        *connection = None;
+                        cut(connection);
                         Poll::Ready(Some(Err(Cut::TooSlow)))
                     }
                     Poll::Pending => Poll::Pending,
@@ -251,5 +269,12 @@ impl Body for ForwardBody {
             Self::Upstream { body, .. } => body.size_hint(),
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
         }
+    }
+}
+
+/// Closes the connection of a response that ended before its end.
+fn cut(connection: &mut Option<Leased>) {
+    if let Some(connection) = connection.take() {
+        connection.record(Outcome::Cut);
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
@@ -148,6 +148,12 @@ pub(super) fn upgrade(head: &Parts) -> Option<HeaderValue> {
     let is_known = protocol.as_bytes().eq_ignore_ascii_case(b"websocket") && more.is_none();
     (asks && is_known && head.method == Method::GET && head.version == Version::HTTP_11)
         .then(|| protocol.clone())
+}
+
+/// Whether a request is a call of gRPC.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
 /// Removes the fields by which a client could pass for a proxy.
