@@ -39,7 +39,7 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
 
 /// The 99th percentile of normal clients beside each kind of hostile client.
 fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
-    Step::cargo("build --release --package tidegate-cli --package tidegate-tests --bins").run()?;
+    Step::cargo("build --release --package tidegate-cli").run()?;
     Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
     tally.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())

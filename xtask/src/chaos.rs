@@ -11,7 +11,8 @@ const RATELIMIT: &str = "TIDEGATE_ENVOY_RATELIMIT";
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     // The daemon, and the nodes that are processes of their own.
-    Step::cargo("build --release --package tidegate-cli --package tidegate-tests --bins").run()?;
+    Step::cargo("build --release --package tidegate-cli --package tidegate-tests --bin tidegate --bin chaos_node --bin redis_client")
+        .run()?;
     let mut chaos =
         Step::cargo("run --release --package tidegate-tests --bin chaos --").with(options);
     if options.is_empty() || options.iter().any(|option| option == COMPARES) {

@@ -189,6 +189,8 @@ enum Compared {
     Nothing,
     /// With the baseline before.
     Baseline,
+    /// With the baseline before and with the full limit: the server may have become slower.
+    BaselineAndLimit,
     /// With a probe at twice the limit.
     TwiceTheLimit,
 }
@@ -270,7 +272,13 @@ impl Adaptive {
     }
 
     /// Lowers the limit to just below the estimated capacity, `limit · baseline / latency`.
+    ///
+    /// A latency above twice the baseline may be that of a slower server, of which the estimate would
+    /// leave too little to work with. Then the capacity is searched for from above.
     fn probe(&mut self, now: Timestamp, base: u64, loaded: u64) -> Probe {
+        if loaded > 2 * base {
+            return self.search(now, whole(self.limit), loaded, Compared::BaselineAndLimit);
+        }
         let capacity = scale(self.limit, ratio(base, loaded).min(ONE));
         let limit = whole(capacity * 3 / 4).max(Self::PROBE_LIMIT);
         let compared = Compared::Baseline;
@@ -318,6 +326,7 @@ impl Adaptive {
         let still_queues = match probing.compared {
             Compared::Nothing => true,
             Compared::Baseline => found < before / 5 * 4,
+            Compared::BaselineAndLimit => found < probing.loaded / 4 * 3 && found > before / 4 * 5,
             Compared::TwiceTheLimit => found < probing.loaded / 4 * 3,
         };
         let goes_on = still_queues && !has_failed && probing.limit > Self::PROBE_LIMIT;

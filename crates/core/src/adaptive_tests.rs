@@ -82,9 +82,35 @@ fn ov_24_a_failed_probe_raises_the_baseline_by_half() {
 fn a_probe_with_enough_completions_sets_the_baseline() {
     let mut estimator = measured(40, 10);
     let limit = estimator.window(at(13), &full(40)).limit;
-    let step = estimator.window(at(14), &WindowStats { samples: 20, ..full(25) });
+    let step = estimator.window(at(14), &WindowStats { samples: 20, ..full(35) });
     assert_eq!(step, Step { limit, probe: None }, "a probe does not move the limit");
-    assert_eq!(estimator.baseline(), Some(Span::from_millis(25)));
+    assert_eq!(estimator.baseline(), Some(Span::from_millis(35)));
+}
+
+/// A server that has become four times slower: the estimate would leave 3 of 16 requests in progress.
+#[test]
+fn latency_above_twice_the_baseline_is_probed_at_half_the_limit() {
+    let mut estimator = measured(16, 10);
+    let step = estimator.window(at(13), &full(40));
+    assert_eq!((step.limit, step.probe.map(|probe| probe.limit)), (12, Some(6)));
+    // The latency of the probe has not fallen, so there was no queue.
+    assert_eq!(estimator.window(at(14), &full(38)).probe, None);
+    assert_eq!(estimator.baseline(), Some(Span::from_millis(38)));
+}
+
+/// The same latency because of a queue: it falls along with the limit, down to the baseline.
+#[test]
+fn a_queue_is_probed_at_ever_smaller_limits() {
+    let mut estimator = measured(64, 10);
+    let mut probe = estimator.window(at(13), &full(40)).probe;
+    let mut limits = Vec::new();
+    while let Some(Probe { limit, .. }) = probe {
+        limits.push(limit);
+        let median = 10 * u64::from(limit.max(12)) / 12;
+        probe = estimator.window(at(14), &full(median)).probe;
+    }
+    assert_eq!(limits, [24, 12, 6]);
+    assert_eq!(estimator.baseline(), Some(Span::from_millis(10)));
 }
 
 /// Cold start: the first window of a saturated server is no baseline.
