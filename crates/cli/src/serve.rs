@@ -6,6 +6,7 @@
 //! ```
 
 mod activation;
+mod gateway;
 mod notify;
 mod policy;
 mod setup;

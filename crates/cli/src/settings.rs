@@ -25,6 +25,8 @@ pub(crate) type Environment = BTreeMap<String, String>;
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     values: HashMap<&'static str, (Value, Origin)>,
+    /// Those of the upstreams, by the name of the upstream.
+    upstreams: BTreeMap<String, HashMap<&'static str, (Value, Origin)>>,
     /// Warnings to log once the log is open.
     pub(crate) warnings: Vec<String>,
 }
@@ -113,6 +115,16 @@ impl Chosen {
     fn read_environment(&mut self, environment: &Environment, wrong: &mut Vec<String>) {
         let ours = environment.iter().filter(|(name, _)| name.starts_with(PREFIX));
         for (name, text) in ours {
+            if let Some((upstream, setting)) = upstream_variable(name) {
+                match setting.kind.read(text) {
+                    Ok(value) => {
+                        let origin = Origin::Environment(name.clone());
+                        self.set_of_upstream(upstream, setting, value, origin);
+                    }
+                    Err(expected) => wrong.push(format!("{name}: expected {expected}")),
+                }
+                continue;
+            }
             let Some(setting) = table::SETTINGS.iter().find(|it| it.variable() == *name) else {
                 let names: Vec<String> = table::SETTINGS.iter().map(Setting::variable).collect();
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
@@ -154,6 +166,41 @@ impl Chosen {
     /// Sets a value, with precedence over earlier ones.
     pub(crate) fn set(&mut self, setting: &'static Setting, value: Value, origin: Origin) {
         self.values.insert(setting.path, (value, origin));
+    }
+
+    /// Sets a value of an upstream.
+    fn set_of_upstream(
+        &mut self,
+        upstream: String,
+        setting: &'static Setting,
+        value: Value,
+        origin: Origin,
+    ) {
+        self.upstreams.entry(upstream).or_default().insert(setting.path, (value, origin));
+    }
+
+    /// The names of the upstreams.
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &str> {
+        self.upstreams.keys().map(String::as_str)
+    }
+
+    /// The value of a setting of upstreams, by what follows the name; its default, if it has one.
+    pub(crate) fn of_upstream(&self, upstream: &str, rest: &str) -> Option<Value> {
+        let setting = table::find_of_upstream(rest)?;
+        if let Some((value, _)) = self.upstreams.get(upstream)?.get(setting.path) {
+            return Some(value.clone());
+        }
+        let setting = Some(setting).filter(|setting| !setting.default.is_empty())?;
+        setting.kind.read(setting.default).ok()
+    }
+
+    /// Where a setting of an upstream stands: its source, and its path.
+    pub(crate) fn place_of_upstream(&self, upstream: &str, rest: &str) -> String {
+        let path = format!("{}{upstream}.{rest}", table::UPSTREAMS);
+        let setting = table::find_of_upstream(rest);
+        let values = self.upstreams.get(upstream);
+        let chosen = setting.and_then(|setting| values?.get(setting.path));
+        chosen.map_or(path.clone(), |(_, origin)| format!("{origin}: {path}"))
     }
 
     /// The source of a setting; `None` for a default.
@@ -209,6 +256,20 @@ impl Chosen {
             _ => Listener::Off,
         }
     }
+}
+
+/// The upstream and the setting of a variable such as `TIDEGATE__GATEWAY__UPSTREAMS__API__URLS`.
+fn upstream_variable(variable: &str) -> Option<(String, &'static Setting)> {
+    let (_, rest) = variable.split_once("TIDEGATE__GATEWAY__UPSTREAMS__")?;
+    let (name, rest) = rest.split_once("__")?;
+    let setting = table::find_of_upstream(&rest.to_ascii_lowercase().replace("__", "."))?;
+    is_name(name).then(|| (name.to_ascii_lowercase(), setting))
+}
+
+/// Whether this can be the name of an upstream.
+fn is_name(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    (1..=64).contains(&text.len()) && text.bytes().all(is_part)
 }
 
 /// `; did you mean …?`, if one of the names is close to the given one.

@@ -129,3 +129,44 @@ fn the_reference_is_up_to_date() {
     let found = std::fs::read_to_string(page).unwrap_or_default();
     assert!(found == reference(), "cp {} docs/reference/settings.md", fresh.display());
 }
+
+#[test]
+fn upstreams_have_names_and_settings_of_their_own() {
+    let file = "gateway: {upstreams: {api: {urls: [http://a, http://b], routes: [/v1], \
+                health: {path: /h, interval: 2s}}, web: {urls: [http://c]}}}";
+    let variables = [("TIDEGATE__GATEWAY__UPSTREAMS__WEB__ROUTES", "/,a.example")];
+    let first = chosen(file, &variables, &[]);
+    assert_eq!(first.upstreams().collect::<Vec<_>>(), ["api", "web"]);
+    let list = |texts: &[&str]| Some(Value::List(texts.iter().map(|&it| it.into()).collect()));
+    assert_eq!(first.of_upstream("api", "urls"), list(&["http://a", "http://b"]));
+    assert_eq!(first.of_upstream("web", "routes"), list(&["/", "a.example"]));
+    let span = |seconds| Some(Value::Span(Duration::from_secs(seconds)));
+    assert_eq!(first.of_upstream("api", "health.interval"), span(2));
+    assert_eq!(first.of_upstream("web", "eject_for"), span(10));
+    assert_eq!(first.of_upstream("web", "head_timeout"), None);
+    let place = first.place_of_upstream("web", "routes");
+    assert_eq!(place, "TIDEGATE__GATEWAY__UPSTREAMS__WEB__ROUTES: gateway.upstreams.web.routes");
+    let second = chosen(&first.in_yaml(), &[], &[]);
+    for (name, rest) in [("api", "urls"), ("api", "health.interval"), ("web", "routes")] {
+        assert_eq!(first.of_upstream(name, rest), second.of_upstream(name, rest), "{rest}");
+    }
+}
+
+#[test]
+fn mistakes_in_upstreams_are_reported_with_their_place() {
+    for (file, expected) in [
+        (
+            "gateway: {upstreams: {api: {url: [http://a]}}}",
+            "unknown setting \"url\"; did you mean urls? (at gateway.upstreams.api.url)",
+        ),
+        (
+            "gateway: {upstreams: {a.b: {urls: [http://a]}}}",
+            "expected a name of letters, digits, - and _, found \"a.b\" (at gateway.upstreams.a.b.urls)",
+        ),
+        ("gateway: {upstreams: {api: {tls: {http2: maybe}}}}", "expected true or false"),
+        ("gateway: {upstreams: {api: [http://a]}}", "gateway.upstreams.api is a map of settings"),
+    ] {
+        let wrong = try_chosen(file, &[], &[]).unwrap_err();
+        assert!(wrong.contains(expected), "{wrong}");
+    }
+}

@@ -32,7 +32,8 @@ pub use runtime::server::{ServeError, Server, serve, serve_on};
 pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
 pub use settings::{
-    AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, InvalidPeers,
-    InvalidUpstream, KeyValues, Listen, Peers, ProxyHeaders, Settings, TlsFiles, Upstream,
+    AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, HealthCheck,
+    InvalidPeers, InvalidRoute, InvalidUpstream, KeyValues, Listen, MAX_ADDRESSES, Peers,
+    ProxyHeaders, Route, Scheme, Settings, TlsFiles, Upstream, UpstreamAddress, UpstreamTls,
 };
 pub use transport::Protocol;

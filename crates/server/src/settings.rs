@@ -4,6 +4,8 @@ mod answers;
 mod edge;
 mod gateway;
 mod listen;
+mod route;
+mod upstream;
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -14,8 +16,12 @@ use crate::runtime::server::ServeError;
 
 pub use self::answers::{Answers, Body, EnvoyHeaders, ProxyHeaders};
 pub use self::edge::{AccessFormat, AddressLimits, Edge};
-pub use self::gateway::{Gateway, InvalidPeers, InvalidUpstream, Peers, Upstream};
+pub use self::gateway::{Gateway, InvalidPeers, Peers};
 pub use self::listen::{Address, Listen, TlsFiles};
+pub use self::route::{InvalidRoute, Route};
+pub use self::upstream::{
+    HealthCheck, InvalidUpstream, MAX_ADDRESSES, Scheme, Upstream, UpstreamAddress, UpstreamTls,
+};
 
 /// Settings of a server.
 #[derive(Clone, Debug)]

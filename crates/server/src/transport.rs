@@ -5,6 +5,7 @@ pub(crate) mod admin;
 pub(crate) mod gateway;
 pub(crate) mod grpc;
 pub(crate) mod http;
+pub(crate) mod http2;
 pub(crate) mod resp;
 pub(crate) mod rls;
 mod stream;
@@ -34,7 +35,7 @@ pub enum Protocol {
     Admin,
     /// HTTP/1.1, for metrics only.
     Metrics,
-    /// HTTP/1.1, forwarded to a service.
+    /// HTTP/1.1 and HTTP/2, forwarded to services.
     Gateway,
 }
 
@@ -59,7 +60,8 @@ impl Protocol {
     pub(crate) const fn in_tls(self) -> &'static [&'static str] {
         match self {
             Self::Resp => &[],
-            Self::Http | Self::Admin | Self::Metrics | Self::Gateway => &["http/1.1"],
+            Self::Http | Self::Admin | Self::Metrics => &["http/1.1"],
+            Self::Gateway => &["h2", "http/1.1"],
             Self::Grpc => &["h2"],
         }
     }

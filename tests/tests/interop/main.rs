@@ -4,6 +4,7 @@ mod access_log;
 mod bypass;
 mod envoy;
 mod failed_logins;
+mod gateway;
 mod large_bodies;
 mod layers;
 mod openapi;

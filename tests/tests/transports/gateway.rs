@@ -1,18 +1,29 @@
 //! The gateway, between sockets that say what stands in the tests.
 
 mod accept;
+mod balancing;
+mod floods;
 mod forwarding;
+mod frames;
+mod grpc;
+mod http2;
+mod http2_client;
+mod http2_security;
+mod http2_upstream;
 mod limits;
 mod proxy_protocol;
+mod routes;
 mod security;
 mod service;
+mod tonic_service;
 mod upgrades;
+mod upstream_tls;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::{Clock, ManualClock};
-use tidegate_server::{Edge, Gateway, Listen, RateLimitService, Server, Settings, Upstream, serve};
+use tidegate_server::{Gateway, Listen, RateLimitService, Server, Settings, Upstream, serve};
 use tidegate_tests::http::get;
 
 use self::service::Service;
@@ -41,24 +52,27 @@ impl Front {
     }
 
     fn with(text: &str, change: impl FnOnce(&mut Gateway)) -> Self {
-        Self::at(([127, 0, 0, 1], 0).into(), text, change)
+        Self::set(text, change, |_| {})
     }
 
     fn at(listen: Listen, text: &str, change: impl FnOnce(&mut Gateway)) -> Self {
+        Self::set(text, change, |settings| settings.proxy = Some(listen))
+    }
+
+    fn set(text: &str, change: impl FnOnce(&mut Gateway), set: impl FnOnce(&mut Settings)) -> Self {
         let service = Service::start();
         let upstream: Upstream = format!("http://{}", service.address()).parse().expect("a URL");
         let head_timeout = Duration::from_secs(2);
-        let upstream = Upstream { head_timeout, ..upstream };
-        let mut gateway =
-            Gateway { upstream, domain: None, trusted: Vec::new(), edge: Edge::default() };
+        let mut gateway = Gateway::new(Upstream { head_timeout, ..upstream });
         change(&mut gateway);
-        let settings = Settings {
-            proxy: Some(listen),
+        let mut settings = Settings {
+            proxy: Some(([127, 0, 0, 1], 0).into()),
             admin: Some(([127, 0, 0, 1], 0).into()),
             gateway: Some(gateway),
             drain: PATIENCE,
             ..Settings::default()
         };
+        set(&mut settings);
         let clock = ManualClock::new();
         let limits = RateLimitService::with_clock(Clock::from(clock.clone())).expect("memory");
         if !text.is_empty() {

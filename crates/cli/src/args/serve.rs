@@ -40,10 +40,10 @@ pub(crate) struct Serve {
     admin: Option<String>,
 
     /// Gateway listener, which forwards admitted requests to --upstream [default: off]
-    #[arg(long, value_name = "ADDRESS", requires = "upstream")]
+    #[arg(long, value_name = "ADDRESS")]
     gateway: Option<String>,
 
-    /// Service that the gateway forwards requests to: http://HOST:PORT
+    /// Service that the gateway forwards requests to: http://, https:// or h2c://HOST:PORT (HTTP/2 without TLS, for gRPC)
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
 
@@ -125,7 +125,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = FORWARDING)]
 pub(crate) struct Gateway {
-    /// Service that requests are forwarded to: http://HOST:PORT
+    /// Service that requests are forwarded to: http://, https:// or h2c://HOST:PORT (HTTP/2 without TLS, for gRPC)
+    ///
+    /// Several services, or several addresses of one, are settings: gateway.upstreams.
     #[arg(long, value_name = "URL")]
     upstream: Option<String>,
 

@@ -1,7 +1,5 @@
 //! Builds the service and the server from the settings.
 
-mod edge;
-
 use std::fs;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::{Path, PathBuf};
@@ -13,10 +11,11 @@ use tidegate::store::redis::RedisConfig;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{Nodes, OnStoreFailure};
 use tidegate_server::{
-    Address, Answers, Body, EnvoyHeaders, Format, Gateway, KeyValues, Level, Listen, Log,
-    ProxyHeaders, RateLimitService, Settings, TlsFiles, Upstream,
+    Address, Answers, Body, EnvoyHeaders, Format, KeyValues, Level, Listen, Log, ProxyHeaders,
+    RateLimitService, Settings, TlsFiles,
 };
 
+use super::gateway;
 use crate::secret;
 use crate::settings::{Chosen, Listener};
 
@@ -129,7 +128,7 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
         admin: listen(chosen, "admin"),
         metrics: listen(chosen, "metrics"),
         proxy: listen(chosen, "gateway"),
-        gateway: gateway(chosen)?,
+        gateway: gateway::settings(chosen)?,
         password: secret("listen.resp.password_file")?,
         allow_unauthenticated: chosen.flag("listen.resp.allow_unauthenticated"),
         token: secret("listen.admin.token_file")?,
@@ -157,7 +156,7 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     if proxy.is_some() && gateway.is_none() {
         return Err(
             "listen.gateway.address: the gateway needs a service to forward requests to; set \
-                    --upstream or gateway.upstream, for example to http://127.0.0.1:9000"
+                    --upstream, gateway.upstream or gateway.upstreams, for example --upstream http://127.0.0.1:9000"
                 .into(),
         );
     }
@@ -168,25 +167,6 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Settings, String> {
     }
     settings.check().map_err(|error| error.to_string())?;
     Ok(settings)
-}
-
-/// Where the gateway forwards requests; `None` without an upstream.
-fn gateway(chosen: &Chosen) -> Result<Option<Gateway>, String> {
-    let Some(url) = chosen.text("gateway.upstream") else { return Ok(None) };
-    let mut upstream: Upstream = url
-        .parse()
-        .map_err(|expected| format!("gateway.upstream: expected {expected}, found {url:?}"))?;
-    upstream.max_connections =
-        count(chosen, "gateway.max_connections").unwrap_or(upstream.max_connections);
-    upstream.connect_timeout =
-        chosen.span("gateway.connect_timeout").unwrap_or(upstream.connect_timeout);
-    upstream.head_timeout = chosen.span("gateway.head_timeout").unwrap_or(upstream.head_timeout);
-    Ok(Some(Gateway {
-        upstream,
-        domain: chosen.text("gateway.domain"),
-        trusted: edge::peers(chosen, "gateway.trusted_peers")?,
-        edge: edge::edge(chosen)?,
-    }))
 }
 
 fn answers(chosen: &Chosen) -> Answers {
@@ -235,7 +215,7 @@ fn listen(chosen: &Chosen, listener: &str) -> Option<Listen> {
     Some(Listen { address, tls })
 }
 
-fn count(chosen: &Chosen, path: &str) -> Option<usize> {
+pub(super) fn count(chosen: &Chosen, path: &str) -> Option<usize> {
     usize::try_from(chosen.number(path)?).ok()
 }
 

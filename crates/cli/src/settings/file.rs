@@ -3,7 +3,7 @@
 use tidegate::policy::{Leaf, LeafValue, Step, leaves};
 
 use super::table::{self, SETTINGS};
-use super::{Chosen, Origin, meant};
+use super::{Chosen, Origin, is_name, meant};
 
 /// Reads a file. All errors go to `wrong`.
 pub(super) fn read(name: &str, text: &str, chosen: &mut Chosen, wrong: &mut Vec<String>) {
@@ -20,7 +20,24 @@ pub(super) fn read(name: &str, text: &str, chosen: &mut Chosen, wrong: &mut Vec<
 
 fn choose(leaf: &Leaf, chosen: &mut Chosen) -> Result<(), String> {
     let path = path(&leaf.steps);
-    let Some(setting) = table::find(&path) else { return Err(unknown(leaf)) };
+    let upstream = match &*leaf.steps {
+        [first, second, name, rest @ ..] if first.key == "gateway" && second.key == "upstreams" => {
+            Some((name, rest))
+        }
+        _ => None,
+    };
+    if let Some((Step { key, at }, _)) = upstream
+        && !is_name(key)
+    {
+        return Err(format!(
+            "{at}: expected a name of letters, digits, - and _, found {key:?} (at {path})"
+        ));
+    }
+    let setting = match upstream {
+        Some((_, rest)) => table::find_of_upstream(&self::path(rest)),
+        None => table::find(&path),
+    };
+    let Some(setting) = setting else { return Err(unknown(leaf)) };
     let read = match &leaf.value {
         // An empty value leaves the default.
         None => return Ok(()),
@@ -29,7 +46,13 @@ fn choose(leaf: &Leaf, chosen: &mut Chosen) -> Result<(), String> {
     };
     match read {
         Ok(value) => {
-            chosen.set(setting, value, Origin::File(leaf.at.clone()));
+            let origin = Origin::File(leaf.at.clone());
+            match upstream {
+                Some((name, _)) => {
+                    chosen.set_of_upstream(name.key.clone(), setting, value, origin);
+                }
+                None => chosen.set(setting, value, origin),
+            }
             Ok(())
         }
         Err(expected) => Err(format!("{}: expected {expected} (at {path})", leaf.at)),
@@ -44,6 +67,17 @@ fn path(steps: &[Step]) -> String {
 fn unknown(leaf: &Leaf) -> String {
     for (depth, step) in leaf.steps.iter().enumerate() {
         let before = path(&leaf.steps[..depth]);
+        let is_upstream = before == "gateway.upstreams";
+        if is_upstream {
+            continue;
+        }
+        // In the table, the upstream has another name.
+        let before = match leaf.steps[..depth].get(2) {
+            Some(name) if before.starts_with(table::UPSTREAMS) => {
+                before.replacen(&format!(".{}", name.key), ".NAME", 1)
+            }
+            _ => before,
+        };
         let within = if before.is_empty() { String::new() } else { format!("{before}.") };
         let mut known: Vec<&str> = SETTINGS
             .iter()

@@ -2,32 +2,58 @@
 
 use std::fmt::Write as _;
 
-use super::Chosen;
-use super::table::SETTINGS;
+use super::table::{SETTINGS, Setting, UPSTREAMS};
+use super::{Chosen, Origin, Value};
 
 impl Chosen {
     /// A settings file with the same values, without passwords.
     pub(crate) fn in_yaml(&self) -> String {
         let mut text = String::from("# Settings in force. Passwords are left out.\n");
-        let mut open: Vec<&str> = Vec::new();
-        for setting in SETTINGS {
-            let mut steps: Vec<&str> = setting.path.split('.').collect();
+        let mut open: Vec<String> = Vec::new();
+        for (path, setting, found) in self.lines() {
+            let mut steps: Vec<String> = path.split('.').map(ToOwned::to_owned).collect();
             let Some(name) = steps.pop() else { continue };
             let shared = open.iter().zip(&steps).take_while(|(one, other)| one == other).count();
             open.truncate(shared);
             for step in &steps[shared..] {
                 let _ = writeln!(text, "{}{step}:", "  ".repeat(open.len()));
-                open.push(step);
+                open.push(step.clone());
             }
             let _ = writeln!(text, "{}# {}", "  ".repeat(open.len()), setting.about);
-            let value = self.value(setting.path);
+            let (value, origin) = found;
             let value = value.map_or("null".into(), |value| value.in_yaml(setting.kind));
             let _ = write!(text, "{}{name}: {value}", "  ".repeat(open.len()));
-            if let Some(origin) = self.origin(setting.path) {
+            if let Some(origin) = origin {
                 let _ = write!(text, "  # from {origin}");
             }
             text.push('\n');
         }
         text
+    }
+
+    /// All settings with their paths, and those of the upstreams that are set.
+    fn lines(&self) -> Vec<(String, &'static Setting, (Option<Value>, Option<&Origin>))> {
+        let mut lines = Vec::new();
+        let is_of_upstream = |setting: &&Setting| setting.of_upstream().is_some();
+        for setting in SETTINGS.iter().take_while(|it| !is_of_upstream(it)) {
+            let found = (self.value(setting.path), self.origin(setting.path));
+            lines.push((setting.path.to_owned(), setting, found));
+        }
+        for (name, values) in &self.upstreams {
+            for setting in SETTINGS {
+                if let (Some(rest), Some((value, origin))) =
+                    (setting.of_upstream(), values.get(setting.path))
+                {
+                    let path = format!("{UPSTREAMS}{name}.{rest}");
+                    lines.push((path, setting, (Some(value.clone()), Some(origin))));
+                }
+            }
+        }
+        let after = SETTINGS.iter().skip_while(|it| !is_of_upstream(it));
+        for setting in after.filter(|it| !is_of_upstream(it)) {
+            let found = (self.value(setting.path), self.origin(setting.path));
+            lines.push((setting.path.to_owned(), setting, found));
+        }
+        lines
     }
 }

@@ -21,6 +21,11 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
+    /// What follows the name in a setting of upstreams.
+    pub(crate) fn of_upstream(&self) -> Option<&'static str> {
+        self.path.strip_prefix(UPSTREAMS)?.strip_prefix(NAME)
+    }
+
     /// Its environment variable.
     pub(crate) fn variable(&self) -> String {
         format!("TIDEGATE__{}", self.path.replace('.', "__").to_ascii_uppercase())
@@ -30,6 +35,15 @@ impl Setting {
 /// The setting of this path.
 pub(crate) fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)
+}
+
+/// Where the settings of upstreams begin. The name of the upstream follows; in the table, it is [`NAME`].
+pub(crate) const UPSTREAMS: &str = "gateway.upstreams.";
+pub(crate) const NAME: &str = "NAME.";
+
+/// A setting of upstreams, by what follows the name.
+pub(crate) fn find_of_upstream(rest: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.of_upstream() == Some(rest))
 }
 
 const fn setting(path: &'static str, kind: Kind, about: &'static str) -> Setting {
@@ -51,6 +65,7 @@ const fn millis(count: u64) -> Duration {
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
+const HOUR: Duration = Duration::from_secs(3_600);
 const MINUTE: Duration = Duration::from_secs(60);
 
 const CERTIFICATE: &str = "Certificate chain (PEM) of this listener; setting it turns TLS on";
@@ -150,7 +165,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting("listen.admin.tls.key", Kind::Path, KEY),
     setting("listen.admin.tls.client_ca", Kind::Path, CLIENT_CA),
     setting("listen.admin.tls.client_names", Kind::List, CLIENT_NAMES),
-    setting("listen.gateway.address", Kind::Listener, "Gateway listener; needs `gateway.upstream`")
+    setting("listen.gateway.address", Kind::Listener, "Gateway listener; needs `gateway.upstream` or `gateway.upstreams`")
         .default("off")
         .flag("gateway"),
     setting("listen.gateway.tls.certificate", Kind::Path, CERTIFICATE),
@@ -166,7 +181,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "gateway.upstream",
         Kind::Text(512),
-        "Service that the gateway forwards requests to, such as http://127.0.0.1:9000",
+        "Service that the gateway forwards requests to, such as http://127.0.0.1:9000, https://app:9443 or h2c://127.0.0.1:50051 (HTTP/2 without TLS, for gRPC): the upstream `default` for the route `/`",
     )
     .flag("upstream"),
     setting(
@@ -206,7 +221,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "gateway.max_connections",
         Kind::Number(1, 1 << 20),
-        "Maximum number of connections to the service",
+        "Maximum number of connections to each address of a service",
     )
     .default("1024"),
     setting(
@@ -221,6 +236,90 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "Time that the service has until the head of its response",
     )
     .default("30s"),
+    setting(
+        "gateway.idle_timeout",
+        Kind::Span(millis(1), DAY),
+        "Time that a response of the service may pause; also the messages of a gRPC client",
+    )
+    .default("60s"),
+    setting("gateway.tls.authority", Kind::Path, UPSTREAM_CA),
+    setting(
+        "gateway.upstreams.NAME.urls",
+        Kind::List,
+        "Addresses of the upstream NAME, of one scheme: http://HOST:PORT, https://HOST:PORT or h2c://HOST:PORT. Of two random addresses, a request goes to the one with fewer requests in progress",
+    ),
+    setting("gateway.upstreams.NAME.routes", Kind::List, ROUTES),
+    setting(
+        "gateway.upstreams.NAME.max_connections",
+        Kind::Number(1, 1 << 20),
+        "Maximum number of connections to each address; by default `gateway.max_connections`",
+    ),
+    setting(
+        "gateway.upstreams.NAME.connect_timeout",
+        Kind::Span(millis(1), MINUTE),
+        "Timeout for connecting; by default `gateway.connect_timeout`",
+    ),
+    setting(
+        "gateway.upstreams.NAME.head_timeout",
+        Kind::Span(millis(1), HOUR),
+        "Time until the head of a response; by default `gateway.head_timeout`",
+    ),
+    setting(
+        "gateway.upstreams.NAME.idle_timeout",
+        Kind::Span(millis(1), DAY),
+        "Time that a response may pause; by default `gateway.idle_timeout`",
+    ),
+    setting(
+        "gateway.upstreams.NAME.eject_for",
+        Kind::Span(millis(1), HOUR),
+        "Time that an address is not used after 5 failures in a row; then its share of the requests grows within the same time",
+    )
+    .default("10s"),
+    setting(
+        "gateway.upstreams.NAME.tls.authority",
+        Kind::Path,
+        "CA certificates (PEM) for the certificates of https:// addresses; by default `gateway.tls.authority`",
+    ),
+    setting(
+        "gateway.upstreams.NAME.tls.server_name",
+        Kind::Text(256),
+        "Name in the certificates of https:// addresses; by default the host of the URL",
+    ),
+    setting(
+        "gateway.upstreams.NAME.tls.http2",
+        Kind::Flag,
+        "Offer HTTP/2 to https:// addresses; WebSockets need HTTP/1.1",
+    )
+    .default("true"),
+    setting(
+        "gateway.upstreams.NAME.health.path",
+        Kind::Text(2_048),
+        "Path of a health check of each address, which a status from 200 to 399 passes; none without it",
+    ),
+    setting(
+        "gateway.upstreams.NAME.health.interval",
+        Kind::Span(millis(10), HOUR),
+        "Time between two health checks",
+    )
+    .default("5s"),
+    setting(
+        "gateway.upstreams.NAME.health.timeout",
+        Kind::Span(millis(1), MINUTE),
+        "Time that a health check may take",
+    )
+    .default("1s"),
+    setting(
+        "gateway.upstreams.NAME.health.unhealthy_after",
+        Kind::Number(1, 1_000),
+        "Number of failed health checks in a row after which an address is not used",
+    )
+    .default("3"),
+    setting(
+        "gateway.upstreams.NAME.health.healthy_after",
+        Kind::Number(1, 1_000),
+        "Number of passed health checks in a row after which it is used again",
+    )
+    .default("2"),
     setting(
         "store.url",
         Kind::Store,
@@ -347,6 +446,11 @@ pub(crate) static SETTINGS: &[Setting] = &[
         .default("text"),
 ];
 
+const UPSTREAM_CA: &str =
+    "CA certificates (PEM) for the certificates of https:// services, instead of the system's";
+const ROUTES: &str = "Requests that go to the upstream NAME: hosts, normalised paths or both, such as [api.example.com, /v1, '*.example.com/v1']. \
+                      An exact host wins over a pattern, and the longest path wins; `/` takes all other requests. The \
+                      only upstream needs none";
 const SECRET: &str = "File whose first line, of at least 16 bytes, is the secret that selects the keys of \
                       `enforce: 25%`. The same on all nodes. Without it clients can predict the selection";
 const COMPAT: &str =

@@ -29,6 +29,7 @@ use self::page::{Page, seconds};
 use crate::runtime::accept::Refusal;
 use crate::service::RateLimitService;
 use crate::transport::Protocol;
+use crate::transport::gateway::{Address, Outcome};
 
 pub(crate) use self::envoy::{rules, stats};
 
@@ -67,6 +68,7 @@ impl Collector for Metrics {
         policy(service, page)?;
         limits(service, page)?;
         concurrency(service, page)?;
+        upstreams(service, page)?;
         store::encode(service, page)?;
         if self.with_envoy_names { envoy::metrics(service, page) } else { Ok(()) }
     }
@@ -220,6 +222,35 @@ fn concurrency(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Resu
         }
     }
     page.family("tidegate_shed_requests_total", sheds)
+}
+
+/// The addresses that the gateway forwards requests to.
+fn upstreams(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
+    let Some(upstreams) = service.status().upstreams() else { return Ok(()) };
+    let all: Vec<&Address> =
+        upstreams.all().iter().flat_map(|it| it.addresses.iter().map(|it| &**it)).collect();
+    let each = |of: fn(&Address) -> u64| {
+        all.iter().map(move |it| {
+            ([("upstream", it.upstream.as_str()), ("address", it.name.as_str())], of(it))
+        })
+    };
+    let requests = all.iter().flat_map(|it| {
+        Outcome::ALL.map(|outcome| {
+            let labels = [
+                ("upstream", it.upstream.as_str()),
+                ("address", it.name.as_str()),
+                ("outcome", outcome.name()),
+            ];
+            (labels, it.outcomes(outcome))
+        })
+    });
+    page.family("tidegate_upstream_requests_total", requests)?;
+    page.family("tidegate_upstream_retries_total", each(Address::retries))?;
+    page.family("tidegate_upstream_requests_in_progress", each(|it| it.in_progress() as u64))?;
+    page.family("tidegate_upstream_connections", each(|it| it.connections() as u64))?;
+    page.family("tidegate_upstream_ejected", each(|it| it.is_ejected().into()))?;
+    page.family("tidegate_upstream_ejections_total", each(Address::ejections))?;
+    page.family("tidegate_upstream_healthy", each(|it| it.is_healthy().into()))
 }
 
 /// Units by outcome. A unit has one outcome, so the outcomes add up to all units.

@@ -14,6 +14,7 @@ use crate::observability::log::Log;
 use crate::runtime::accept::Refusal;
 use crate::settings::KeyValues;
 use crate::transport::Protocol;
+use crate::transport::gateway::Upstreams;
 
 /// The state of the daemon, shared by all threads.
 #[derive(Debug)]
@@ -24,6 +25,7 @@ pub struct Status {
     policy: Mutex<PolicyStatus>,
     threads: Mutex<Vec<Arc<Counters>>>,
     key_values: OnceLock<KeyValues>,
+    upstreams: Mutex<Option<Arc<Upstreams>>>,
     log: Log,
     access_log: OnceLock<AccessLog>,
 }
@@ -224,6 +226,7 @@ impl Status {
             policy: Mutex::default(),
             threads: Mutex::default(),
             key_values: OnceLock::new(),
+            upstreams: Mutex::default(),
             log,
             access_log: OnceLock::new(),
         }
@@ -302,6 +305,16 @@ impl Status {
     /// Sets how values of keys are shown, for threads that start afterwards. The first call counts.
     pub(crate) fn show_keys(&self, values: KeyValues) {
         let _ = self.key_values.set(values);
+    }
+
+    /// Sets where the gateway forwards requests.
+    pub(crate) fn forwards_to(&self, upstreams: Option<Arc<Upstreams>>) {
+        *self.upstreams.lock().unwrap_or_else(PoisonError::into_inner) = upstreams;
+    }
+
+    /// Where the gateway forwards requests; `None` without a gateway.
+    pub(crate) fn upstreams(&self) -> Option<Arc<Upstreams>> {
+        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How values of keys are shown.

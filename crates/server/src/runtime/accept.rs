@@ -141,12 +141,11 @@ mod tests {
     use tidegate::{ManualClock, Rate, Span};
 
     use super::*;
-    use crate::settings::AddressLimits;
+    use crate::settings::{AddressLimits, Upstream};
 
     fn accept(change: impl FnOnce(&mut Gateway)) -> (Accept, ManualClock) {
-        let upstream = "http://127.0.0.1:9000".parse().unwrap();
-        let mut gateway =
-            Gateway { upstream, domain: None, trusted: Vec::new(), edge: Edge::default() };
+        let upstream: Upstream = "http://127.0.0.1:9000".parse().unwrap();
+        let mut gateway = Gateway::new(upstream);
         change(&mut gateway);
         let clock = ManualClock::new();
         (Accept::new(&gateway, &Clock::from(clock.clone())).unwrap(), clock)

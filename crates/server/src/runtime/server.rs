@@ -27,7 +27,8 @@ use crate::runtime::tls::{Tls, TlsError};
 use crate::runtime::worker::{self, ConnectionSlot, NewConnection};
 use crate::service::RateLimitService;
 use crate::settings::{Address, Listen, Settings};
-use crate::transport::grpc::Budget;
+use crate::transport::gateway::{self, Upstreams};
+use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Transport};
 
 /// How many sockets wait for a worker to take them up.
@@ -130,6 +131,8 @@ pub fn serve_on(
             _ => info!(event = "exposure", "{text}"),
         }
     }
+    let upstreams = settings.gateway.as_ref().map(Upstreams::new).transpose();
+    let upstreams = upstreams.map_err(ServeError::Upstream)?.map(Arc::new);
     let wanted = [
         (Protocol::Resp, &settings.resp),
         (Protocol::Http, &settings.http),
@@ -169,11 +172,14 @@ pub fn serve_on(
     let mut server = Server { open, stop, threads: Vec::new(), access_log };
     let mut workers = Vec::new();
     let (settings, budget) = (Arc::new(settings.clone()), Budget::new());
+    service.status().forwards_to(upstreams.clone());
     for number in 0..settings.threads.get() {
         let (sender, incoming) = mpsc::channel(MAX_WAITING);
         let (service, settings, budget) = (service.clone(), Arc::clone(&settings), budget.clone());
         let runtime = runtime().map_err(ServeError::Start)?;
-        let work = move || runtime.block_on(worker::work(incoming, service, settings, budget));
+        let upstreams = upstreams.clone();
+        let work =
+            move || runtime.block_on(worker::work(incoming, service, settings, budget, upstreams));
         server.threads.push(start(format!("tidegate-{number}"), work)?);
         workers.push(sender);
     }
@@ -186,6 +192,9 @@ pub fn serve_on(
             let mut accepting = JoinSet::new();
             let counters = Arc::clone(service.counters());
             accepting.spawn(outages::watch(service, stopped.clone()));
+            if let Some(upstreams) = upstreams {
+                accepting.spawn(gateway::watch(upstreams, stopped.clone()));
+            }
             for (Listening { bound, listener, is_inherited, .. }, descriptors) in
                 listening.into_iter().zip(descriptors)
             {
@@ -405,6 +414,8 @@ pub enum ServeError {
     },
     /// Clients of other machines could use the Redis protocol without credentials.
     Unauthenticated(Address),
+    /// The certificates that an upstream is checked against cannot be used.
+    Upstream(String),
     /// A thread or its runtime could not be started.
     Start(io::Error),
     /// Several listeners could not be opened.
@@ -445,6 +456,7 @@ impl fmt::Display for ServeError {
                  password; set listen.resp.password_file (--password-file), listen on 127.0.0.1, or \
                  set listen.resp.allow_unauthenticated to true"
             ),
+            Self::Upstream(why) => write!(f, "cannot forward requests: {why}"),
             Self::Start(error) => write!(f, "cannot start a thread: {error}"),
         }
     }
@@ -455,7 +467,7 @@ impl std::error::Error for ServeError {
         match self {
             Self::Bind { error, .. } | Self::Start(error) => Some(error),
             Self::Tls { error, .. } => Some(error),
-            Self::Unauthenticated(_) | Self::Several(_) => None,
+            Self::Unauthenticated(_) | Self::Several(_) | Self::Upstream(_) => None,
         }
     }
 }

@@ -86,7 +86,7 @@ impl Tls {
             let names = self.files.client_names.join(", ");
             return Err(format!("the client's certificate bears none of the names {names}"));
         }
-        Ok(Stream::Tls(Box::new(tls)))
+        Ok(Stream::Tls(Box::new(tls.into())))
     }
 
     /// The server signs as soon as the client's first message is there, which takes up to a millisecond.

@@ -17,8 +17,8 @@ use crate::runtime::proxy_header::{self, Unsound};
 use crate::service::RateLimitService;
 use crate::settings::Settings;
 use crate::transport::admin::{self, Access};
-use crate::transport::gateway::{self, Pool};
-use crate::transport::grpc::Budget;
+use crate::transport::gateway::{self, Pools, Upstreams};
+use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Stream, Transport, grpc, http, resp};
 
 /// How often the runtime looks for what has been sent before connections are asked to end.
@@ -47,15 +47,13 @@ pub(crate) async fn work(
     service: RateLimitService,
     settings: Arc<Settings>,
     budget: Budget,
+    upstreams: Option<Arc<Upstreams>>,
 ) {
     let service = service.for_thread();
     // The worker's own, so that connections of other threads do not contend for it.
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
-    let pool = settings.gateway.as_ref().map(|gateway| {
-        let connections = gateway.upstream.max_connections.div_ceil(settings.threads.get());
-        Pool::new(gateway.upstream.clone(), connections)
-    });
+    let pools = upstreams.map(|upstreams| Pools::new(upstreams, settings.threads.get()));
     loop {
         tokio::select! {
             connection = incoming.recv() => {
@@ -65,7 +63,7 @@ pub(crate) async fn work(
                     settings: Arc::clone(&settings),
                     stopped: stopped.clone(),
                     budget: budget.clone(),
-                    pool: pool.clone(),
+                    pools: pools.clone(),
                     client: None,
                     slot: None,
                 };
@@ -92,8 +90,8 @@ pub(crate) struct ConnContext {
     pub(crate) settings: Arc<Settings>,
     pub(crate) stopped: watch::Receiver<bool>,
     pub(crate) budget: Budget,
-    /// Connections of the worker to the service behind the gateway.
-    pub(crate) pool: Option<Pool>,
+    /// Connections of the worker to the services behind the gateway.
+    pub(crate) pools: Option<Pools>,
     /// The address of the client, if it has one: by its PROXY protocol header, or the peer's.
     pub(crate) client: Option<IpAddr>,
     /// What the connection takes of all limits, for what outlives it.

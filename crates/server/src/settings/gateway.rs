@@ -3,15 +3,16 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-use std::time::Duration;
 
-use super::Edge;
+use super::{Edge, Route, Upstream};
 
 /// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct Gateway {
-    /// The service that requests are forwarded to.
-    pub upstream: Upstream,
+    /// The services that requests are forwarded to.
+    pub upstreams: Vec<Upstream>,
+    /// Which requests go to which of them.
+    pub routes: Vec<Route>,
     /// The domain of the policy; by default the only one with `requests`.
     pub domain: Option<String>,
     /// Proxies in front of the gateway, whose `X-Forwarded-*` and similar fields are kept. Those of all other
@@ -22,71 +23,23 @@ pub struct Gateway {
 }
 
 impl Gateway {
+    /// A gateway that forwards all requests to one service.
+    pub fn new(upstream: Upstream) -> Self {
+        let routes = vec![Route::all(0)];
+        Self {
+            upstreams: vec![upstream],
+            routes,
+            domain: None,
+            trusted: Vec::new(),
+            edge: Edge::default(),
+        }
+    }
+
     /// Whether fields that describe the client come from a proxy of the operator.
     pub(crate) fn is_trusted(&self, peer: Option<IpAddr>) -> bool {
         peer.is_some_and(|peer| self.trusted.iter().any(|peers| peers.contains(peer)))
     }
 }
-
-/// A service.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Upstream {
-    /// Its host name or address.
-    pub host: String,
-    /// Its port.
-    pub port: u16,
-    /// The most connections to it, of all workers together.
-    pub max_connections: usize,
-    /// How long a connection may take.
-    pub connect_timeout: Duration,
-    /// How long the head of a response may take.
-    pub head_timeout: Duration,
-}
-
-impl FromStr for Upstream {
-    type Err = InvalidUpstream;
-
-    /// Reads `http://host` or `http://host:port`.
-    fn from_str(text: &str) -> Result<Self, InvalidUpstream> {
-        let rest = text.strip_prefix("http://").ok_or(InvalidUpstream)?;
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
-        let (host, port) = match authority.rsplit_once(':') {
-            // The colons of an address in brackets are its own.
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| InvalidUpstream)?)
-            }
-            _ => (authority, 80),
-        };
-        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-            Some(address) => address,
-            None if host.contains(':') => return Err(InvalidUpstream),
-            None => host,
-        };
-        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-        if host.is_empty() || port == 0 || !host.bytes().all(is_part) {
-            return Err(InvalidUpstream);
-        }
-        Ok(Self {
-            host: host.into(),
-            port,
-            max_connections: 1_024,
-            connect_timeout: Duration::from_secs(1),
-            head_timeout: Duration::from_secs(30),
-        })
-    }
-}
-
-/// A text that is not the URL of an upstream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidUpstream;
-
-impl fmt::Display for InvalidUpstream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a URL without a path, such as http://127.0.0.1:9000")
-    }
-}
-
-impl std::error::Error for InvalidUpstream {}
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,32 +104,6 @@ impl std::error::Error for InvalidPeers {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_upstream_is_a_host_and_a_port() {
-        let read = |text: &str| text.parse::<Upstream>().map(|it| (it.host, it.port));
-        assert_eq!(read("http://127.0.0.1:9000"), Ok(("127.0.0.1".into(), 9_000)));
-        assert_eq!(read("http://app/"), Ok(("app".into(), 80)));
-        assert_eq!(read("http://[::1]:9000"), Ok(("::1".into(), 9_000)));
-        assert_eq!(read("http://[::1]"), Ok(("::1".into(), 80)));
-        for text in [
-            "",
-            "app",
-            "app:80",
-            "https://app",
-            "http://",
-            "http://:80",
-            "http://app:x",
-            "http://app:0",
-            "http://app:70000",
-            "http://app/path",
-            "http://a b",
-            "http://u@app",
-            "http://::1:80",
-        ] {
-            assert_eq!(read(text), Err(InvalidUpstream), "{text}");
-        }
-    }
 
     #[test]
     fn peers_are_addresses_and_networks() {

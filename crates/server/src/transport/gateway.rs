@@ -1,7 +1,8 @@
 //! The gateway: forwards HTTP requests that a policy admits to a service.
 //!
 //! ```text
-//!   bytes ──guard.rs──▶ hyper ──head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs──▶ the service
+//!   bytes ─┬─guard.rs──▶ hyper ─┬─head.rs──▶ RateLimitLayer ──▶ forward.rs ──upstream.rs, pool.rs──▶ a service
+//!          └─streams.rs, h2 ────┘
 //! ```
 //!
 //! # Order
@@ -11,17 +12,26 @@
 //!
 //! # Bounds
 //! A head has at most [`MAX_HEAD`](framing::MAX_HEAD) bytes and [`MAX_FIELDS`](framing::MAX_FIELDS) fields;
-//! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and the pool of each worker the
-//! number of connections to the service.
+//! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and `pool.rs` the
+//! number of connections of each worker to each address.
 
 mod access;
+mod address;
 mod body;
+mod connect;
+mod failure;
 mod forward;
 mod framing;
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
 mod guard;
 mod head;
+mod health;
+mod http2;
+mod pool;
+mod preface;
+mod send;
+mod streams;
 mod upstream;
 
 use std::convert::Infallible;
@@ -32,7 +42,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::Either;
-use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -40,28 +49,32 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate::policy::{Domain, Policy};
 use tidegate_tower::{RateLimit, RateLimitLayer, ResponseBody};
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use self::access::{Access, LoggedBody};
-use self::body::ForwardBody;
-use self::forward::{Answer, Forward, problem};
+use self::body::{ForwardBody, WireBody};
+use self::failure::problem;
+use self::forward::{Answer, Forward};
 use self::guard::Guard;
 use super::Stream;
 use super::http::WriteTimeout;
 use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
-use crate::settings::Gateway;
+use crate::settings::{Gateway, Settings};
 
+pub(crate) use self::address::{Address, Outcome};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::fuzzing::{try_requests, try_responses};
-pub(crate) use self::upstream::Pool;
+pub(crate) use self::health::watch;
+pub(crate) use self::upstream::{Pools, Upstream, Upstreams};
 
 /// How long a connection may wait for its next request.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// How long an idle connection stays open once the server is stopping.
+/// The most that an idle connection stays open once the server is stopping.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// A connection and what its requests need.
@@ -81,23 +94,27 @@ type Limited = Response<LimitedBody>;
 
 /// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
-    let ConnContext { service, settings, mut stopped, pool, client: peer, slot, .. } = context;
-    let (Some(gateway), Some(pool)) = (&settings.gateway, pool) else { return };
-    let scheme = if matches!(stream, Stream::Tls(_)) { "https" } else { "http" };
+    let ConnContext { service, settings, mut stopped, budget, pools, client: peer, slot } = context;
+    let (Some(gateway), Some(pools)) = (&settings.gateway, pools) else { return };
+    let Some((stream, is_http2)) = begin(stream, &settings, &mut stopped).await else { return };
+    let scheme = if stream.is_tls() { "https" } else { "http" };
     let is_tunnel = Arc::new(AtomicBool::new(false));
-    let (upstream, log) = (gateway.upstream.clone(), service.status().log().clone());
+    let log = service.status().log().clone();
     let connection = GatewayConnection {
         gateway,
         access: Access::new(gateway, peer, &service),
         service,
         peer,
         is_trusted: gateway.is_trusted(peer),
-        forward: Forward::new(pool, upstream, (peer, scheme), (Arc::clone(&is_tunnel), slot), log),
+        forward: Forward::new(pools, (peer, scheme), (Arc::clone(&is_tunnel), slot), log),
         limited: Mutex::default(),
     };
+    if is_http2 {
+        return streams::serve(stream, &connection, &settings, &budget, &mut stopped).await;
+    }
     let is_stopping = stopped.clone();
-    let answer = service_fn(|request| {
-        let answer = connection.log(request);
+    let answer = service_fn(|request: Request<_>| {
+        let answer = connection.log(request.map(WireBody::Http1));
         async {
             let mut answer = answer.await;
             if *is_stopping.borrow() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -126,19 +143,44 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         }
         _ = stopped.wait_for(|stopped| *stopped) => true,
     };
-    let grace = STOP_GRACE.min(settings.drain / 2);
-    if is_stopping && timeout(grace, serving.as_mut()).await.is_err() {
+    if is_stopping && timeout(grace(&settings), serving.as_mut()).await.is_err() {
         // Answers the request in progress and accepts no further one.
         serving.as_mut().graceful_shutdown();
         let _ = serving.await;
     }
 }
 
+/// The connection once its protocol is known; `None` if it ends before.
+async fn begin(
+    stream: Stream,
+    settings: &Settings,
+    stopped: &mut watch::Receiver<bool>,
+) -> Option<(Stream, bool)> {
+    let mut begun = pin!(preface::read(stream));
+    let waiting = timeout(IDLE_TIME.min(settings.idle_after), begun.as_mut());
+    let known = tokio::select! {
+        biased;
+        known = waiting => Some(known),
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    let known = match known {
+        Some(known) => known,
+        // Requests may be in transit, because the peer could connect while the listener was open.
+        None => timeout(grace(settings), begun).await,
+    };
+    known.ok()?.ok()
+}
+
+/// How long an idle connection stays open once the server is stopping.
+fn grace(settings: &Settings) -> Duration {
+    STOP_GRACE.min(settings.drain / 2)
+}
+
 impl GatewayConnection<'_> {
     /// Answers a request, and logs it if there is an access log.
     async fn log(
         &self,
-        request: Request<Incoming>,
+        request: Request<WireBody>,
     ) -> Response<Either<LoggedBody<LimitedBody>, LimitedBody>> {
         match &self.access {
             Some(access) => {
@@ -149,7 +191,7 @@ impl GatewayConnection<'_> {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Limited {
+    async fn answer(&self, request: Request<WireBody>) -> Limited {
         let (mut head, body) = request.into_parts();
         if let Err(refused) = head::check(&head) {
             access::note(|notes| notes.reason = Some("refused"));

@@ -12,13 +12,11 @@
 //! # Bounds
 //! A connection has at most [`MAX_STREAMS`] requests in progress, each with at most [`MAX_HEAD`]
 //! bytes of head and a message of [`MAX_MESSAGE`](super::rls::MAX_MESSAGE), which must arrive
-//! within [`BODY_TIME`](call::BODY_TIME). `frames.rs` ends connections of peers that flood;
-//! `budget.rs` bounds the memory of all connections together.
+//! within [`BODY_TIME`](call::BODY_TIME). `http2/frames.rs` ends connections of peers that flood;
+//! `http2/budget.rs` bounds the memory of all connections together.
 
 mod body;
-mod budget;
 mod call;
-mod frames;
 mod health;
 mod message;
 mod reflection;
@@ -34,7 +32,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use h2::server::{Builder, Connection, SendResponse};
-use h2::{Ping, PingPong, Reason, RecvStream};
+use h2::{Reason, RecvStream};
 use hyper::body::Bytes;
 use hyper::{Request, Response};
 use tokio::sync::watch;
@@ -42,17 +40,15 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use self::body::Body;
-use self::budget::{Account, Charge};
 use self::call::Started;
-use self::frames::{Counted, Frames};
 use super::Stream;
 use super::http::WriteTimeout;
+use super::http2::{Account, Charge, Counted, FrameLimits, Frames, KEEP_ALIVE, Pings};
 use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
 use crate::settings::Settings;
 
-pub(crate) use self::budget::Budget;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::call::try_call;
 
@@ -65,7 +61,7 @@ const MAX_STREAMS: u32 = 4_096;
 const MAX_HEAD: u32 = 16 << 10;
 
 /// The most streams that h2 may reset because of the peer before it ends the connection. Only a
-/// peer that never acknowledges the settings reaches it; `frames.rs` counts all others.
+/// peer that never acknowledges the settings reaches it; `http2/frames.rs` counts all others.
 const MAX_RESETS: usize = 16 * MAX_STREAMS as usize;
 
 /// The most reset streams that are remembered, because their last frames may still arrive.
@@ -73,6 +69,14 @@ const MAX_REMEMBERED: usize = 1_024;
 
 /// The flow-control windows of a connection and of a stream, in bytes.
 const WINDOWS: (u32, u32) = (1 << 20, 128 << 10);
+
+/// Bytes of unfinished messages that one connection may hold. They fit into its flow-control
+/// window, so that each message can be completed although credit is returned only afterwards.
+const MAX_UNFINISHED: usize = WINDOWS.0 as usize - WINDOWS.1 as usize;
+
+/// How many frames a peer may send. A peer that resets streams without having sent a message is no caller.
+const FRAMES: FrameLimits =
+    FrameLimits { streams: MAX_STREAMS as usize, bare_resets: 64, control_per_data: 0 };
 
 /// The most bytes of answers that a stream buffers for a peer that does not read.
 const MAX_UNSENT: usize = 64 << 10;
@@ -89,9 +93,6 @@ const FIRST_REQUEST_GRACE: Duration = Duration::from_secs(1);
 
 /// How long the peer may take to read why its connection ends.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
-
-/// How often a silent peer is sent a PING, and how long it may take to answer.
-const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 type Reply = Response<Body>;
 
@@ -112,11 +113,11 @@ struct GrpcConnection {
 /// Serves a connection until the peer closes it, it is too old, or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let ConnContext { service, settings, mut stopped, budget, .. } = context;
-    let (asked, account) = (AtomicU64::new(0), Account::new(&budget));
+    let (asked, account) = (AtomicU64::new(0), Account::new(&budget, MAX_UNFINISHED));
     let grpc =
         Arc::new(GrpcConnection { service, settings, stopped: stopped.clone(), account, asked });
     let first_time = FIRST_TIME.min(grpc.settings.idle_after);
-    let frames = Arc::new(Frames::default());
+    let frames = Arc::new(Frames::new(FRAMES));
     let stream = WriteTimeout::new(stream, grpc.settings.stuck_after);
     let mut greeting = pin!(builder().handshake(Counted::new(stream, Arc::clone(&frames))));
     let greeted = tokio::select! {
@@ -274,43 +275,6 @@ impl CallQueue {
         self.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
         let closed = poll_fn(|context| self.connection.poll_closed(context));
         let _ = timeout(CLOSE_TIME, closed).await;
-    }
-}
-
-/// Sends PINGs to a silent peer.
-struct Pings {
-    pings: PingPong,
-    is_awaited: bool,
-    /// Number of requests at the last check.
-    asked: u64,
-}
-
-impl Pings {
-    const fn new(pings: PingPong) -> Self {
-        Self { pings, is_awaited: false, asked: 0 }
-    }
-
-    /// Sends a PING unless there were requests since the last time, and returns the time until the
-    /// next check; `None` if the peer is gone.
-    fn send(&mut self, asked: u64) -> Option<Duration> {
-        let has_spoken = std::mem::replace(&mut self.asked, asked) != asked;
-        if has_spoken {
-            return Some(KEEP_ALIVE.0);
-        }
-        if self.is_awaited || self.pings.send_ping(Ping::opaque()).is_err() {
-            return None;
-        }
-        self.is_awaited = true;
-        Some(KEEP_ALIVE.1)
-    }
-
-    /// Ready when the peer has answered the PING.
-    fn poll_pong(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.is_awaited && matches!(self.pings.poll_pong(context), Poll::Ready(Ok(_))) {
-            self.is_awaited = false;
-            return Poll::Ready(());
-        }
-        Poll::Pending
     }
 }
 

@@ -491,8 +491,8 @@ mod tests {
                 service: service.clone(),
                 settings: Arc::new(Settings::default()),
                 stopped,
-                budget: crate::transport::grpc::Budget::new(),
-                pool: None,
+                budget: crate::transport::http2::Budget::new(),
+                pools: None,
             };
             let stream = Stream::Unix(UnixStream::from_std(ours).unwrap());
             let decided = || service.status().listener(crate::transport::Protocol::Http).allowed;

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::server::TlsStream;
+use tokio_rustls::TlsStream;
 
 /// A connection.
 #[derive(Debug)]
@@ -18,6 +19,15 @@ pub(crate) enum Stream {
     Unix(UnixStream),
     /// Boxed, because it is much larger than the others and rarer.
     Tls(Box<TlsStream<Self>>),
+    /// A connection whose first bytes were read already.
+    Begun(Box<Begun>),
+}
+
+/// A connection, and bytes of it that are read again.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    bytes: Bytes,
+    stream: Stream,
 }
 
 impl Stream {
@@ -35,7 +45,32 @@ impl Stream {
             Self::Tcp(socket) => socket.peer_addr().map(|address| address.ip().to_canonical()).ok(),
             Self::Unix(_) => None,
             Self::Tls(tls) => tls.get_ref().0.peer(),
+            Self::Begun(begun) => begun.stream.peer(),
         }
+    }
+
+    /// The protocol that the peer agreed on in the TLS handshake, if any.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Self::Tls(tls) => tls.get_ref().1.alpn_protocol(),
+            Self::Begun(begun) => begun.stream.alpn(),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        match self {
+            Self::Tls(_) => true,
+            Self::Begun(begun) => begun.stream.is_tls(),
+            Self::Tcp(_) | Self::Unix(_) => false,
+        }
+    }
+
+    /// The same connection, whose first bytes are read once more.
+    pub(crate) fn begun(self, bytes: &[u8]) -> Self {
+        let bytes = Bytes::copy_from_slice(bytes);
+        Self::Begun(Box::new(Begun { bytes, stream: self }))
     }
 }
 
@@ -49,6 +84,14 @@ impl AsyncRead for Stream {
             Self::Tcp(socket) => Pin::new(socket).poll_read(context, buffer),
             Self::Unix(socket) => Pin::new(socket).poll_read(context, buffer),
             Self::Tls(tls) => Pin::new(tls).poll_read(context, buffer),
+            Self::Begun(begun) => {
+                let length = begun.bytes.len().min(buffer.remaining());
+                if length == 0 {
+                    return Pin::new(&mut begun.stream).poll_read(context, buffer);
+                }
+                buffer.put_slice(&begun.bytes.split_to(length));
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }
@@ -63,6 +106,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(socket) => Pin::new(socket).poll_write(context, bytes),
             Self::Unix(socket) => Pin::new(socket).poll_write(context, bytes),
             Self::Tls(tls) => Pin::new(tls).poll_write(context, bytes),
+            Self::Begun(begun) => Pin::new(&mut begun.stream).poll_write(context, bytes),
         }
     }
 
@@ -75,6 +119,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(socket) => Pin::new(socket).poll_write_vectored(context, pieces),
             Self::Unix(socket) => Pin::new(socket).poll_write_vectored(context, pieces),
             Self::Tls(tls) => Pin::new(tls).poll_write_vectored(context, pieces),
+            Self::Begun(begun) => Pin::new(&mut begun.stream).poll_write_vectored(context, pieces),
         }
     }
 
@@ -83,6 +128,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(socket) => socket.is_write_vectored(),
             Self::Unix(socket) => socket.is_write_vectored(),
             Self::Tls(tls) => tls.is_write_vectored(),
+            Self::Begun(begun) => begun.stream.is_write_vectored(),
         }
     }
 
@@ -91,6 +137,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(socket) => Pin::new(socket).poll_flush(context),
             Self::Unix(socket) => Pin::new(socket).poll_flush(context),
             Self::Tls(tls) => Pin::new(tls).poll_flush(context),
+            Self::Begun(begun) => Pin::new(&mut begun.stream).poll_flush(context),
         }
     }
 
@@ -99,6 +146,7 @@ impl AsyncWrite for Stream {
             Self::Tcp(socket) => Pin::new(socket).poll_shutdown(context),
             Self::Unix(socket) => Pin::new(socket).poll_shutdown(context),
             Self::Tls(tls) => Pin::new(tls).poll_shutdown(context),
+            Self::Begun(begun) => Pin::new(&mut begun.stream).poll_shutdown(context),
         }
     }
 }

@@ -118,8 +118,9 @@ fn a_service_that_hangs_is_504_and_one_that_is_gone_502() {
     assert_eq!(get(front.address(), "/hang", "").status, 504);
     front.service.release();
     let gone = Front::with("", |gateway| {
-        gateway.upstream.port = tidegate_tests::servers::free_port();
-        gateway.upstream.connect_timeout = Duration::from_millis(500);
+        let upstream = &mut gateway.upstreams[0];
+        upstream.addresses[0].port = tidegate_tests::servers::free_port();
+        upstream.connect_timeout = Duration::from_millis(500);
     });
     let answer = get(gone.address(), "/", "");
     assert_eq!(answer.status, 502);

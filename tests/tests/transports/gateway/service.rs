@@ -17,13 +17,17 @@ struct Shared {
     heads: Mutex<Vec<String>>,
     connections: AtomicUsize,
     is_over: AtomicBool,
+    is_unhealthy: AtomicBool,
     /// Whether responses to `/held` may end.
     is_released: (Mutex<bool>, Condvar),
 }
 
 impl Service {
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::on(TcpListener::bind("127.0.0.1:0").expect("a free port"))
+    }
+
+    pub(crate) fn on(listener: TcpListener) -> Self {
         let address = listener.local_addr().expect("bound");
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
@@ -51,6 +55,11 @@ impl Service {
 
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Acquire)
+    }
+
+    /// Whether `/health` is answered with 200.
+    pub(crate) fn set_healthy(&self, is_healthy: bool) {
+        self.shared.is_unhealthy.store(!is_healthy, Ordering::Release);
     }
 
     /// Lets the responses to `/held` end.
@@ -108,6 +117,9 @@ impl Shared {
                         let _ = socket.write_all(&bytes[..length]);
                     }
                     return;
+                }
+                "/health" if self.is_unhealthy.load(Ordering::Acquire) => {
+                    "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n".into()
                 }
                 "/login" if head.contains("x-password: wrong") => {
                     "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".into()

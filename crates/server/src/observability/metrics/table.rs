@@ -113,6 +113,41 @@ pub(crate) static METRICS: &[Metric] = &[
         "Requests that a concurrency limiter shed, or would have in shadow mode: limit, queue_full, displaced, queue_timeout, deadline, busy.",
     ),
     counter(
+        "tidegate_upstream_requests_total",
+        "upstream, address, outcome",
+        "Requests that the gateway sent or tried to send to an address, by outcome: answered (its head arrived), busy (all connections in use), connect_failed, no_response, timed_out, malformed, and cut (the response ended early; counted as answered before).",
+    ),
+    counter(
+        "tidegate_upstream_retries_total",
+        "upstream, address",
+        "Requests that were sent once more, by the address of the first attempt.",
+    ),
+    gauge(
+        "tidegate_upstream_requests_in_progress",
+        "upstream, address",
+        "Requests from the choice of the address until the response ends.",
+    ),
+    gauge(
+        "tidegate_upstream_connections",
+        "upstream, address",
+        "Connections to an address, idle ones included.",
+    ),
+    gauge(
+        "tidegate_upstream_ejected",
+        "upstream, address",
+        "1 while an address is not used after failures in a row.",
+    ),
+    counter(
+        "tidegate_upstream_ejections_total",
+        "upstream, address",
+        "Number of times that an address was ejected.",
+    ),
+    gauge(
+        "tidegate_upstream_healthy",
+        "upstream, address",
+        "0 while the health check of an address fails; 1 without a health check.",
+    ),
+    counter(
         "tidegate_settlements_total",
         "outcome",
         "Limits with `count`, `refund` or `actual` that requests were settled under: settled, not_open (settled before, expired, or never opened), failed (no answer from the store; the units stay taken).",

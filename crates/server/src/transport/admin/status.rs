@@ -14,6 +14,7 @@ use crate::observability::hot_keys::{HotKey, TOLD};
 use crate::observability::utc::Utc;
 use crate::service::RateLimitService;
 use crate::store::SharedStore;
+use crate::transport::gateway::{Outcome, Upstream};
 
 /// Why the daemon is not ready; `None` if it is. Asks the store. An unavailable store does not
 /// count, because the policy defines the fallback; a misconfigured store does, because an operator
@@ -48,6 +49,9 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
             })
         };
         told["concurrency"] = limiters.iter().map(limiter).collect();
+    }
+    if let Some(upstreams) = service.status().upstreams() {
+        told["upstreams"] = upstreams.all().iter().map(|it| upstream(it)).collect();
     }
     if let Some(store) = service.shared_store() {
         let endpoint = |circuit: CircuitReport| {
@@ -207,4 +211,22 @@ pub(super) fn hot_keys(service: &RateLimitService) -> Value {
 
 fn time(at: Timestamp) -> String {
     Utc(at).to_string()
+}
+
+/// A service behind the gateway.
+fn upstream(upstream: &Upstream) -> Value {
+    let addresses = upstream.addresses.iter().map(|address| {
+        let outcomes = Outcome::ALL.map(|it| (it.name().to_owned(), address.outcomes(it).into()));
+        json!({
+            "address": address.name,
+            "requests": Map::from_iter(outcomes),
+            "retries": address.retries(),
+            "in_progress": address.in_progress(),
+            "connections": address.connections(),
+            "ejected": address.is_ejected(),
+            "ejections": address.ejections(),
+            "healthy": address.is_healthy(),
+        })
+    });
+    json!({ "upstream": upstream.settings.name, "addresses": addresses.collect::<Vec<_>>() })
 }

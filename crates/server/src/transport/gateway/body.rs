@@ -9,7 +9,9 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
-use super::upstream::Leased;
+use super::address::Outcome;
+use super::http2::StreamBody;
+use super::send::Leased;
 
 /// How long a client may send nothing of a body that it has begun.
 const CLIENT_IDLE: Duration = Duration::from_secs(30);
@@ -18,15 +20,52 @@ const CLIENT_IDLE: Duration = Duration::from_secs(30);
 const LEAST_RATE: u64 = 240;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// How long the upstream may send nothing of a body, or read nothing of one.
-pub(super) const UPSTREAM_IDLE: Duration = Duration::from_secs(60);
+/// A body as it arrives.
+#[derive(Debug)]
+pub(super) enum WireBody {
+    Http1(Incoming),
+    Http2(StreamBody),
+}
+
+impl Body for WireBody {
+    type Data = Bytes;
+    type Error = Cut;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
+        match self.get_mut() {
+            Self::Http1(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(Cut::Broken))),
+            Self::Http2(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Http1(body) => body.is_end_stream(),
+            Self::Http2(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Http1(body) => body.size_hint(),
+            Self::Http2(body) => body.size_hint(),
+        }
+    }
+}
 
 /// The body of a request, with a bound on how slowly it may arrive.
 pub(super) struct RequestBody {
     /// `None` for a request that is repeated, which has no body.
-    body: Option<Incoming>,
+    body: Option<WireBody>,
     /// Bytes that `pace` does not count yet.
     bytes: u64,
+    /// How long the messages of a call may pause; `None` for all other bodies.
+    pause: Option<Duration>,
     /// The instant from which the client is too slow on average. Set when it first keeps the body waiting.
     pace: Option<Pin<Box<Sleep>>>,
     /// Set only while the client keeps the body waiting.
@@ -46,6 +85,10 @@ impl fmt::Debug for RequestBody {
 pub(super) enum Cut {
     /// The other side closed the connection, or sent what is no body.
     Broken(hyper::Error),
+    /// The other side reset the stream.
+    Reset(h2::Error),
+    /// The trailers are longer than [`MAX_TRAILERS`](super::framing::MAX_TRAILERS).
+    LongTrailers,
     /// The other side sent too little for too long.
     TooSlow,
 }
@@ -54,6 +97,8 @@ impl fmt::Display for Cut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Broken(error) => error.fmt(f),
+            Self::Reset(error) => error.fmt(f),
+            Self::LongTrailers => f.write_str("the trailers are too long"),
             Self::TooSlow => f.write_str("the body arrives too slowly"),
         }
     }
@@ -62,20 +107,30 @@ impl fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 impl RequestBody {
-    /// The body, and what ends once it was sent or given up.
-    pub(super) fn new(body: Incoming) -> (Self, oneshot::Receiver<()>) {
+    /// The body, and what ends once it was sent or given up. The messages of a call (gRPC) may pause for `pause`,
+    /// and have no pace.
+    pub(super) fn new(body: WireBody, pause: Option<Duration>) -> (Self, oneshot::Receiver<()>) {
         let (unsent, sent) = oneshot::channel();
-        let body = Self { body: Some(body), _unsent: Some(unsent), ..Self::empty() };
+        let body = Self { body: Some(body), pause, _unsent: Some(unsent), ..Self::empty() };
         (body, sent)
+    }
+
+    /// Whether there is nothing to send.
+    pub(super) fn is_empty(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self { body: None, bytes: 0, pace: None, waiting: None, _unsent: None }
+        Self { body: None, bytes: 0, pause: None, pace: None, waiting: None, _unsent: None }
     }
 
     /// Ready once the client has sent nothing, or too little, for too long.
     fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = self.pause {
+            let waiting = self.waiting.get_or_insert_with(|| Box::pin(sleep(pause)));
+            return waiting.as_mut().poll(context);
+        }
         let earned = Duration::from_secs(self.bytes / LEAST_RATE);
         self.bytes %= LEAST_RATE;
         match &mut self.pace {
@@ -109,7 +164,7 @@ impl Body for RequestBody {
                     this.bytes = this.bytes.saturating_add(length as u64);
                 }
                 this.waiting = None;
-                Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
+                Poll::Ready(frame)
             }
             Poll::Pending => this.poll_too_slow(context).map(|()| Some(Err(Cut::TooSlow))),
         }
@@ -127,7 +182,13 @@ impl Body for RequestBody {
 /// The body of a response: that of the upstream, or the gateway's own.
 pub(super) enum ForwardBody {
     /// Of the upstream, whose connection is kept for other requests once it ends.
-    Upstream { body: Incoming, connection: Option<Leased>, waiting: Option<Pin<Box<Sleep>>> },
+    Upstream {
+        body: WireBody,
+        connection: Option<Leased>,
+        /// How long it may pause.
+        pause: Duration,
+        waiting: Option<Pin<Box<Sleep>>>,
+    },
     /// The gateway's own text.
     Text(Option<Bytes>),
 }
@@ -142,12 +203,12 @@ impl fmt::Debug for ForwardBody {
 }
 
 impl ForwardBody {
-    pub(super) fn upstream(body: Incoming, connection: Leased) -> Self {
+    pub(super) fn upstream(body: WireBody, connection: Leased, pause: Duration) -> Self {
         if body.is_end_stream() {
             connection.put_back();
             return Self::Text(None);
         }
-        Self::Upstream { body, connection: Some(connection), waiting: None }
+        Self::Upstream { body, connection: Some(connection), pause, waiting: None }
     }
 }
 
@@ -159,8 +220,10 @@ impl Body for ForwardBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        let (body, connection, waiting) = match self.get_mut() {
-            Self::Upstream { body, connection, waiting } => (body, connection, waiting),
+        let (body, connection, pause, waiting) = match self.get_mut() {
+            Self::Upstream { body, connection, pause, waiting } => {
+                (body, connection, *pause, waiting)
+            }
             Self::Text(text) => {
                 return Poll::Ready(text.take().map(|text| Ok(Frame::data(text))));
             }
@@ -171,7 +234,7 @@ impl Body for ForwardBody {
                 let is_over = match &frame {
                     Some(Ok(_)) => body.is_end_stream(),
                     Some(Err(_)) => {
-                        *connection = None;
+                        cut(connection);
                         false
                     }
                     None => true,
@@ -179,13 +242,13 @@ impl Body for ForwardBody {
                 if is_over && let Some(connection) = connection.take() {
                     connection.put_back();
                 }
-                Poll::Ready(frame.map(|frame| frame.map_err(Cut::Broken)))
+                Poll::Ready(frame)
             }
             Poll::Pending => {
-                let timer = || Box::pin(sleep(UPSTREAM_IDLE));
+                let timer = || Box::pin(sleep(pause));
                 match waiting.get_or_insert_with(timer).as_mut().poll(context) {
                     Poll::Ready(()) => {
-                        *connection = None;
+                        cut(connection);
                         Poll::Ready(Some(Err(Cut::TooSlow)))
                     }
                     Poll::Pending => Poll::Pending,
@@ -206,5 +269,12 @@ impl Body for ForwardBody {
             Self::Upstream { body, .. } => body.size_hint(),
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
         }
+    }
+}
+
+/// Closes the connection of a response that ended before its end.
+fn cut(connection: &mut Option<Leased>) {
+    if let Some(connection) = connection.take() {
+        connection.record(Outcome::Cut);
     }
 }

@@ -1,4 +1,4 @@
-//! Forwards admitted requests to the upstream.
+//! Forwards admitted requests to their upstream.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -7,9 +7,9 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, UPGRADE};
+use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
@@ -20,13 +20,16 @@ use tower_service::Service;
 use tracing::warn;
 
 use super::access;
-use super::body::{ForwardBody, RequestBody};
-use super::head::{self, Refused};
-use super::upstream::{Leased, NoConnection, Pool};
+use super::address::{Address, Outcome};
+use super::body::{ForwardBody, RequestBody, WireBody};
+use super::failure::Failure;
+use super::head;
+use super::pool::NoConnection;
+use super::send::{Leased, Unanswered};
+use super::upstream::{Pools, Tried, UpstreamPool};
 use crate::observability::log::Log;
 use crate::observability::throttle::{Admitted, Frequent};
 use crate::runtime::worker::ConnectionSlot;
-use crate::settings::Upstream;
 
 /// Forwards the requests of one connection.
 #[derive(Clone, Debug)]
@@ -35,8 +38,7 @@ pub(super) struct Forward(Arc<Client>);
 /// What the requests of a connection share.
 #[derive(Debug)]
 struct Client {
-    pool: Pool,
-    upstream: Upstream,
+    pools: Pools,
     peer: Option<IpAddr>,
     scheme: &'static str,
     /// Set once the connection is a tunnel.
@@ -50,17 +52,16 @@ pub(super) type Answer = Response<ForwardBody>;
 
 impl Forward {
     pub(super) fn new(
-        pool: Pool,
-        upstream: Upstream,
+        pools: Pools,
         (peer, scheme): (Option<IpAddr>, &'static str),
         (is_tunnel, slot): (Arc<AtomicBool>, Option<Arc<ConnectionSlot>>),
         log: Log,
     ) -> Self {
-        Self(Arc::new(Client { pool, upstream, peer, scheme, is_tunnel, slot, log }))
+        Self(Arc::new(Client { pools, peer, scheme, is_tunnel, slot, log }))
     }
 }
 
-impl Service<Request<Incoming>> for Forward {
+impl Service<Request<WireBody>> for Forward {
     type Response = Answer;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
@@ -69,29 +70,37 @@ impl Service<Request<Incoming>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<WireBody>) -> Self::Future {
         let client = Arc::clone(&self.0);
         Box::pin(async move { Ok(client.forward(request).await) })
     }
 }
 
-/// Why the upstream gives no response.
-enum Failure {
-    Busy,
-    Unreachable,
-    Late,
-    Malformed,
-}
-
 impl Client {
-    async fn forward(&self, mut request: Request<Incoming>) -> Answer {
+    async fn forward(&self, request: Request<WireBody>) -> Answer {
+        let is_call = head::is_grpc(request.headers());
+        let failure = match self.pass_on(request, is_call).await {
+            Ok(answer) => return answer,
+            Err(failure) => failure,
+        };
+        failure.note();
+        if is_call { failure.grpc_answer() } else { failure.answer() }
+    }
+
+    async fn pass_on(
+        &self,
+        mut request: Request<WireBody>,
+        is_call: bool,
+    ) -> Result<Answer, Failure> {
         let client_upgrade = request.extensions_mut().remove::<OnUpgrade>();
         let (mut head, body) = request.into_parts();
+        let to = self.pools.route(&head)?;
+        let settings = &to.upstream.settings;
         let upgrade = head::upgrade(&head);
         head::drop_hop_by_hop(&mut head.headers);
         head::describe_client(&mut head, self.peer, self.scheme);
         access::note(|notes| {
-            notes.upstream = Some(format!("{}:{}", self.upstream.host, self.upstream.port).into());
+            notes.upstream = Some(settings.name.as_str().into());
             notes.request_id = head.headers.get(head::X_REQUEST_ID).cloned();
         });
         if let Some(protocol) = &upgrade {
@@ -102,108 +111,68 @@ impl Client {
         head.uri = head.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
         head.version = Version::HTTP_11;
         head.extensions.clear();
-        let (body, sent) = RequestBody::new(body);
-        let mut answer = pin!(self.send(head, body));
-        let answered = tokio::select! {
-            biased;
-            answered = answer.as_mut() => answered,
-            // The service has its time from when it has the whole request.
-            _ = sent => match timeout(self.upstream.head_timeout, answer).await {
-                Ok(answered) => answered,
-                Err(_) => Err(Failure::Late),
-            },
-        };
-        match answered {
-            Ok((response, connection)) => {
-                self.answer(response, connection, (upgrade, client_upgrade))
+        let (body, sent) = RequestBody::new(body, is_call.then_some(settings.idle_timeout));
+        let mut exchange = Exchange { to, log: &self.log, address: None };
+        let answered = {
+            let mut answer = pin!(exchange.send(head, body));
+            tokio::select! {
+                biased;
+                answered = answer.as_mut() => answered,
+                // The service has its time from when it has the whole request.
+                _ = sent => match timeout(settings.head_timeout, answer).await {
+                    Ok(answered) => answered,
+                    Err(_) => Err(Failure::Late),
+                },
             }
-            Err(failure) => failure.answer(),
-        }
-    }
-
-    /// Sends a request. If a connection that was used before turns out to be closed, a request that the
-    /// upstream cannot have acted on is sent once more over a new one.
-    async fn send(
-        &self,
-        head: Parts,
-        body: RequestBody,
-    ) -> Result<(Response<Incoming>, Leased), Failure> {
-        let mut connection = self.pool.lease().await.map_err(|failed| self.failed(failed))?;
-        let is_safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let again = (connection.is_reused && is_safe && body.is_end_stream()).then(|| head.clone());
-        let request = Request::from_parts(head, body);
-        let mut error = match connection.sender.try_send_request(request).await {
-            Ok(response) => return Ok((response, connection)),
-            Err(error) => error,
         };
-        if !connection.is_reused {
-            return Err(Failure::of_error(error.error()));
+        if let (Err(Failure::Late), Some(address)) = (&answered, &exchange.address) {
+            address.record(Outcome::TimedOut);
         }
-        drop(connection);
-        // Either it was never sent, or it is safe to repeat and the connection ended before a response.
-        let unsent = error.take_message();
-        let is_gone = error.error().is_incomplete_message() || error.error().is_canceled();
-        let request = match (unsent, again) {
-            (Some(request), _) => request,
-            (None, Some(head)) if is_gone || is_reset(error.error()) => {
-                Request::from_parts(head, RequestBody::empty())
-            }
-            _ => return Err(Failure::of_error(error.error())),
-        };
-        let mut connection = self.pool.lease_new().await.map_err(|failed| self.failed(failed))?;
-        match connection.sender.send_request(request).await {
-            Ok(response) => Ok((response, connection)),
-            Err(error) => Err(Failure::of_error(&error)),
-        }
-    }
-
-    /// Logs why there is no connection.
-    fn failed(&self, failed: NoConnection) -> Failure {
-        let (failure, why) = match failed {
-            NoConnection::Busy => (Failure::Busy, "all connections are in use".to_owned()),
-            NoConnection::Failed(error) => (Failure::Unreachable, error.to_string()),
-        };
-        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::UpstreamFailed) {
-            let upstream = format!("{}:{}", self.upstream.host, self.upstream.port);
-            let event = "upstream_failed";
-            warn!(event, upstream, suppressed, "cannot connect to the service: {why}");
-        }
-        failure
+        let (response, connection) = answered?;
+        self.answer(response, connection, settings.idle_timeout, (upgrade, client_upgrade))
     }
 
     /// The response as the client gets it.
     fn answer(
         &self,
-        mut response: Response<Incoming>,
+        mut response: Response<WireBody>,
         connection: Leased,
+        pause: Duration,
         (asked, client_upgrade): (Option<HeaderValue>, Option<OnUpgrade>),
-    ) -> Answer {
+    ) -> Result<Answer, Failure> {
+        let malformed = |connection: &Leased| {
+            connection.record(Outcome::Malformed);
+            Err(Failure::Malformed)
+        };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let granted = response.headers().get(UPGRADE).map(HeaderValue::as_bytes);
             return match (asked, client_upgrade) {
                 (Some(asked), Some(client))
-                    if granted.is_some_and(|it| it.eq_ignore_ascii_case(asked.as_bytes())) =>
+                    if connection.can_upgrade()
+                        && granted.is_some_and(|it| it.eq_ignore_ascii_case(asked.as_bytes())) =>
                 {
-                    self.tunnel(response, connection, client)
+                    connection.record(Outcome::Answered);
+                    Ok(self.tunnel(response, connection, client))
                 }
-                _ => Failure::Malformed.answer(),
+                _ => malformed(&connection),
             };
         }
         let headers = response.headers_mut();
         if head::is_ambiguous(headers) {
-            return Failure::Malformed.answer();
+            return malformed(&connection);
         }
+        connection.record(Outcome::Answered);
         head::drop_hop_by_hop(headers);
         let (mut head, body) = response.into_parts();
         head.version = Version::HTTP_11;
         head.extensions.clear();
-        Response::from_parts(head, ForwardBody::upstream(body, connection))
+        Ok(Response::from_parts(head, ForwardBody::upstream(body, connection, pause)))
     }
 
     /// Copies bytes both ways once the client has been told.
     fn tunnel(
         &self,
-        mut response: Response<Incoming>,
+        mut response: Response<WireBody>,
         connection: Leased,
         client: OnUpgrade,
     ) -> Answer {
@@ -223,68 +192,85 @@ impl Client {
     }
 }
 
-/// Whether the connection was reset.
-fn is_reset(error: &hyper::Error) -> bool {
-    let source = std::error::Error::source(error);
-    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    io.is_some_and(|error| {
-        matches!(error.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
-    })
+/// One request on its way to an upstream.
+struct Exchange<'a> {
+    to: &'a UpstreamPool,
+    log: &'a Log,
+    /// The address that the request was sent to last.
+    address: Option<Arc<Address>>,
 }
 
-impl Failure {
-    fn of_error(error: &hyper::Error) -> Self {
-        if error.is_parse() { Self::Malformed } else { Self::Unreachable }
-    }
-
-    /// The reason in the access log.
-    const fn reason(&self) -> &'static str {
-        match self {
-            Self::Busy => "upstream_busy",
-            Self::Unreachable => "upstream_unreachable",
-            Self::Late => "upstream_late",
-            Self::Malformed => "upstream_malformed",
-        }
-    }
-
-    /// The response; details of the upstream are not the client's business.
-    fn answer(&self) -> Answer {
-        access::note(|notes| notes.reason = Some(self.reason()));
-        let (status, why) = match self {
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "all connections are in use"),
-            Self::Unreachable => (StatusCode::BAD_GATEWAY, "the service gives no response"),
-            Self::Late => (StatusCode::GATEWAY_TIMEOUT, "the service does not answer in time"),
-            Self::Malformed => {
-                (StatusCode::BAD_GATEWAY, "the response of the service is malformed")
-            }
+impl Exchange<'_> {
+    /// Sends a request. It is sent once more if the upstream has processed none of it; and, if it is safe to repeat,
+    /// if its connection ended before a response: on a new connection if it was used before, else at another address.
+    async fn send(
+        &mut self,
+        head: Parts,
+        body: RequestBody,
+    ) -> Result<(Response<WireBody>, Leased), Failure> {
+        let mut tried = Tried::default();
+        let leased = self.to.lease(&mut tried).await;
+        let mut connection = leased.map_err(|why| self.failed(&why))?;
+        let is_safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let again = (is_safe && body.is_empty()).then(|| head.clone());
+        let unanswered = match self.send_over(&mut connection, head, body).await {
+            Ok(response) => return Ok((response, connection)),
+            Err(unanswered) => unanswered,
         };
-        let mut answer = problem(status, why);
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        let Unanswered { outcome, unsent, is_gone } = unanswered;
+        let repeated = match (unsent, again) {
+            (Some(unsent), _) => Some(unsent),
+            (None, Some(head)) if is_gone => Some((head, RequestBody::empty())),
+            _ => None,
+        };
+        // An upstream closes connections that are idle; that is no failure of it.
+        if !connection.is_reused || repeated.is_none() {
+            connection.record(outcome);
         }
-        answer
+        let Some((head, body)) = repeated else { return Err(Failure::of(outcome)) };
+        connection.count_retry();
+        let leased = match connection.is_reused {
+            true => match self.to.lease_again(&connection).await {
+                Err(NoConnection::Failed(_)) => self.to.lease(&mut tried).await,
+                leased => leased,
+            },
+            false => self.to.lease(&mut tried).await,
+        };
+        drop(connection);
+        let mut connection = match leased {
+            Ok(connection) => connection,
+            Err(NoConnection::Busy) => return Err(Failure::of(outcome)),
+            Err(why) => return Err(self.failed(&why)),
+        };
+        match self.send_over(&mut connection, head, body).await {
+            Ok(response) => Ok((response, connection)),
+            Err(Unanswered { outcome, .. }) => {
+                connection.record(outcome);
+                Err(Failure::of(outcome))
+            }
+        }
     }
-}
 
-impl From<Refused> for Answer {
-    /// Nothing is read behind a request that servers read in different ways.
-    fn from(refused: Refused) -> Self {
-        let mut answer = problem(refused.status, refused.why);
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        answer
+    async fn send_over(
+        &mut self,
+        connection: &mut Leased,
+        head: Parts,
+        body: RequestBody,
+    ) -> Result<Response<WireBody>, Unanswered> {
+        self.address = self.to.upstream.addresses.get(connection.number).map(Arc::clone);
+        connection.send(&self.to.upstream.settings, head, body).await
     }
-}
 
-/// Problem details of the gateway's own.
-pub(super) fn problem(status: StatusCode, why: &str) -> Answer {
-    let title = status.canonical_reason().unwrap_or_default();
-    let text = format!(
-        "{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{},\"detail\":\"{why}\"}}",
-        status.as_u16()
-    );
-    let mut answer = Response::new(ForwardBody::Text(Some(Bytes::from(text))));
-    *answer.status_mut() = status;
-    let json = HeaderValue::from_static("application/problem+json");
-    answer.headers_mut().insert(CONTENT_TYPE, json);
-    answer
+    /// Logs why there is no connection.
+    fn failed(&self, failed: &NoConnection) -> Failure {
+        let (failure, why) = match failed {
+            NoConnection::Busy => (Failure::Busy, "all connections are in use".to_owned()),
+            NoConnection::Failed(error) => (Failure::Unreachable, error.to_string()),
+        };
+        if let Some(Admitted { suppressed }) = self.log.admit(Frequent::UpstreamFailed) {
+            let (event, upstream) = ("upstream_failed", &self.to.upstream.settings.name);
+            warn!(event, upstream, suppressed, "cannot connect to the service: {why}");
+        }
+        failure
+    }
 }

@@ -19,7 +19,7 @@ pub(super) const MAX_FIELDS: usize = 100;
 const MAX_EXTENSION: usize = 256;
 
 /// The most bytes of the trailers of a message.
-const MAX_TRAILERS: usize = 8 << 10;
+pub(super) const MAX_TRAILERS: usize = 8 << 10;
 
 /// The bytes of a connection, message by message.
 #[derive(Debug, Default)]

@@ -15,22 +15,27 @@ use super::framing::{Ambiguous, Framing};
 /// How long a head may take from its first byte to its last.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
+/// What hyper reads in place of the rest of a refused request: a NUL byte, which no request may have, and an end
+/// of a head, without which hyper would not look at a head that has begun.
+const REFUSAL: &[u8] = b"\0\n\n";
+
 /// Hands on the bytes of a client until a request is framed ambiguously. In place of that request hyper reads
-/// a NUL byte, which no request may have, and answers 400 after the responses to the requests before.
+/// [`REFUSAL`], and answers 400 after the responses to the requests before.
 #[derive(Debug)]
 pub(super) struct Guard<S> {
     stream: S,
     framing: Framing,
     /// Whether the connection was upgraded: its bytes are no messages any more.
     is_tunnel: Arc<AtomicBool>,
-    is_over: bool,
+    /// What is left of the refusal, once a request was refused. After it, the connection has ended.
+    refusal: Option<&'static [u8]>,
     /// Set while a head has begun and its end has not arrived.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Guard<S> {
     pub(super) fn new(stream: S, is_tunnel: Arc<AtomicBool>) -> Self {
-        Self { stream, framing: Framing::default(), is_tunnel, is_over: false, waiting: None }
+        Self { stream, framing: Framing::default(), is_tunnel, refusal: None, waiting: None }
     }
 }
 
@@ -51,7 +56,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.is_over {
+        if let Some(refusal) = &mut this.refusal {
+            let (next, rest) = refusal.split_at(refusal.len().min(buffer.remaining()));
+            buffer.put_slice(next);
+            *refusal = rest;
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -65,8 +73,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
         if let Err(Ambiguous { sound }) = this.framing.read(&buffer.filled()[before..]) {
             // At least one byte was refused, so there is room for another.
             buffer.set_filled(before + sound);
-            buffer.put_slice(&[0]);
-            this.is_over = true;
+            let (next, rest) = REFUSAL.split_at(REFUSAL.len().min(buffer.remaining()));
+            buffer.put_slice(next);
+            this.refusal = Some(rest);
         }
         if !this.framing.is_in_head() {
             this.waiting = None;

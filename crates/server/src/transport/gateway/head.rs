@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use hyper::http::request::Parts;
 use hyper::{Method, StatusCode, Version};
 
-use super::framing::MAX_HEAD;
+use super::framing::{MAX_FIELDS, MAX_HEAD};
+use super::http2::length;
 
 /// The most bytes of a request target.
 const MAX_TARGET: usize = 8 << 10;
@@ -70,12 +71,14 @@ pub(super) fn check(head: &Parts) -> Result<(), Refused> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "CONNECT and TRACE are not forwarded");
     }
-    let lengths = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
-    if lengths.sum::<usize>() > MAX_HEAD {
+    if length(&head.headers) > MAX_HEAD || head.headers.len() > MAX_FIELDS {
         return refused(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "the fields of a request have at most 32 KiB",
+            "a request has at most 100 fields of 32 KiB",
         );
+    }
+    if head.headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+        return refused(StatusCode::BAD_REQUEST, "a request has at most one Content-Length");
     }
     let target = head.uri.path_and_query().map_or(0, |target| target.as_str().len());
     let authority = head.uri.authority().map(|authority| authority.as_str());
@@ -106,6 +109,21 @@ pub(super) fn check(head: &Parts) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+/// Makes a head of HTTP/2 one of HTTP/1.1: `:authority` is the host, and cookies are in one field.
+pub(super) fn unify(head: &mut Parts) {
+    if let (false, Some(authority)) = (head.headers.contains_key(HOST), head.uri.authority())
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        head.headers.insert(HOST, host);
+    }
+    let crumbs: Vec<_> = head.headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(cookie) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        head.headers.insert(COOKIE, cookie);
+    }
 }
 
 /// A host with an optional port: no user, no path, nothing that ends one.
@@ -143,6 +161,12 @@ pub(super) fn upgrade(head: &Parts) -> Option<HeaderValue> {
     let is_known = protocol.as_bytes().eq_ignore_ascii_case(b"websocket") && more.is_none();
     (asks && is_known && head.method == Method::GET && head.version == Version::HTTP_11)
         .then(|| protocol.clone())
+}
+
+/// Whether a request is a call of gRPC.
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
 /// Removes the fields by which a client could pass for a proxy.

@@ -1,170 +1,243 @@
-//! Connections to the upstream: a bounded pool on each worker.
+//! The upstreams: which requests go to which, and to which of its addresses.
+//!
+//! An address is chosen by two random choices: of two addresses, the one with fewer requests in progress.
 
-use std::fmt;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{sleep, timeout};
+use hyper::header::HOST;
+use hyper::http::request::Parts;
+use tidegate::policy::{RequestTarget, normal_host};
 
-use super::body::{RequestBody, UPSTREAM_IDLE};
-use super::framing::{MAX_FIELDS, MAX_HEAD};
-use crate::settings::Upstream;
-use crate::transport::Stream;
-use crate::transport::http::WriteTimeout;
+use super::address::{Address, Outcome};
+use super::connect::Connector;
+use super::pool::{NoConnection, Pool};
+use super::send::Leased;
+use crate::settings::{self, Gateway, Route};
 
-/// How long an idle connection is kept, in sweeps. Node.js closes its side after five seconds.
-const MAX_AGE: u8 = 4;
-const SWEEP: Duration = Duration::from_secs(1);
+/// The most addresses that a request tries to connect to.
+const MAX_CONNECTS: usize = 3;
 
-/// How long a request waits for a connection when all are in use.
-const MAX_WAIT: Duration = Duration::from_secs(1);
+/// The upstreams of the process.
+#[derive(Debug)]
+pub(crate) struct Upstreams {
+    all: Vec<Arc<Upstream>>,
+    /// In the order in which they are compared with requests.
+    routes: Vec<Route>,
+    needs_path: bool,
+}
 
-/// The connections of one worker to the upstream.
+/// One upstream: what all workers know of it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) settings: settings::Upstream,
+    pub(crate) addresses: Vec<Arc<Address>>,
+    pub(super) connector: Arc<Connector>,
+}
+
+impl Upstreams {
+    /// Reads the certificates of the upstreams. The error names the upstream.
+    pub(crate) fn new(gateway: &Gateway) -> Result<Self, String> {
+        let all = gateway.upstreams.iter().map(|settings| {
+            let connector = Connector::new(settings)
+                .map_err(|why| format!("upstream {}: {why}", settings.name))?;
+            let eject_for = (settings.addresses.len() > 1).then_some(settings.eject_for);
+            let addresses = settings.addresses.iter();
+            Ok(Arc::new(Upstream {
+                addresses: addresses
+                    .map(|address| Address::new(address.clone(), &settings.name, eject_for))
+                    .collect(),
+                connector: Arc::new(connector),
+                settings: settings.clone(),
+            }))
+        });
+        let mut routes = gateway.routes.clone();
+        routes.sort_by(|one, other| one.order().cmp(&other.order()));
+        let needs_path = routes.iter().any(Route::needs_path);
+        Ok(Self { all: all.collect::<Result<_, String>>()?, routes, needs_path })
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Upstream>] {
+        &self.all
+    }
+}
+
+/// The connections of one worker to all upstreams.
 #[derive(Clone, Debug)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pools(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    upstream: Upstream,
-    idle: Mutex<Vec<Idle>>,
-    /// One permit for each connection, idle ones included.
-    slots: Arc<Semaphore>,
+    upstreams: Arc<Upstreams>,
+    pools: Vec<UpstreamPool>,
 }
 
-/// A connection without a request.
-struct Idle {
-    sender: SendRequest<RequestBody>,
-    slot: OwnedSemaphorePermit,
-    /// Number of sweeps that have found it idle.
-    age: u8,
-}
-
-impl fmt::Debug for Idle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Idle").field("age", &self.age).finish_non_exhaustive()
-    }
-}
-
-/// A connection with a request. Dropping it closes the connection; [`Leased::put_back`] keeps it.
-pub(super) struct Leased {
-    pub(super) sender: SendRequest<RequestBody>,
-    /// Whether it has carried a request before, so that the upstream may be closing it.
-    pub(super) is_reused: bool,
-    slot: OwnedSemaphorePermit,
-    pool: Pool,
-}
-
-impl fmt::Debug for Leased {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leased").field("is_reused", &self.is_reused).finish_non_exhaustive()
-    }
-}
-
-/// Why there is no connection.
+/// The connections of one worker to one upstream.
 #[derive(Debug)]
-pub(super) enum NoConnection {
-    /// All connections are in use.
-    Busy,
-    /// The upstream refuses connections, or does not answer.
-    Failed(io::Error),
+pub(super) struct UpstreamPool {
+    pub(super) upstream: Arc<Upstream>,
+    /// In the order of its addresses.
+    pools: Vec<Pool>,
 }
 
-impl Pool {
-    /// A pool of at most so many connections.
-    pub(crate) fn new(upstream: Upstream, connections: usize) -> Self {
-        let slots = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Shared { upstream, idle: Mutex::default(), slots }))
+/// Why a request goes to no upstream.
+#[derive(Debug)]
+pub(super) enum NoRoute {
+    /// No route matches.
+    Unknown,
+    /// Servers would read the path in different ways.
+    Ambiguous(&'static str),
+}
+
+impl Pools {
+    /// The pools of one of so many workers.
+    pub(crate) fn new(upstreams: Arc<Upstreams>, workers: usize) -> Self {
+        let pools = upstreams.all.iter().map(|upstream| {
+            let connections = upstream.settings.max_connections.div_ceil(workers);
+            let pool = |address: &Arc<Address>| {
+                Pool::new(Arc::clone(address), Arc::clone(&upstream.connector), connections)
+            };
+            let pools = upstream.addresses.iter().map(pool).collect();
+            UpstreamPool { upstream: Arc::clone(upstream), pools }
+        });
+        let pools = pools.collect();
+        Self(Arc::new(Shared { upstreams, pools }))
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The upstream of a request.
+    pub(super) fn route(&self, head: &Parts) -> Result<&UpstreamPool, NoRoute> {
+        let Upstreams { routes, needs_path, .. } = &*self.0.upstreams;
+        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let host = normal_host(host);
+        let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let target = needs_path
+            .then(|| RequestTarget::parse(target))
+            .transpose()
+            .map_err(|wrong| NoRoute::Ambiguous(wrong.reason()))?;
+        let path = target.as_ref().map_or("/", RequestTarget::path);
+        let route = routes.iter().find(|route| route.matches(&host, path));
+        route.and_then(|route| self.0.pools.get(route.upstream)).ok_or(NoRoute::Unknown)
+    }
+}
+
+/// Addresses that a request has tried, one bit for each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tried(u64);
+
+impl Tried {
+    const fn has(self, number: usize) -> bool {
+        self.0 & (1 << number) != 0
     }
 
-    /// An idle connection, the last one used first; or a new one.
-    pub(super) async fn lease(&self) -> Result<Leased, NoConnection> {
-        if let Some(leased) = self.reuse() {
-            return Ok(leased);
-        }
-        // A connection whose response has just ended is ready once its task has run.
-        tokio::task::yield_now().await;
-        match self.reuse() {
-            Some(leased) => Ok(leased),
-            None => self.lease_new().await,
-        }
+    const fn add(&mut self, number: usize) {
+        self.0 |= 1 << number;
     }
+}
 
-    fn reuse(&self) -> Option<Leased> {
-        let mut idle = self.idle();
-        idle.retain(|connection| !connection.sender.is_closed());
-        let place = idle.iter().rposition(|connection| connection.sender.is_ready())?;
-        let Idle { sender, slot, .. } = idle.remove(place);
-        drop(idle);
-        Some(Leased { sender, is_reused: true, slot, pool: self.clone() })
-    }
-
-    /// A new connection.
-    pub(super) async fn lease_new(&self) -> Result<Leased, NoConnection> {
-        let slots = Arc::clone(&self.0.slots);
-        let slot = match Arc::clone(&slots).try_acquire_owned() {
-            Ok(slot) => slot,
-            Err(_) => {
-                // An idle connection that cannot be used makes room.
-                drop(self.idle().pop());
-                let waited = timeout(MAX_WAIT, slots.acquire_owned()).await;
-                waited.ok().and_then(Result::ok).ok_or(NoConnection::Busy)?
+impl UpstreamPool {
+    /// A connection to an address that was not tried. A connection that fails is tried at another address.
+    pub(super) async fn lease(&self, tried: &mut Tried) -> Result<Leased, NoConnection> {
+        let mut failed = NoConnection::Busy;
+        for _ in 0..MAX_CONNECTS {
+            let Some(number) = self.choose(*tried) else { break };
+            tried.add(number);
+            match self.lease_at(number, false).await {
+                Err(error @ NoConnection::Failed(_)) => failed = error,
+                found => return found,
             }
+        }
+        Err(failed)
+    }
+
+    /// A new connection to the address of another one.
+    pub(super) async fn lease_again(&self, other: &Leased) -> Result<Leased, NoConnection> {
+        self.lease_at(other.number, true).await
+    }
+
+    async fn lease_at(&self, number: usize, is_new: bool) -> Result<Leased, NoConnection> {
+        let (Some(pool), Some(address)) =
+            (self.pools.get(number), self.upstream.addresses.get(number))
+        else {
+            return Err(NoConnection::Busy);
         };
-        let sender = self.connect().await.map_err(NoConnection::Failed)?;
-        Ok(Leased { sender, is_reused: false, slot, pool: self.clone() })
-    }
-
-    async fn connect(&self) -> io::Result<SendRequest<RequestBody>> {
-        let Upstream { host, port, connect_timeout, .. } = &self.0.upstream;
-        let connected = timeout(*connect_timeout, TcpStream::connect((host.as_str(), *port))).await;
-        let socket = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        socket.set_nodelay(true)?;
-        let handshake = http1::Builder::new()
-            .max_headers(MAX_FIELDS)
-            .max_buf_size(2 * MAX_HEAD)
-            .handshake(TokioIo::new(WriteTimeout::new(Stream::Tcp(socket), UPSTREAM_IDLE)));
-        let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-        // Its errors reach the request that it carries.
-        tokio::spawn(async { drop(connection.with_upgrades().await) });
-        Ok(sender)
-    }
-
-    /// Closes connections that have been idle for too long, until none is idle.
-    async fn sweep(self) {
-        loop {
-            sleep(SWEEP).await;
-            let mut idle = self.idle();
-            idle.iter_mut().for_each(|connection| connection.age += 1);
-            idle.retain(|connection| connection.age < MAX_AGE);
-            if idle.is_empty() {
-                return;
+        let in_progress = address.begin();
+        let leased = match is_new {
+            true => pool.lease_new().await.map(|lease| (lease, false)),
+            false => pool.lease().await,
+        };
+        match leased {
+            Ok((lease, is_reused)) => Ok(Leased::new(lease, is_reused, number, in_progress)),
+            Err(why) => {
+                address.record(match why {
+                    NoConnection::Busy => Outcome::Busy,
+                    NoConnection::Failed(_) => Outcome::ConnectFailed,
+                });
+                Err(why)
             }
         }
     }
+
+    /// An address that was not tried, of those that may be used; of all, if none may be.
+    fn choose(&self, tried: Tried) -> Option<usize> {
+        let addresses = &self.upstream.addresses;
+        if let [_] = addresses.as_slice() {
+            return (!tried.has(0)).then_some(0);
+        }
+        choose(addresses, |number, address| !tried.has(number) && address.is_available())
+            .or_else(|| choose(addresses, |number, _| !tried.has(number)))
+    }
 }
 
-impl Leased {
-    /// Keeps the connection for another request: its response has ended.
-    pub(super) fn put_back(self) {
-        let Self { sender, slot, pool, .. } = self;
-        if sender.is_closed() {
-            return;
+/// Of two random addresses, the one with fewer requests in progress.
+fn choose(addresses: &[Arc<Address>], may_be: impl Fn(usize, &Address) -> bool) -> Option<usize> {
+    let (mut seen, mut one, mut other) = (0, None, None);
+    for found in addresses.iter().enumerate().filter(|(number, address)| may_be(*number, address)) {
+        seen += 1;
+        // Every pair is as likely as any other.
+        match seen {
+            1 => one = Some(found),
+            2 => other = Some(found),
+            _ => match fastrand::usize(..seen) {
+                0 => one = Some(found),
+                1 => other = Some(found),
+                _ => {}
+            },
         }
-        let mut idle = pool.idle();
-        let is_first = idle.is_empty();
-        idle.push(Idle { sender, slot, age: 0 });
-        drop(idle);
-        if is_first {
-            tokio::spawn(pool.sweep());
+    }
+    let number = match (one?, other) {
+        ((one, _), None) => one,
+        ((one, first), Some((other, second))) => {
+            let (first, second) = (first.in_progress(), second.in_progress());
+            let is_first = first < second || (first == second && fastrand::bool());
+            if is_first { one } else { other }
         }
+    };
+    Some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::UpstreamAddress;
+
+    fn addresses() -> Vec<Arc<Address>> {
+        let address = |number: u16| {
+            let settings = UpstreamAddress { host: "a".into(), port: number };
+            Address::new(settings, "api", None)
+        };
+        (1..=4).map(address).collect()
+    }
+
+    #[test]
+    fn of_two_random_addresses_the_one_with_fewer_requests_is_chosen() {
+        let addresses = addresses();
+        let _busy: Vec<_> = (0..10).map(|_| addresses[1].begin()).collect();
+        let mut counts = [0; 4];
+        for _ in 0..4_000 {
+            counts[choose(&addresses, |_, _| true).unwrap()] += 1;
+        }
+        assert_eq!(counts[1], 0);
+        assert!([0, 2, 3].iter().all(|number| counts[*number] > 1_000), "{counts:?}");
+        assert_eq!(choose(&addresses, |number, _| number == 1), Some(1));
+        assert_eq!(choose(&addresses, |_, _| false), None);
     }
 }

@@ -14,12 +14,12 @@ use hyper::http::request::Parts;
 use tokio::time::timeout;
 
 use super::body::{self, Body};
-use super::budget::Charge;
 use super::message::{self, Messages};
 use super::status::{self, Code, Status, success};
 use super::{Call, GrpcConnection, Reply, health, reflection};
 use crate::runtime::turns::{SHORT, at_length};
 use crate::service::at_once;
+use crate::transport::http2::Charge;
 use crate::transport::rls::{self, RateLimitRequest, RlsVerdict};
 use crate::transport::within;
 

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 use h2::RecvStream;
 use hyper::body::Bytes;
 
-use super::budget::{Account, Charge};
 use super::status::{Code, Status};
 use crate::runtime::turns::SHORT;
+use crate::transport::http2::{Account, Charge};
 use crate::transport::rls::MAX_MESSAGE;
 
 /// Length of the frame header.

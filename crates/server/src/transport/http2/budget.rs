@@ -13,10 +13,6 @@ const MAX_HELD: usize = 64 << 20;
 /// a quarter of the budget, enough for all streams that it may open.
 const SHARE: usize = 3;
 
-/// Bytes of unfinished messages that one connection may hold. They fit into its flow-control
-/// window, so that each message can be completed although credit is returned only afterwards.
-const MAX_UNFINISHED: usize = super::WINDOWS.0 as usize - super::WINDOWS.1 as usize;
-
 /// Bytes of a call that waits for its peer, besides its message: the stream, its state and its
 /// task.
 const CALL: usize = 4 << 10;
@@ -36,7 +32,7 @@ impl Budget {
 
 /// One connection's part of the budget.
 #[derive(Debug)]
-pub(super) struct Account {
+pub(crate) struct Account {
     process: Arc<Semaphore>,
     /// The free part of the whole budget after this connection's charges.
     connection: Arc<Semaphore>,
@@ -45,7 +41,7 @@ pub(super) struct Account {
 
 /// Bytes taken from the budget, returned when dropped.
 #[derive(Debug)]
-pub(super) struct Charge {
+pub(crate) struct Charge {
     process: OwnedSemaphorePermit,
     connection: OwnedSemaphorePermit,
     /// The part for the message, if it is charged.
@@ -53,31 +49,32 @@ pub(super) struct Charge {
 }
 
 impl Account {
-    pub(super) fn new(budget: &Budget) -> Self {
+    /// `max_unfinished` bounds the bytes of unfinished messages on the connection.
+    pub(crate) fn new(budget: &Budget, max_unfinished: usize) -> Self {
         Self {
             process: Arc::clone(&budget.0),
             connection: Arc::new(Semaphore::new(MAX_HELD)),
-            unfinished: Arc::new(Semaphore::new(MAX_UNFINISHED)),
+            unfinished: Arc::new(Semaphore::new(max_unfinished)),
         }
     }
 
     /// Charges a call that waits for its peer; `None` if the budget is exhausted.
-    pub(super) fn call(&self) -> Option<Charge> {
+    pub(crate) fn call(&self) -> Option<Charge> {
         self.charge(CALL)
     }
 
     /// Charges a connection whose peer does not read.
-    pub(super) fn blocked(&self) -> Option<Charge> {
+    pub(crate) fn blocked(&self) -> Option<Charge> {
         self.charge(BLOCKED)
     }
 
     /// Charges a call whose answer waits until the peer has room for it.
-    pub(super) fn answer(&self, bytes: usize) -> Option<Charge> {
+    pub(crate) fn answer(&self, bytes: usize) -> Option<Charge> {
         self.charge(bytes.saturating_add(CALL))
     }
 
     /// Charges a message of this length in addition, unless it is charged already.
-    pub(super) fn message(&self, charge: &mut Charge, bytes: usize) -> bool {
+    pub(crate) fn message(&self, charge: &mut Charge, bytes: usize) -> bool {
         if charge.unfinished.is_some() {
             return true;
         }

@@ -8,10 +8,10 @@
 //!
 //! | frames | allowed per minute |
 //! |---|---|
-//! | resets by the peer | [`MAX_ABANDONED`] and one per call answered in this minute or the one before |
-//! | resets by the peer of streams without a message | [`MAX_BARE_RESETS`] |
+//! | resets by the peer | twice the number of streams that may be open, and one per call answered in this minute or the one before |
+//! | resets by the peer of streams without a message | [`FrameLimits::bare_resets`] |
 //! | resets that the peer's errors cause, streams above the limit included, refusals by `budget.rs` not | [`MAX_ERRORS`], after the peer has acknowledged the limit |
-//! | frames without a request: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`] and [`CONTROL_PER_CALL`] per call |
+//! | frames without a request: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`], [`CONTROL_PER_CALL`] per call, and [`FrameLimits::control_per_data`] |
 
 use std::io;
 use std::pin::Pin;
@@ -24,14 +24,18 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::MAX_STREAMS;
 use crate::transport::http::WriteTimeout;
 
-/// How many more streams than were answered the peer may reset: twice the number that may be open.
-const MAX_ABANDONED: usize = 2 * MAX_STREAMS as usize;
-
-/// How many streams the peer may reset without having sent a message on them.
-const MAX_BARE_RESETS: usize = 64;
+/// How many frames a peer may send.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameLimits {
+    /// How many streams may be open at a time.
+    pub(crate) streams: usize,
+    /// How many streams the peer may reset without having sent a message on them.
+    pub(crate) bare_resets: usize,
+    /// Allowed frames without a request for each DATA frame sent: its receiver updates two windows.
+    pub(crate) control_per_data: usize,
+}
 
 /// How many streams may be reset because of the peer's errors.
 const MAX_ERRORS: usize = 64;
@@ -62,8 +66,9 @@ const HEADER: usize = 9;
 const RESET: usize = 13;
 
 /// Frame state shared by the connection and its task.
-#[derive(Debug, Default)]
-pub(super) struct Frames {
+#[derive(Debug)]
+pub(crate) struct Frames {
+    limits: FrameLimits,
     /// Set once the peer has sent too many frames of a kind. Reading stops then.
     is_abuse: AtomicBool,
     /// Whether the peer takes no bytes. Reading pauses meanwhile.
@@ -77,32 +82,43 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn is_abuse(&self) -> bool {
+    pub(crate) fn new(limits: FrameLimits) -> Self {
+        Self {
+            limits,
+            is_abuse: AtomicBool::default(),
+            is_blocked: AtomicBool::default(),
+            read: AtomicUsize::default(),
+            answered: AtomicUsize::default(),
+            is_renewed: AtomicBool::default(),
+        }
+    }
+
+    pub(crate) fn is_abuse(&self) -> bool {
         self.is_abuse.load(Relaxed)
     }
 
-    pub(super) fn is_blocked(&self) -> bool {
+    pub(crate) fn is_blocked(&self) -> bool {
         self.is_blocked.load(Relaxed)
     }
 
     /// Allows the bytes of one turn to be read.
-    pub(super) fn begin_turn(&self) {
+    pub(crate) fn begin_turn(&self) {
         self.read.store(0, Relaxed);
     }
 
-    pub(super) fn count_answers(&self, answers: usize) {
+    pub(crate) fn count_answers(&self, answers: usize) {
         self.answered.fetch_add(answers, Relaxed);
     }
 
     /// Starts a new minute.
-    pub(super) fn renew(&self) {
+    pub(crate) fn renew(&self) {
         self.is_renewed.store(true, Relaxed);
     }
 }
 
 /// A connection whose frames are counted.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     stream: WriteTimeout,
     frames: Arc<Frames>,
     incoming: Scanner,
@@ -114,7 +130,7 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    pub(super) fn new(stream: WriteTimeout, frames: Arc<Frames>) -> Self {
+    pub(crate) fn new(stream: WriteTimeout, frames: Arc<Frames>) -> Self {
         Self {
             stream,
             frames,
@@ -132,19 +148,19 @@ impl Counted {
             self.counts.renew();
         }
         self.counts.answered += self.frames.answered.swap(0, Relaxed);
-        let counts = &mut self.counts;
-        self.incoming.scan(bytes, |frame| counts.receive(frame));
+        let (counts, limits) = (&mut self.counts, &self.frames.limits);
+        self.incoming.scan(bytes, |frame| counts.receive(frame, limits));
         self.judge();
     }
 
     fn has_written(&mut self, bytes: &[u8]) {
-        let counts = &mut self.counts;
-        self.outgoing.scan(bytes, |frame| counts.send(frame));
+        let (counts, limits) = (&mut self.counts, &self.frames.limits);
+        self.outgoing.scan(bytes, |frame| counts.send(frame, limits));
         self.judge();
     }
 
     fn judge(&self) {
-        if self.counts.is_abuse() {
+        if self.counts.is_abuse(&self.frames.limits) {
             self.frames.is_abuse.store(true, Relaxed);
         }
     }
@@ -183,9 +199,10 @@ struct Counts {
 }
 
 impl Counts {
-    fn is_abuse(&self) -> bool {
-        self.abandoned > MAX_ABANDONED + self.answered + self.answered_before
-            || self.bare_resets > MAX_BARE_RESETS
+    const fn is_abuse(&self, limits: &FrameLimits) -> bool {
+        // Twice as many as may be open.
+        self.abandoned > 2 * limits.streams + self.answered + self.answered_before
+            || self.bare_resets > limits.bare_resets
             || self.errors > MAX_ERRORS
             || self.control > MAX_CONTROL
     }
@@ -197,7 +214,7 @@ impl Counts {
     }
 
     /// Counts a frame of the peer.
-    fn receive(&mut self, frame: Frame) {
+    fn receive(&mut self, frame: Frame, limits: &FrameLimits) {
         const END: u8 = 1;
         const ACK: u8 = 1;
         match frame.kind {
@@ -224,11 +241,11 @@ impl Counts {
             _ => self.control += 1,
         }
         // Includes answered calls; only the latest can still be reset.
-        self.messages = self.messages.min(MAX_STREAMS as usize);
+        self.messages = self.messages.min(limits.streams);
     }
 
     /// Counts a frame that this side sends.
-    fn send(&mut self, frame: Frame) {
+    fn send(&mut self, frame: Frame, limits: &FrameLimits) {
         /// Reset codes that are no fault of the peer's: no error, stream closed, above the limit,
         /// or refused because memory is short.
         const NO_ERROR: u32 = 0;
@@ -237,6 +254,9 @@ impl Counts {
         const REFUSED_STREAM: u32 = 7;
         const CANCEL: u32 = 8;
         const ENHANCE_YOUR_CALM: u32 = 11;
+        if frame.kind == 0 && frame.length > 0 {
+            self.control = self.control.saturating_sub(limits.control_per_data);
+        }
         match frame.code {
             Some(NO_ERROR | INTERNAL_ERROR | CANCEL | ENHANCE_YOUR_CALM) | None => {}
             Some(REFUSED_STREAM) if self.opened_early.is_none_or(|last| frame.stream <= last) => {

@@ -1,0 +1,132 @@
+//! Requests without a response of an upstream, and what the client is told.
+
+use hyper::body::Bytes;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+
+use super::access;
+use super::address::Outcome;
+use super::body::ForwardBody;
+use super::forward::Answer;
+use super::head::Refused;
+use super::upstream::NoRoute;
+
+/// Why no upstream gives a response.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failure {
+    NoRoute,
+    Ambiguous(&'static str),
+    Busy,
+    Unreachable,
+    Late,
+    Malformed,
+}
+
+impl From<NoRoute> for Failure {
+    fn from(no_route: NoRoute) -> Self {
+        match no_route {
+            NoRoute::Unknown => Self::NoRoute,
+            NoRoute::Ambiguous(why) => Self::Ambiguous(why),
+        }
+    }
+}
+
+impl Failure {
+    pub(super) const fn of(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Busy => Self::Busy,
+            Outcome::TimedOut => Self::Late,
+            Outcome::Malformed => Self::Malformed,
+            Outcome::Answered | Outcome::ConnectFailed | Outcome::NoResponse | Outcome::Cut => {
+                Self::Unreachable
+            }
+        }
+    }
+
+    /// The reason; details of the upstream are not the client's business.
+    const fn why(self) -> &'static str {
+        match self {
+            Self::NoRoute => "no service has this host and path",
+            Self::Ambiguous(why) => why,
+            Self::Busy => "all connections are in use",
+            Self::Unreachable => "the service gives no response",
+            Self::Late => "the service does not answer in time",
+            Self::Malformed => "the response of the service is malformed",
+        }
+    }
+
+    /// The reason in the access log.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::NoRoute => "no_route",
+            Self::Ambiguous(_) => "ambiguous",
+            Self::Busy => "upstream_busy",
+            Self::Unreachable => "upstream_unreachable",
+            Self::Late => "upstream_late",
+            Self::Malformed => "upstream_malformed",
+        }
+    }
+
+    /// Adds the reason to the access log.
+    pub(super) fn note(self) {
+        access::note(|notes| notes.reason = Some(self.name()));
+    }
+
+    /// The response.
+    pub(super) fn answer(self) -> Answer {
+        let mut answer = problem(
+            match self {
+                Self::NoRoute => StatusCode::NOT_FOUND,
+                Self::Ambiguous(_) => StatusCode::BAD_REQUEST,
+                Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+                Self::Unreachable | Self::Malformed => StatusCode::BAD_GATEWAY,
+                Self::Late => StatusCode::GATEWAY_TIMEOUT,
+            },
+            self.why(),
+        );
+        if matches!(self, Self::Busy) {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        answer
+    }
+
+    /// The response to a call of gRPC: no message, and a status among the fields of the head.
+    pub(super) fn grpc_answer(self) -> Answer {
+        let code = match self {
+            // INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE and DEADLINE_EXCEEDED.
+            Self::Ambiguous(_) => "3",
+            Self::NoRoute => "12",
+            Self::Busy | Self::Unreachable | Self::Malformed => "14",
+            Self::Late => "4",
+        };
+        let mut answer = Response::new(ForwardBody::Text(None));
+        let headers = answer.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from_static(code));
+        headers.insert("grpc-message", HeaderValue::from_static(self.why()));
+        answer
+    }
+}
+
+impl From<Refused> for Answer {
+    /// Nothing is read behind a request that servers read in different ways.
+    fn from(refused: Refused) -> Self {
+        let mut answer = problem(refused.status, refused.why);
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        answer
+    }
+}
+
+/// Problem details of the gateway's own.
+pub(super) fn problem(status: StatusCode, why: &str) -> Answer {
+    let title = status.canonical_reason().unwrap_or_default();
+    let text = format!(
+        "{{\"type\":\"about:blank\",\"title\":\"{title}\",\"status\":{},\"detail\":\"{why}\"}}",
+        status.as_u16()
+    );
+    let mut answer = Response::new(ForwardBody::Text(Some(Bytes::from(text))));
+    *answer.status_mut() = status;
+    let json = HeaderValue::from_static("application/problem+json");
+    answer.headers_mut().insert(CONTENT_TYPE, json);
+    answer
+}

@@ -1,0 +1,90 @@
+//! Active health checks.
+
+use std::sync::Arc;
+
+use hyper::header::{HOST, USER_AGENT};
+use hyper::{Request, StatusCode};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::address::Address;
+use super::body::RequestBody;
+use super::connect::{Connected, Connector};
+use super::upstream::{Upstream, Upstreams};
+use crate::settings::HealthCheck;
+
+/// Checks all addresses until the server is stopping.
+pub(crate) async fn watch(upstreams: Arc<Upstreams>, mut stopped: watch::Receiver<bool>) {
+    let mut checks = tokio::task::JoinSet::new();
+    for upstream in upstreams.all() {
+        let Some(check) = &upstream.settings.health else { continue };
+        for address in &upstream.addresses {
+            let (upstream, address) = (Arc::clone(upstream), Arc::clone(address));
+            checks.spawn(check_often(upstream, address, check.clone()));
+        }
+    }
+    // Dropping the checks ends them.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+async fn check_often(upstream: Arc<Upstream>, address: Arc<Address>, check: HealthCheck) {
+    let (mut failures, mut successes) = (0, 0);
+    // Addresses are not all checked at once.
+    sleep(check.interval * fastrand::u32(..100) / 100).await;
+    loop {
+        match timeout(check.timeout, ask(&upstream.connector, &address, &check)).await {
+            Ok(Ok(())) => {
+                (failures, successes) = (0, successes + 1);
+                if successes >= check.healthy_after {
+                    address.set_healthy(true, "");
+                }
+            }
+            failed => {
+                (failures, successes) = (failures + 1, 0);
+                if failures >= check.unhealthy_after {
+                    let why = failed.map_or_else(|_| Err("no answer in time".into()), |it| it);
+                    address.set_healthy(false, &why.err().unwrap_or_default());
+                }
+            }
+        }
+        sleep(check.interval).await;
+    }
+}
+
+/// One request over a connection of its own.
+async fn ask(connector: &Connector, address: &Address, check: &HealthCheck) -> Result<(), String> {
+    let connected = connector.connect(&address.settings).await;
+    let status = match connected.map_err(|error| error.to_string())? {
+        Connected::Http1(mut sender, connection) => {
+            let request = Request::get(&check.path)
+                .header(HOST, &address.name)
+                .header(USER_AGENT, AGENT)
+                .body(RequestBody::empty())
+                .map_err(|error| error.to_string())?;
+            let answered = sender.send_request(request);
+            tokio::select! {
+                answered = answered => answered.map_err(|error| error.to_string())?.status(),
+                ended = connection => return Err(format!("the connection ended: {ended:?}")),
+            }
+        }
+        Connected::Http2(sender, connection) => {
+            let mut sender = sender.ready().await.map_err(|error| error.to_string())?;
+            let uri = format!("{}://{}{}", connector.scheme(), address.name, check.path);
+            let request = Request::get(uri).header(USER_AGENT, AGENT).body(());
+            let request = request.map_err(|error| error.to_string())?;
+            let answered = sender.send_request(request, true);
+            let (answered, _) = answered.map_err(|error| error.to_string())?;
+            tokio::select! {
+                answered = answered => answered.map_err(|error| error.to_string())?.status(),
+                ended = connection => return Err(format!("the connection ended: {ended:?}")),
+            }
+        }
+    };
+    if is_healthy(status) { Ok(()) } else { Err(format!("it answers {status}")) }
+}
+
+const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
+
+fn is_healthy(status: StatusCode) -> bool {
+    status.is_success() || status.is_redirection()
+}

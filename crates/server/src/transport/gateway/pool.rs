@@ -1,0 +1,326 @@
+//! Connections of one worker to one address: a bounded pool.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use h2::client::SendRequest as Http2Sender;
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest as Http1Sender;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use super::address::{Address, Open};
+use super::body::RequestBody;
+use super::connect::{self, Connected, Connector, MAX_STREAMS};
+
+/// How long an idle connection is kept, in sweeps. Node.js closes its side after five seconds; over HTTP/2 a side
+/// that closes says so.
+const MAX_AGE: u8 = 4;
+const MAX_AGE_HTTP2: u8 = 60;
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// How long a request waits for a connection when all are in use.
+const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// The connections of one worker to one address.
+#[derive(Clone, Debug)]
+pub(super) struct Pool(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    address: Arc<Address>,
+    connector: Arc<Connector>,
+    kept: Mutex<Kept>,
+    /// One permit for each connection, idle ones included.
+    slots: Arc<Semaphore>,
+    /// Whether the last connection was one of HTTP/2, or the first one may be.
+    is_http2: AtomicBool,
+    /// Held while a connection of HTTP/2 is made: other requests wait for it, instead of each making its own.
+    connecting: tokio::sync::Mutex<()>,
+    /// Tells a request that waits that a connection is free.
+    freed: Notify,
+}
+
+/// Connections that may carry another request.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those without a request.
+    http1: Vec<Idle>,
+    http2: Vec<Multiplexed>,
+    is_swept: bool,
+}
+
+/// A connection of HTTP/1.1 without a request.
+struct Idle {
+    sender: Http1Sender<RequestBody>,
+    slot: Slot,
+    /// Number of sweeps that have found it idle.
+    age: u8,
+}
+
+/// A connection of HTTP/2.
+struct Multiplexed {
+    sender: Http2Sender<Bytes>,
+    /// One permit for each request.
+    streams: Arc<Semaphore>,
+    age: u8,
+}
+
+impl fmt::Debug for Idle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idle").field("age", &self.age).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Multiplexed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Multiplexed").field("streams", &self.streams).finish_non_exhaustive()
+    }
+}
+
+/// The right to have a connection.
+#[derive(Debug)]
+pub(super) struct Slot {
+    _permit: OwnedSemaphorePermit,
+    _open: Open,
+}
+
+/// A connection for one request.
+pub(super) enum Lease {
+    /// Dropping it closes the connection; [`Lease::put_back`] keeps it.
+    Http1 { sender: Http1Sender<RequestBody>, slot: Slot, pool: Pool },
+    /// One stream of a connection.
+    Http2 { sender: Http2Sender<Bytes>, _stream: OwnedSemaphorePermit },
+}
+
+/// What a request waited for.
+enum Freed {
+    Slot(OwnedSemaphorePermit),
+    Lease(Lease),
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum NoConnection {
+    /// All connections are in use.
+    Busy,
+    /// The upstream refuses connections, or does not answer.
+    Failed(io::Error),
+}
+
+impl Pool {
+    /// A pool of at most so many connections.
+    pub(super) fn new(
+        address: Arc<Address>,
+        connector: Arc<Connector>,
+        connections: usize,
+    ) -> Self {
+        let slots = Arc::new(Semaphore::new(connections.clamp(1, Semaphore::MAX_PERMITS)));
+        Self(Arc::new(Shared {
+            address,
+            is_http2: AtomicBool::new(connector.may_be_http2()),
+            connector,
+            kept: Mutex::default(),
+            slots,
+            connecting: tokio::sync::Mutex::default(),
+            freed: Notify::new(),
+        }))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection that was used before, the last one first, or a new one; and whether it was used before.
+    pub(super) async fn lease(&self) -> Result<(Lease, bool), NoConnection> {
+        if let Some(lease) = self.reuse() {
+            return Ok((lease, true));
+        }
+        // A connection whose response has just ended is ready once its task has run.
+        tokio::task::yield_now().await;
+        match self.reuse() {
+            Some(lease) => Ok((lease, true)),
+            None if self.0.is_http2.load(Ordering::Relaxed) => self.share().await,
+            None => self.lease_new().await.map(|lease| (lease, false)),
+        }
+    }
+
+    fn reuse(&self) -> Option<Lease> {
+        let mut kept = self.kept();
+        kept.http1.retain(|connection| !connection.sender.is_closed());
+        if let Some(place) = kept.http1.iter().rposition(|it| it.sender.is_ready()) {
+            let Idle { sender, slot, .. } = kept.http1.remove(place);
+            return Some(Lease::Http1 { sender, slot, pool: self.clone() });
+        }
+        let mut found = None;
+        kept.http2.retain_mut(|connection| {
+            if found.is_none() {
+                if !connection.is_open() {
+                    return false;
+                }
+                found = connection.lease();
+            }
+            true
+        });
+        found
+    }
+
+    /// A stream of a connection that another request makes at the moment, or of a new one.
+    async fn share(&self) -> Result<(Lease, bool), NoConnection> {
+        let connecting = timeout(MAX_WAIT, self.0.connecting.lock()).await;
+        let connecting = connecting.map_err(|_| NoConnection::Busy)?;
+        if !self.0.is_http2.load(Ordering::Relaxed) {
+            // The handshake chose HTTP/1.1, where every request has a connection of its own.
+            drop(connecting);
+        }
+        match self.reuse() {
+            Some(lease) => Ok((lease, true)),
+            None => self.lease_new().await.map(|lease| (lease, false)),
+        }
+    }
+
+    /// A new connection; one whose requests end soon if there is no room for another.
+    pub(super) async fn lease_new(&self) -> Result<Lease, NoConnection> {
+        let slots = Arc::clone(&self.0.slots);
+        let permit = match Arc::clone(&slots).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let first = self.kept().http2.first().map(Multiplexed::handle);
+                if let Some((sender, streams)) = first {
+                    let stream = timeout(MAX_WAIT, streams.acquire_owned()).await;
+                    let stream = stream.ok().and_then(Result::ok).ok_or(NoConnection::Busy)?;
+                    return Ok(Lease::Http2 { sender, _stream: stream });
+                }
+                // An idle connection that cannot be used makes room.
+                drop(self.kept().http1.pop());
+                match timeout(MAX_WAIT, self.wait()).await {
+                    Ok(Some(Freed::Slot(permit))) => permit,
+                    Ok(Some(Freed::Lease(lease))) => return Ok(lease),
+                    Ok(None) | Err(_) => return Err(NoConnection::Busy),
+                }
+            }
+        };
+        let Shared { address, connector, .. } = &*self.0;
+        let slot = Slot { _permit: permit, _open: address.open() };
+        let connected = connector.connect(&address.settings).await;
+        match connected.map_err(NoConnection::Failed)? {
+            Connected::Http1(sender, connection) => {
+                self.0.is_http2.store(false, Ordering::Relaxed);
+                // Its errors reach the request that it carries.
+                tokio::spawn(async { drop(connection.with_upgrades().await) });
+                Ok(Lease::Http1 { sender, slot, pool: self.clone() })
+            }
+            Connected::Http2(sender, connection) => {
+                self.0.is_http2.store(true, Ordering::Relaxed);
+                tokio::spawn(async {
+                    connect::run(connection).await;
+                    drop(slot);
+                });
+                let streams = Arc::new(Semaphore::new(MAX_STREAMS.into()));
+                let multiplexed = Multiplexed { sender: sender.clone(), streams, age: 0 };
+                let stream = Arc::clone(&multiplexed.streams).try_acquire_owned();
+                let mut kept = self.kept();
+                kept.http2.push(multiplexed);
+                self.begin_sweeps(&mut kept);
+                drop(kept);
+                let stream = stream.map_err(|_| NoConnection::Busy)?;
+                Ok(Lease::Http2 { sender, _stream: stream })
+            }
+        }
+    }
+
+    /// Waits until a connection is free, or there is room for one more.
+    async fn wait(&self) -> Option<Freed> {
+        loop {
+            tokio::select! {
+                biased;
+                permit = Arc::clone(&self.0.slots).acquire_owned() => {
+                    return permit.ok().map(Freed::Slot);
+                }
+                () = self.0.freed.notified() => {
+                    // It is ready once its task has run.
+                    tokio::task::yield_now().await;
+                    if let Some(lease) = self.reuse() {
+                        return Some(Freed::Lease(lease));
+                    }
+                }
+            }
+        }
+    }
+
+    fn begin_sweeps(&self, kept: &mut Kept) {
+        if !std::mem::replace(&mut kept.is_swept, true) {
+            tokio::spawn(self.clone().sweep());
+        }
+    }
+
+    /// Closes connections that have been idle for too long, until none is left.
+    async fn sweep(self) {
+        loop {
+            sleep(SWEEP).await;
+            let mut kept = self.kept();
+            kept.http1.iter_mut().for_each(|connection| connection.age += 1);
+            kept.http1.retain(|connection| connection.age < MAX_AGE);
+            kept.http2.retain_mut(Multiplexed::is_kept);
+            if kept.http1.is_empty() && kept.http2.is_empty() {
+                kept.is_swept = false;
+                return;
+            }
+        }
+    }
+}
+
+impl Multiplexed {
+    fn handle(&self) -> (Http2Sender<Bytes>, Arc<Semaphore>) {
+        (self.sender.clone(), Arc::clone(&self.streams))
+    }
+
+    /// Requests in progress.
+    fn used(&self) -> usize {
+        usize::from(MAX_STREAMS).saturating_sub(self.streams.available_permits())
+    }
+
+    /// Whether the connection takes requests; if it does not, the upstream has said so, or is gone.
+    fn is_open(&self) -> bool {
+        matches!(self.sender.clone().ready().now_or_never(), Some(Ok(_)))
+    }
+
+    /// A stream, if there is room for one.
+    fn lease(&mut self) -> Option<Lease> {
+        self.age = 0;
+        if self.used() >= self.sender.current_max_send_streams() {
+            return None;
+        }
+        let stream = Arc::clone(&self.streams).try_acquire_owned().ok()?;
+        Some(Lease::Http2 { sender: self.sender.clone(), _stream: stream })
+    }
+
+    /// Whether it is kept after one more sweep.
+    fn is_kept(&mut self) -> bool {
+        if self.used() > 0 {
+            self.age = 0;
+        } else {
+            self.age += 1;
+        }
+        self.age < MAX_AGE_HTTP2 && self.is_open()
+    }
+}
+
+impl Lease {
+    /// Keeps the connection for another request: its response has ended.
+    pub(super) fn put_back(self) {
+        let Self::Http1 { sender, slot, pool } = self else { return };
+        if sender.is_closed() {
+            return;
+        }
+        let mut kept = pool.kept();
+        kept.http1.push(Idle { sender, slot, age: 0 });
+        pool.begin_sweeps(&mut kept);
+        drop(kept);
+        pool.0.freed.notify_one();
+    }
+}

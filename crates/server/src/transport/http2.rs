@@ -1,0 +1,9 @@
+//! What every listener of HTTP/2 needs against peers that flood: counted frames, a memory budget, PINGs.
+
+mod budget;
+mod frames;
+mod pings;
+
+pub(crate) use self::budget::{Account, Budget, Charge};
+pub(crate) use self::frames::{Counted, FrameLimits, Frames};
+pub(crate) use self::pings::{KEEP_ALIVE, Pings};
