@@ -1,8 +1,8 @@
 //! `gateway`: the gateway in front of a small service, beside reverse proxies. All have one worker, are up at
 //! once, and rounds are interleaved.
 
-mod memory;
 mod members;
+mod memory;
 
 use std::time::Duration;
 

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::members::{Members, OURS};
 use super::load;
+use super::members::{Members, OURS};
 use crate::Failure;
 use crate::server::Trouble;
 use crate::server::load::Until;
@@ -46,7 +46,8 @@ pub fn measure(members: &Members, quick: bool) -> Result<Memory, Failure> {
     let busy = rss_mib(member.pid());
     drop(member);
     let member = fresh()?;
-    let idle = idle(&member, idle_connections).map_err(|trouble| format!("{OURS}: {}", trouble.0))?;
+    let idle =
+        idle(&member, idle_connections).map_err(|trouble| format!("{OURS}: {}", trouble.0))?;
     Ok(Memory { empty, busy, busy_connections, idle, idle_connections })
 }
 
