@@ -11,7 +11,7 @@ use tidegate::policy::length_in_words;
 use crate::args::DecisionArgs;
 use crate::decision_args::descriptor;
 
-/// Longer than a running daemon ever takes.
+/// The timeout of a request to a running daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest response that is read.
 const MAX_ANSWER: u64 = 1 << 20;

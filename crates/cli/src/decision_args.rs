@@ -28,14 +28,14 @@ pub(crate) enum Wish {
 pub(crate) struct Findings {
     /// The descriptors of the request, in the order of the answer.
     pub(crate) descriptors: Vec<Vec<(String, String)>>,
-    /// How many entries of each descriptor match a rule.
+    /// Number of entries of each descriptor that match a rule.
     pub(crate) depths: Vec<usize>,
     pub(crate) verdict: Verdict,
     /// The class of an HTTP request and the concurrency limiter of its route, in words.
     pub(crate) route: Option<String>,
 }
 
-/// What the rules make of a request.
+/// A request as the policy's rules read it.
 #[derive(Debug, Default)]
 struct Read {
     descriptors: Vec<Vec<(String, String)>>,
@@ -44,7 +44,7 @@ struct Read {
 }
 
 impl DecisionArgs {
-    /// Decides the request, or returns why it cannot.
+    /// Decides the request, or returns the reason why it cannot be decided.
     pub(crate) fn ask(&self, wish: Wish) -> Result<Findings, String> {
         let policy = self.policy()?;
         let domain = self.domain(&policy)?;

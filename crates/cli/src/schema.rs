@@ -155,7 +155,7 @@ fn row(field: &Field) -> String {
     )
 }
 
-/// What a value is, in words.
+/// The type of a value, in words.
 fn value(kind: &Kind) -> String {
     let link = |table: &Table| format!("[{}](#{})", table.name, anchor(table));
     let words = |words: &[&str]| {
@@ -180,7 +180,7 @@ fn value(kind: &Kind) -> String {
     }
 }
 
-/// The name of a table as links spell it.
+/// The name of a table in links.
 fn anchor(table: &Table) -> String {
     table.name.replace(' ', "-")
 }

@@ -46,7 +46,8 @@ impl Limit {
         Builder::new(AlgorithmName::Gcra, rate)
     }
 
-    /// A leaky bucket: admits what fits its queue and returns the delay before each start.
+    /// A leaky bucket: admits requests while there is room in its queue, and returns the delay
+    /// before each start.
     pub const fn leaky_bucket(rate: Rate) -> Builder {
         Builder::new(AlgorithmName::LeakyBucket, rate)
     }
@@ -71,12 +72,12 @@ impl Limit {
         InFlight::new(places, ttl.into()).map(Self::InFlight)
     }
 
-    /// The same rate, which denies a key for `block_for` once it has denied it.
+    /// The same rate, with a block: a denial denies the key for `block_for`.
     pub fn blocking(self, block_for: impl Into<Span>) -> Result<Self, InvalidLimit> {
         Blocking::new(self, block_for.into()).map(Self::Blocking)
     }
 
-    /// The rate of a limit with a block; any other limit itself.
+    /// The rate of a limit with a block; any other limit is returned unchanged.
     pub const fn without_block(&self) -> Self {
         match self {
             Self::Blocking(blocking) => blocking.rate(),
@@ -157,7 +158,7 @@ impl FromStr for AlgorithmName {
     }
 }
 
-/// The text names no algorithm.
+/// The error for a text that is not the name of an algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm;
 
@@ -396,7 +397,8 @@ mod tests {
         }
     }
 
-    /// The burst is the count by default, so a count of 0 makes both wrong: the error names the rate.
+    /// The burst defaults to the count, so a count of 0 makes both invalid. The error names the
+    /// rate.
     #[test]
     fn a_rate_of_zero_is_reported_as_such() {
         for name in AlgorithmName::ALL.into_iter().filter(|name| name.is_bucket()) {
@@ -435,7 +437,7 @@ mod tests {
         assert_eq!(limit(AlgorithmName::FixedWindow), 100);
     }
 
-    /// 1.13.2: with the same burst they are the same limit.
+    /// With the same burst, both are the same limit.
     #[test]
     fn gcra_is_a_token_bucket() {
         let rate = Rate::per_second(7);

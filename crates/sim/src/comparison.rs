@@ -25,7 +25,7 @@ pub struct Comparison {
 /// The result of one algorithm, or why it rejects the numbers.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: AlgorithmName,
     /// Its result.
     pub outcome: Result<Simulated, InvalidLimit>,
@@ -34,15 +34,15 @@ pub struct Row {
 /// A run with its figures.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: AlgorithmName,
-    /// What happened.
+    /// The run.
     pub run: Run,
     /// The figures of the run.
     pub figures: Figures,
 }
 
-/// A stretch of time, both ends included.
+/// A span of time, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// Its first instant.

@@ -78,7 +78,7 @@ pub use tidegate_core::{
 };
 pub use verdict::Verdict;
 
-/// The example of the readme is compiled and run with those of the documentation.
+/// Compiles and runs the example of the README with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

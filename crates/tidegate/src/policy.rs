@@ -229,7 +229,7 @@ impl Policy {
         self.domains.get(name).map(Arc::clone)
     }
 
-    /// This policy with the counters that `old` has for the same limits, and with its concurrency limiters.
+    /// This policy with the counters and concurrency limiters that `old` has for the same limits.
     fn continuing(mut self, old: &Self) -> Self {
         let counted: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();

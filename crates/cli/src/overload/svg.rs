@@ -1,4 +1,4 @@
-//! The chart as a picture.
+//! The chart as SVG.
 
 use std::fmt::Write;
 

@@ -21,7 +21,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// What follows the name in a setting of upstreams.
+    /// The part of an upstream's setting after the name.
     pub(crate) fn of_upstream(&self) -> Option<&'static str> {
         self.path.strip_prefix(UPSTREAMS)?.strip_prefix(NAME)
     }
@@ -37,11 +37,12 @@ pub(crate) fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)
 }
 
-/// Where the settings of upstreams begin. The name of the upstream follows; in the table, it is [`NAME`].
+/// The common prefix of the settings of upstreams. The name of the upstream follows; in the table,
+/// it is [`NAME`].
 pub(crate) const UPSTREAMS: &str = "gateway.upstreams.";
 pub(crate) const NAME: &str = "NAME.";
 
-/// A setting of upstreams, by what follows the name.
+/// The setting of upstreams with this path after the name.
 pub(crate) fn find_of_upstream(rest: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.of_upstream() == Some(rest))
 }

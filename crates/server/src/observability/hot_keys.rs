@@ -14,10 +14,10 @@ use tidegate_core::sketch::HeavyHitters;
 
 use crate::settings::KeyValues;
 
-/// So many requests are added one by one.
+/// Number of requests of which each one is added.
 const EACH: u64 = 1 << 12;
 
-/// One of so many requests is added after that.
+/// After that, one of this many requests is added.
 const SAMPLE: u32 = 16;
 
 /// The most keys in a list.
@@ -37,7 +37,7 @@ struct Sampled {
     hitters: Mutex<Option<(HeavyHitters, RandomState)>>,
 }
 
-/// A key, and about how many requests it had.
+/// A key, and its approximate number of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HotKey {
     pub(crate) key: String,

@@ -13,7 +13,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub struct Shed {
     class: Class,
     reason: ShedReason,
-    /// The number of the request among those shed, and the seconds to spread them over.
+    /// The number of the request among the shed ones, and the number of seconds to spread their
+    /// retries over.
     ticket: u64,
     spread: u32,
 }
@@ -35,8 +36,8 @@ impl Shed {
         self.reason
     }
 
-    /// When the client may come back, in whole seconds. The larger the part of the requests that is
-    /// shed, the wider these times are spread.
+    /// When the client may retry, in whole seconds. The larger the fraction of shed requests, the
+    /// longer the time over which retries are spread.
     pub fn retry_after(&self) -> Duration {
         retry_after(self.ticket, self.spread).into()
     }
@@ -53,17 +54,17 @@ impl std::error::Error for Shed {}
 /// Why a request was shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShedReason {
-    /// The share of its class is full, and the request does not wait.
+    /// The share of the request's class is full, and the request does not wait.
     Limit,
     /// The queue is full.
     QueueFull,
     /// A more important request took its place in the queue.
     Displaced,
-    /// It waited for too long.
+    /// The request waited for the queue timeout.
     QueueTimeout,
-    /// Its deadline came while it waited.
+    /// The deadline of the request passed while it waited.
     Deadline,
-    /// The workers are busy, and its class is one of the least important.
+    /// The workers are busy, and the class of the request is one of the least important.
     Busy,
 }
 
@@ -96,11 +97,11 @@ impl ShedReason {
 /// The state of a concurrency limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConcurrencyStats {
-    /// The limit; during a probe, that before it.
+    /// The limit; during a probe, the limit before it.
     pub limit: u32,
     /// Requests that hold a permit.
     pub in_flight: u32,
-    /// Requests that wait for one.
+    /// Requests that wait for a permit.
     pub queued: usize,
     /// The latency without queueing, if it is known.
     pub baseline: Option<Duration>,
@@ -131,7 +132,7 @@ impl ShedCounts {
         Self { counts: std::array::from_fn(reasons) }
     }
 
-    /// Counts one, and returns how many there were before.
+    /// Adds one, and returns the previous count.
     #[inline]
     pub(super) fn add(&self, class: Class, reason: ShedReason) -> u64 {
         self.counts[class.rank()][reason as usize].fetch_add(1, Ordering::Relaxed)

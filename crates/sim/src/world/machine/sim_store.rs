@@ -24,10 +24,10 @@ pub struct SimStore {
     known: Arc<Known>,
 }
 
-/// What a node knows of the store.
+/// A node's knowledge of the store.
 #[derive(Debug)]
 struct Known {
-    /// How far its clock was ahead when it last answered.
+    /// The difference between the store's clock and the node's at the last answer.
     skew: AtomicI64,
     /// The greatest revision of the limits so far.
     revision: AtomicU64,

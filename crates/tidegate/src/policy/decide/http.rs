@@ -21,7 +21,7 @@ use crate::policy::model::rule::Domain;
 use crate::store::Store;
 use crate::verdict::{Details, Origin, Verdict};
 
-/// What a request itself does not tell.
+/// Facts that the request does not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpOptions {
     /// The address of the peer that opened the connection; if `None`, the `IpAddr` or `SocketAddr` in the
@@ -31,7 +31,7 @@ pub struct HttpOptions {
     pub hits: Option<u64>,
 }
 
-/// What was decided, about which limits, and when.
+/// The details of a decision, the limits that were decided, and the instant.
 type Decided = (Box<Details>, MatchedLimits, Timestamp);
 
 impl<S: Store> PolicyLimiter<S> {
@@ -76,7 +76,7 @@ impl<S: Store> PolicyLimiter<S> {
         self.check_http_with(domain, parts, HttpOptions::default()).await
     }
 
-    /// As [`PolicyLimiter::check_http`], with a peer or a cost that the request does not tell.
+    /// Like [`PolicyLimiter::check_http`], with the peer or the cost given by the caller.
     ///
     /// # Errors
     /// As there.
@@ -128,8 +128,8 @@ impl<S: Store> PolicyLimiter<S> {
         self.decide(&request, intent).await.map(Some)
     }
 
-    /// Returns the units of a request that was allowed with `verdict` and then not served, as
-    /// [`PolicyLimiter::cancel`] does.
+    /// Returns the units of a request that was allowed with `verdict` and then not served, like
+    /// [`PolicyLimiter::cancel`].
     ///
     /// # Errors
     /// As [`PolicyLimiter::check_http`]; the units stay taken.
@@ -154,9 +154,9 @@ impl<S: Store> PolicyLimiter<S> {
 }
 
 impl<S: Store + 'static> PolicyLimiter<S> {
-    /// As [`PolicyLimiter::check_http`], in-flight limits included: the permit holds the request's
-    /// places until it is dropped, see [`PolicyLimiter::acquire`]. A request that no rule describes
-    /// gets a permit that holds nothing.
+    /// Like [`PolicyLimiter::check_http`], in-flight limits included: the permit holds the
+    /// request's places until it is dropped, see [`PolicyLimiter::acquire`]. A request that no rule
+    /// describes gets a permit that holds nothing.
     pub async fn acquire_http(
         &self,
         domain: &str,
@@ -167,9 +167,9 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         Ok(self.admission(granted, asked_at))
     }
 
-    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is settled, and
-    /// with the concurrency limiter that has to admit the request next. Before a call to a shared store, a
-    /// request that this limiter would shed in any case is shed.
+    /// Like [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is
+    /// settled, and with the concurrency limiter that must admit the request next. If that limiter
+    /// would shed the request in any case, the request is shed before a shared store is called.
     #[doc(hidden)]
     pub async fn admit_http(
         &self,
@@ -211,7 +211,7 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         Ok((self.granted(decided, asked_at).await, asked_at))
     }
 
-    /// What a request was granted; everything, if no rule describes it.
+    /// The grant of a request; an unlimited verdict if no rule describes the request.
     async fn granted(&self, decided: Option<Decided>, asked_at: Timestamp) -> Granted {
         match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
@@ -229,13 +229,13 @@ impl<S: Store + 'static> PolicyLimiter<S> {
 #[doc(hidden)]
 #[expect(clippy::large_enum_variant, reason = "a decision in memory must not allocate")]
 pub enum AdmittedHttp {
-    /// The limits have decided.
+    /// The rate and in-flight limits have decided.
     Decided {
-        /// What they decided.
+        /// Their verdict.
         verdict: Verdict,
         /// The places that the request holds.
         permit: Option<Permit>,
-        /// The concurrency limiter that has to admit the request next.
+        /// The concurrency limiter that must admit the request next.
         guard: Option<Guard>,
     },
     /// The concurrency limiter has shed the request.
@@ -243,7 +243,7 @@ pub enum AdmittedHttp {
 }
 
 impl Domain {
-    /// The descriptors of a request whose headers are read already.
+    /// The descriptors of a request whose headers are already read.
     fn describe_parts<'a>(
         &'a self,
         parts: &'a Parts,
@@ -306,7 +306,7 @@ impl Described<'_> {
         pairs.map(|(key, value)| Entry { key, value }).collect()
     }
 
-    /// The descriptors over those entries, for a [`Request`].
+    /// The descriptors as slices of `entries`, for a [`Request`].
     pub fn split<'e>(&self, mut entries: &'e [Entry<'e>]) -> Vec<Descriptor<'e>> {
         let descriptor = |own: &[_]| {
             let (own, others) = entries.split_at_checked(own.len()).unwrap_or_default();

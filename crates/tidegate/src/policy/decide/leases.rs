@@ -1,7 +1,7 @@
 //! The places that a request holds in in-flight limits, as a value that can be sent to a client.
 //!
-//! The text has everything that a release needs, so any process that shares the store can release
-//! what another one has granted, whatever has become of the policy.
+//! The text has everything that a release needs, so any process with the same store can release the
+//! places that another process granted, also after the policy has changed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ pub(in crate::policy) const MAX_KEY_BYTES: usize = 8 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leases(Vec<Lease>);
 
-/// One place, and where it was taken.
+/// One place, and the limit that granted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Lease {
     id: LeaseId,
@@ -145,7 +145,7 @@ impl Reader<'_> {
     fn lease(&mut self) -> Option<Lease> {
         let (id, scope) = (LeaseId::new(self.number()?)?, Scope::from_number(self.number()?));
         let (places, ttl) = (self.number()?, Span::from_micros(self.number()?));
-        // A forged text must not hold a place for longer than a policy could.
+        // A forged text must not hold a place for longer than a policy allows.
         let ttl = Some(ttl).filter(|ttl| *ttl <= InFlight::MAX_SHARED_TTL)?;
         let limit = Limit::in_flight(places, ttl).ok()?;
         let flags = self.byte()?;

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! # What is decided together
-//! Limits in our form are taken all or nothing, those of envoyproxy/ratelimit each alone, unless
-//! the domain says otherwise (`charge`). Shadows and quotas are always alone, whatever the others
-//! said.
+//! Limits in Tidegate's form are charged all or nothing, and limits in envoyproxy/ratelimit's form
+//! separately, unless the domain sets `charge`. Shadow limits and quotas are always charged
+//! separately.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ use crate::store::undo::{Answered, undo};
 use crate::store::{Batch, Charge, LimitsRevision, MAX_TOGETHER, Store, StoreError};
 use crate::verdict::{Details, Origin, Standing, Verdict};
 
-/// Decides requests by a policy. Cheap to share: clones are handles to the same limiter.
+/// Decides requests by a policy. Clones are handles to the same limiter.
 ///
 /// ```
 /// use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
@@ -64,10 +64,10 @@ pub struct PolicyLimiter<S>(pub(in crate::policy) Arc<Shared<S>>);
 #[derive(Debug)]
 pub(in crate::policy) struct Shared<S> {
     policy: ArcSwap<Policy>,
-    /// What overrules it for now.
+    /// Temporary changes by operators.
     pub(in crate::policy) controls: ArcSwap<Controls>,
     pub(in crate::policy) store: S,
-    /// Grows whenever limits get other numbers.
+    /// Incremented whenever limits get other numbers.
     pub(in crate::policy) revision: LimitsRevision,
     pub(in crate::policy) clock: Clock,
     pub(in crate::policy) stats_registry: StatsRegistry,
@@ -81,24 +81,24 @@ impl<S> Clone for PolicyLimiter<S> {
 }
 
 impl PolicyLimiter<MemoryStore> {
-    /// With state in this process, bounded as [`MemoryStore::DEFAULT_BYTES`] says.
+    /// A limiter with state in this process, bounded by [`MemoryStore::DEFAULT_BYTES`].
     pub fn in_memory(policy: Policy) -> std::io::Result<Self> {
         let clock = Clock::default();
         let store = MemoryStore::new(MemoryStore::DEFAULT_BYTES, Hashing::Fast)?;
         Ok(Self::new(policy, store.with_clock(clock.clone()), clock))
     }
 
-    /// As [`PolicyLimiter::check`], at once: the memory store never waits.
+    /// Like [`PolicyLimiter::check`], but synchronous: a memory store never waits.
     pub fn check_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.check(request))
     }
 
-    /// As [`PolicyLimiter::acquire`], at once.
+    /// Like [`PolicyLimiter::acquire`], but synchronous.
     pub fn acquire_now(&self, request: &Request<'_>) -> Result<Admission, CheckError> {
         ready(self.acquire(request))
     }
 
-    /// As [`PolicyLimiter::check_http`], at once.
+    /// Like [`PolicyLimiter::check_http`], but synchronous.
     #[cfg(feature = "http")]
     pub fn check_http_now(
         &self,
@@ -108,13 +108,13 @@ impl PolicyLimiter<MemoryStore> {
         ready(self.check_http(domain, parts))
     }
 
-    /// As [`PolicyLimiter::explain`], at once.
+    /// Like [`PolicyLimiter::explain`], but synchronous.
     pub fn explain_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.explain(request))
     }
 }
 
-/// The value of a future that waits for nothing.
+/// Polls a future that never waits, and returns its value.
 fn ready<T>(future: impl Future<Output = Result<T, CheckError>>) -> Result<T, CheckError> {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -125,7 +125,7 @@ fn ready<T>(future: impl Future<Output = Result<T, CheckError>>) -> Result<T, Ch
 }
 
 impl<S: Store> PolicyLimiter<S> {
-    /// With state in `store`, by the time of `clock`.
+    /// A limiter with state in `store`, on the time of `clock`.
     pub fn new(policy: Policy, store: S, clock: Clock) -> Self {
         let (policy, controls) = (ArcSwap::from_pointee(policy), ArcSwap::default());
         Self(Arc::new(Shared {
@@ -145,19 +145,19 @@ impl<S: Store> PolicyLimiter<S> {
         self.0.policy.load_full()
     }
 
-    /// Puts another policy in force. Every request is decided by one or the other as a whole; state
-    /// is kept under all limits that are still there, and so is what shadows have counted.
+    /// Puts another policy in force. Every request is decided entirely by the old or the new
+    /// policy. Limits that exist in both keep their state, and shadow limits keep their counts.
     pub fn replace(&self, policy: Policy) {
         let old = self.0.policy.load_full();
         let policy = policy.continuing(&old);
         let has_other_numbers = policy.has_other_numbers(&old);
         if has_other_numbers {
-            // Before any request is decided by the new numbers.
+            // Changed before any request is decided with the new numbers.
             self.0.revision.change();
         }
         self.0.policy.store(Arc::new(policy));
         if has_other_numbers {
-            // Meanwhile the store may have registered the old policy.
+            // Changed again, because the store may have registered the old policy in between.
             self.0.revision.change();
         }
     }
@@ -173,8 +173,8 @@ impl<S: Store> PolicyLimiter<S> {
         &self.0.store
     }
 
-    /// The state of every concurrency limiter that a request has used, for metrics: its domain, its name and
-    /// its figures.
+    /// The domain, the name and the state of every concurrency limiter that has had a request, for
+    /// metrics.
     #[doc(hidden)]
     pub fn protection_stats(&self) -> Vec<(Box<str>, Box<str>, ConcurrencyStats)> {
         let policy = self.policy();
@@ -187,26 +187,26 @@ impl<S: Store> PolicyLimiter<S> {
         all
     }
 
-    /// Decides a request and charges it. In-flight limits are skipped, because there is no release;
-    /// [`PolicyLimiter::acquire`] decides them too.
+    /// Decides a request and charges it. In-flight limits are skipped, because this call has no
+    /// release; [`PolicyLimiter::acquire`] decides them too.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Take).await
     }
 
-    /// Says what [`PolicyLimiter::acquire`] would, and charges nothing. Without in-flight limits that is
-    /// what [`PolicyLimiter::check`] would say.
+    /// The verdict of [`PolicyLimiter::acquire`], without charging. If no in-flight limit applies,
+    /// this is also the verdict of [`PolicyLimiter::check`].
     pub async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Read).await
     }
 
-    /// Gives back what a request was charged.
+    /// Returns the units that a request was charged.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Return).await
     }
 
-    /// Returns the units of a request that was allowed with `verdict` and then not served. The limits
-    /// are those of the policy that allowed it. Units that are back by now, and a slot of a leaky bucket
-    /// behind which other requests have theirs, stay taken.
+    /// Returns the units of a request that was allowed with `verdict` and then not served. The
+    /// limits are those of the policy that allowed it. Units that were refilled since, and a slot
+    /// of a leaky bucket with later slots behind it, are not returned.
     ///
     /// # Errors
     /// If the store is unavailable: the units stay taken.
@@ -215,7 +215,7 @@ impl<S: Store> PolicyLimiter<S> {
         let Shared { controls, store, clock, .. } = &*self.0;
         let Some(details) = verdict.details() else { return Ok(()) };
         let Origin::Domain(domain) = &details.origin else { return Ok(()) };
-        // Reservations are cancelled, not returned, so that they cannot be settled as well.
+        // Reservations are cancelled instead of returned, so that they cannot be settled later.
         let is_reserved = |one: &MatchedLimit| {
             let limit = details.records.get(one.record).and_then(|record| details.rule(record));
             details.reserves && limit.is_some_and(|(_, limit)| limit.settling().is_some())
@@ -257,7 +257,7 @@ impl<S: Store> PolicyLimiter<S> {
         Ok(details.records.iter().filter(|record| record.decision.is_some()).count())
     }
 
-    /// What [`PolicyLimiter::acquire`] would say, with the reason and the state of every limit
+    /// The verdict of [`PolicyLimiter::acquire`], with the reason and the state of every limit
     /// ([`Part::reason`](crate::verdict::Part::reason)). Changes nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         let (mut details, matched, now) = self.decide(request, Intent::Read).await?;
@@ -320,7 +320,7 @@ impl<S: Store> PolicyLimiter<S> {
             dry_run(store, local, &matched, &mut details).await?;
             return Ok((details, matched, now));
         }
-        // Read after the limits, so that it is at least theirs.
+        // Read after the limits, so that the revision is at least theirs.
         let revision = self.0.revision.current();
         charge((store, revision), local, &matched, &mut details).await?;
         if intent.charges() {
@@ -332,7 +332,7 @@ impl<S: Store> PolicyLimiter<S> {
     }
 }
 
-/// Decides quotas, then the limits that are charged together, then all others each alone.
+/// Decides quotas, then the limits that are charged together, then all other limits separately.
 async fn charge<S: Store>(
     (store, revision): (&S, u64),
     local: Timestamp,
@@ -359,7 +359,7 @@ async fn charge<S: Store>(
     Ok(())
 }
 
-/// Tells clients that are denied to protect the server when to come back.
+/// Sets the retry time of clients that are denied to protect the server.
 fn spread_retries(details: &mut Details, now: Timestamp) {
     for number in 0..details.records.len() {
         let record = &details.records[number];
@@ -371,7 +371,7 @@ fn spread_retries(details: &mut Details, now: Timestamp) {
     }
 }
 
-/// Counts how often limits and the shadows beside them agreed.
+/// Counts how often limits and their shadow limits agreed.
 fn count_shadows(details: &Details) {
     for (live, beside) in details.records.iter().zip(details.records.iter().skip(1)) {
         let Some(variant) = details.rule(beside).and_then(|(_, limit)| limit.shadow()) else {
@@ -384,7 +384,7 @@ fn count_shadows(details: &Details) {
 }
 
 impl Request<'_> {
-    /// Checks what every transport has to refuse.
+    /// Checks the bounds that hold for every transport.
     fn verify(&self) -> Result<(), CheckError> {
         match self.descriptors.len() {
             _ if self.domain.is_empty() => Err(CheckError::NoDomain),
@@ -395,7 +395,7 @@ impl Request<'_> {
     }
 }
 
-/// Why a request got no answer.
+/// Why a request has no verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckError {
@@ -405,11 +405,13 @@ pub enum CheckError {
     NoDescriptors,
     /// The request has more than [`MAX_DESCRIPTORS`].
     TooManyDescriptors,
-    /// The request meets more than [`MAX_TOGETHER`] limits that are charged together.
+    /// More than [`MAX_TOGETHER`] limits that are charged together apply to the request.
     TooManyTogether,
-    /// The request meets more than [`MAX_TOGETHER`] in-flight limits, or their keys are too long.
+    /// More than [`MAX_TOGETHER`] in-flight limits apply to the request, or their keys are too
+    /// long.
     TooManyLeases,
-    /// The request meets more than [`MAX_TOGETHER`] limits that are settled later, or their keys are too long.
+    /// More than [`MAX_TOGETHER`] limits that are settled after the response apply to the request,
+    /// or their keys are too long.
     TooManyReservations,
     /// The policy has no such domain.
     UnknownDomain,

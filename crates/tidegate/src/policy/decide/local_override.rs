@@ -1,5 +1,5 @@
-//! Keys that one node decides by itself, by hand and for a while: a customer whose traffic would cost all
-//! others the store.
+//! Local overrides: keys that one node decides alone for a while, because their traffic would
+//! overload the store for all other keys.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use crate::policy::matching::resolve::whole_text;
 use crate::policy::model::descriptor::Entry;
 use crate::store::{Nodes, Store};
 
-/// The keys that this node decides by itself, each by its share of the limits it meets.
+/// The keys that this node decides alone, each by its share of the limits that apply.
 #[derive(Clone, Debug, Default)]
 pub struct LocalOverrides(BTreeMap<Box<[u8]>, LocallyDecided>);
 
@@ -27,12 +27,12 @@ pub struct LocallyDecided {
     pub local_override: LocalOverride,
 }
 
-/// How a key is decided by one node.
+/// The local override of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalOverride {
     /// Number of nodes that share the limits: this one enforces 1.5 × limit / nodes, at least one unit.
     pub nodes: Nodes,
-    /// When the store decides again; `None`: when the override is ended.
+    /// When the override ends; `None` if only a call ends it.
     pub until: Option<Timestamp>,
     /// The reason, for the audit log and status.
     pub reason: Option<String>,
@@ -45,7 +45,8 @@ impl LocalOverride {
 }
 
 impl LocalOverrides {
-    /// All in force or not yet cleared away, in the order of their keys.
+    /// All local overrides in the order of their keys, including expired ones that have not been
+    /// removed yet.
     pub fn iter(&self) -> impl Iterator<Item = &LocallyDecided> {
         self.0.values()
     }
@@ -55,7 +56,8 @@ impl LocalOverrides {
         self.iter().filter(|it| it.local_override.holds(now)).count()
     }
 
-    /// On how many nodes a descriptor comes in that this node decides by itself; `None` if it does not.
+    /// The number of nodes that share the limits of a descriptor that this node decides alone;
+    /// `None` if there is no override.
     #[inline]
     pub(in crate::policy) fn nodes(
         &self,
@@ -71,7 +73,7 @@ impl LocalOverrides {
     }
 }
 
-/// No two descriptors have the same.
+/// A text that is unique for each descriptor.
 fn text(domain: &str, entries: &[Entry<'_>]) -> Vec<u8> {
     let mut text = Vec::with_capacity(64);
     whole_text(&[Entry { key: "domain", value: domain }], &mut text);
@@ -81,8 +83,8 @@ fn text(domain: &str, entries: &[Entry<'_>]) -> Vec<u8> {
 
 #[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
-    /// Lets this node decide the keys of this descriptor by its share of the limits. No
-    /// other node knows of it.
+    /// Makes this node decide the keys of this descriptor alone, by its share of the limits. Other
+    /// nodes are not affected.
     pub fn override_locally(
         &self,
         domain: &str,
@@ -116,7 +118,7 @@ impl<S: Store> PolicyLimiter<S> {
         })
     }
 
-    /// Lets the store decide again; false if it did.
+    /// Ends a local override; false if there was none.
     pub fn end_local_override(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         let (key, mut was_overridden) = (text(domain, entries), false);
         let changed = self.change(|controls| {

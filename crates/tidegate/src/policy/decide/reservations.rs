@@ -1,8 +1,8 @@
 //! The reservations of a request, as a value that can be sent to a client.
 //!
-//! The text has everything that a settlement needs, so any process that shares the store can settle what
-//! another one has reserved, whatever has become of the policy. Whether a reservation is open, only the store
-//! knows.
+//! The text has everything that a settlement needs, so any process with the same store can settle
+//! the reservations that another process opened, also after the policy has changed. Only the store
+//! knows whether a reservation is open.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ pub(in crate::policy) const MAX_RESERVED_BYTES: usize = 8 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservations(Vec<Reservation>);
 
-/// Units of one limit, and where they were taken.
+/// Units of one limit, and the key they were taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reservation {
     id: ReservationId,
@@ -40,16 +40,16 @@ pub(super) struct Reservation {
     text: Box<[u8]>,
     tag: Box<[u8]>,
     options: LimitOptions,
-    /// The end of a calendar period, whose key is not used after it.
+    /// The end of the calendar period, after which the key is no longer used.
     ends: Option<Timestamp>,
 }
 
-/// What settling a reservation does.
+/// How a reservation is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Settle {
     /// The operation on the key.
     pub(super) op: Op,
-    /// Units that are known to fit nowhere.
+    /// Units that are known not to fit.
     pub(super) unbooked: u64,
 }
 
@@ -84,7 +84,7 @@ impl Reservations {
         Self(reservations.collect())
     }
 
-    /// Whether nothing of the request can be settled.
+    /// Whether there is nothing to settle.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -105,7 +105,7 @@ impl Reservations {
 }
 
 impl Reservation {
-    /// What follows from the outcome of the request; `None` if that does not tell the cost.
+    /// The settlement for an outcome; `None` if the outcome does not contain the cost.
     pub(super) fn settle(&self, now: Timestamp, outcome: &RequestOutcome<'_>) -> Option<Settle> {
         let cost = self.cost(outcome)?;
         let is_over = self.ends.is_some_and(|ends| ends <= now);
@@ -116,7 +116,7 @@ impl Reservation {
         })
     }
 
-    /// The units that the request costs after all.
+    /// The final cost of the request in units.
     fn cost(&self, outcome: &RequestOutcome<'_>) -> Option<u64> {
         if outcome.is_cancelled {
             return Some(0);
@@ -132,7 +132,7 @@ impl Reservation {
         counts.map(|_| self.units)
     }
 
-    /// The charge that settles it.
+    /// The charge that settles the reservation.
     pub(super) fn charge<'s>(&'s self, settle: &Settle) -> Charge<'s> {
         let key = Key::new(self.scope, &self.text).tagged(&self.tag);
         let charge = Charge::new(key, &self.limit, settle.op).on(self.options);
@@ -205,7 +205,7 @@ fn push_limit(bytes: &mut Vec<u8>, limit: &Limit) {
             push(BLOCKS, &[blocking.block_for().as_micros()]);
             push_limit(bytes, &blocking.rate());
         }
-        // Other limits are not settled.
+        // Limits of other kinds are not settled.
         _ => push(u8::MAX, &[]),
     }
 }

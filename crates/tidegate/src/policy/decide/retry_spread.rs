@@ -1,12 +1,13 @@
-//! When clients may come back that were denied to protect the server: the larger the part that is denied,
-//! the wider their retries are spread.
+//! Retry times of clients that are denied to protect the server: the larger the fraction of
+//! denials, the longer the time over which retries are spread.
 
 use tidegate_core::shed::{retry_after, retry_spread};
 use tidegate_core::{Span, Timestamp};
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The denials of a limit in this second, and how wide to spread retries because of those in the last one.
+/// The denials of a limit in the current second, and the retry spread computed from the last
+/// second.
 #[derive(Debug)]
 pub(in crate::policy) struct RetrySpread {
     second: AtomicU64,
@@ -30,7 +31,7 @@ impl Default for RetrySpread {
 }
 
 impl RetrySpread {
-    /// Counts a request, and returns when a denied one may come back.
+    /// Counts a request, and returns the wait to report if it is denied.
     pub(in crate::policy) fn count(&self, now: Timestamp, is_denied: bool) -> Option<Span> {
         let second = now.as_micros() / Span::from_secs(1).as_micros();
         let before = self.second.swap(second, Ordering::Relaxed);
@@ -55,7 +56,7 @@ impl RetrySpread {
 mod tests {
     use super::*;
 
-    /// If nine of ten requests were denied in the last second, clients come back over ten seconds.
+    /// If nine of ten requests were denied in the last second, retries are spread over ten seconds.
     #[test]
     fn ov_33_the_wait_spreads_with_the_part_that_is_denied() {
         let spread = RetrySpread::default();

@@ -1,18 +1,18 @@
-//! A limit that is tried beside another, on the same requests and with its own state.
+//! Shadow limits, evaluated beside a live limit on the same requests, with their own state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::policy::model::allowance::Allowance;
 
-/// A limit that is tried beside another.
+/// A shadow limit.
 #[derive(Debug)]
 pub struct Variant {
     pub(in crate::policy) allowance: Allowance,
     pub(in crate::policy) counts: Arc<Counts>,
 }
 
-/// How often two limits said the same of one request.
+/// How often a live limit and its shadow limit agreed.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Counts {
     agree: AtomicU64,
@@ -20,24 +20,24 @@ pub(in crate::policy) struct Counts {
     would_allow: AtomicU64,
 }
 
-/// What was counted at some instant.
+/// The counts at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// Requests of which both said the same.
+    /// Requests on which both limits agreed.
     pub agree: u64,
-    /// Requests that the live limit let through and the shadow would not have.
+    /// Requests that the live limit allowed and the shadow limit would have denied.
     pub would_deny: u64,
-    /// Requests that the live limit denied and the shadow would not have.
+    /// Requests that the live limit denied and the shadow limit would have allowed.
     pub would_allow: u64,
 }
 
 impl Variant {
-    /// How much it would allow.
+    /// The numbers of the shadow limit.
     pub const fn allowance(&self) -> &Allowance {
         &self.allowance
     }
 
-    /// How often it said the same as the live limit.
+    /// How often the shadow limit agreed with the live limit.
     pub fn agreement(&self) -> Agreement {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let Counts { agree, would_deny, would_allow } = &*self.counts;

@@ -76,7 +76,7 @@ fn classes(file: &Fields<'_>, findings: &mut Findings) -> Classes {
         }
         let share = per_cent(&fields, "max_share", (1, 100), findings);
         let share = share.and_then(|share| u8::try_from(share).ok());
-        // Without a share of its own, a class has no more than the one before.
+        // Without a share of its own, a class has at most the share of the class before.
         let before = percent.last().copied().unwrap_or(100);
         let share = share.unwrap_or_else(|| graded[number].min(before));
         percent.push(share);
@@ -94,7 +94,7 @@ fn classes(file: &Fields<'_>, findings: &mut Findings) -> Classes {
     }
     let default = default.unwrap_or(list.len() - 1);
     let default = Class::new(u8::try_from(default).unwrap_or(u8::MAX));
-    // What is wrong with them has been reported.
+    // Errors in the shares have been reported already.
     let shares = Shares::new(&percent).unwrap_or_default();
     Classes { classes, shares, default, header: None }
 }

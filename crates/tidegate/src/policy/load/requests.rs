@@ -64,7 +64,7 @@ fn too_many_descriptors(which: &str) -> String {
     )
 }
 
-/// What rules name.
+/// The names that rules may use.
 pub(super) struct Names<'a> {
     pub(super) classes: &'a Classes,
     pub(super) protections: &'a [Protection],

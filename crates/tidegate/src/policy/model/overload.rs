@@ -86,9 +86,9 @@ impl Classes {
         self.header.as_ref().map(|header| &*header.name)
     }
 
-    /// The class of a request whose header has these values: a lower one than `class`, or whichever the
-    /// header names if the peer is trusted. Of several values the least important counts, and values that
-    /// name no class do not.
+    /// The class of a request whose header has these values: a less important class than `class`,
+    /// or any class if the peer is trusted. Of several values the least important counts; values
+    /// that name no class are ignored.
     pub(in crate::policy) fn by_header<'v>(
         &self,
         class: Class,
@@ -111,10 +111,10 @@ impl Classes {
 pub struct Protection {
     pub(in crate::policy) name: Box<str>,
     pub(in crate::policy) numbers: ProtectionNumbers,
-    /// Built when the first request needs it. Policies that are loaded one after the other share it as
-    /// long as its numbers stay.
+    /// Built when the first request needs it. Successive policies share the limiter as long as its
+    /// numbers stay the same.
     pub(in crate::policy) limiter: Arc<OnceLock<ConcurrencyLimiter>>,
-    /// The limiter of the last policy, if its numbers were others.
+    /// The limiter of the previous policy, if it had other numbers.
     pub(in crate::policy) before: Option<ConcurrencyLimiter>,
 }
 
@@ -183,7 +183,7 @@ impl Protection {
         self.limiter.get_or_init(|| self.numbers.build(clock, self.before.as_ref()))
     }
 
-    /// The same, with the limiter of the policy before.
+    /// Takes over the limiter of the previous policy.
     pub(in crate::policy) fn continuing(&mut self, old: &Self) {
         if self.numbers == old.numbers {
             self.limiter = Arc::clone(&old.limiter);
@@ -230,7 +230,7 @@ impl ProtectionNumbers {
     }
 }
 
-/// The concurrency limiter of a request, and what it needs to know of the request.
+/// The concurrency limiter that must admit a request, with the facts that it needs.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct Guard {
@@ -240,6 +240,6 @@ pub struct Guard {
     pub class: Class,
     /// When the request ends.
     pub hold: HoldUntil,
-    /// A hash of the user, if the request tells one: a user is either served throughout or not at all.
+    /// A hash of the user, if known, so that either all requests of a user are served or none.
     pub identity: Option<u64>,
 }

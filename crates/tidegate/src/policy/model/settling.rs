@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a limit counts of a request that it admitted.
+/// How a limit charges a request after its response is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settling {
     /// `count` or `refund`.
@@ -27,7 +27,7 @@ pub enum ActualSource {
     Header(Box<str>),
     /// In this trailer of the response, in lower case.
     Trailer(Box<str>),
-    /// The application tells it.
+    /// The application reports it.
     Application,
 }
 
@@ -66,10 +66,10 @@ impl ByStatus {
 }
 
 impl Statuses {
-    /// The most entries of a list.
+    /// Maximum number of entries of a list.
     pub const MOST: usize = 32;
 
-    /// Whether this status is among them.
+    /// Whether the list contains this status.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&status))
     }
@@ -98,7 +98,7 @@ impl fmt::Display for Statuses {
     }
 }
 
-/// As `explain` tells it.
+/// As shown by `explain`.
 impl fmt::Display for Settling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.by_status {

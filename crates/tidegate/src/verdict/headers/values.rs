@@ -1,5 +1,5 @@
-//! The fields of requests that a limiter's only limit admits, for code in the path of every request:
-//! what is the same for all of them is written once.
+//! The header fields of requests that a limiter's only limit admits. The part that is the same for
+//! all requests is formatted once.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::{Item, MAX_INTEGER, quote};
 use crate::limiter::NamedLimit;
 use crate::verdict::digits::Digits;
 
-/// In place of a decision where there is none.
+/// A placeholder where there is no decision.
 const UNREAD: Decision = crate::verdict::decision(Outcome::Allow, 0);
 
-/// The fields that describe an admission. They are written when the response is ready, if there is one.
+/// The fields that describe an admission. They are formatted when the response is ready.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct AdmissionFields {
@@ -37,18 +37,18 @@ impl AdmissionFields {
             None => ("", ""),
         };
         let pieces = [&*self.limit.state, left.as_str(), mark, seconds];
-        // Of exactly the length that is needed, a text becomes a value without being copied.
+        // A text of exactly the needed capacity becomes a value without being copied.
         let mut state = String::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
         state.extend(pieces);
         state.try_into().ok()
     }
 }
 
-/// What the fields of all admissions by one limit have in common.
+/// The part of the fields that is the same for all admissions by one limit.
 #[derive(Debug)]
 pub(crate) struct LimitFields {
     policy: HeaderValue,
-    /// `RateLimit` up to the units that are left.
+    /// `RateLimit` up to the number of units left.
     state: Box<str>,
 }
 
