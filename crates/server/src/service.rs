@@ -15,14 +15,12 @@ use tidegate::policy::{
 use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
-use tidegate::store::memory::MemoryStore;
+use tidegate::store::memory::{MemoryStats, MemoryStore};
 use tidegate::store::redis::RedisConfig;
 use tidegate::store::shards::ShardStats;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{DecisionSource, Misconfigured, Nodes, Store, StoreError};
-use tidegate::{
-    AlgorithmName, Clock, Hashing, Limit, MemoryStats, Op, Rate, Span, Timestamp, Verdict,
-};
+use tidegate::{AlgorithmName, Clock, Hashing, Limit, Op, Rate, Span, Timestamp, Verdict};
 use tidegate_tower::Event;
 
 use crate::observability::hot_keys::KeyText;

@@ -272,6 +272,7 @@ impl ManualClock {
     }
 
     /// Sets the clock to any instant, also an earlier one.
+    #[doc(hidden)]
     pub fn set(&self, now: Timestamp) {
         self.0.micros.store(now.as_micros(), Ordering::SeqCst);
         #[cfg(feature = "tokio")]

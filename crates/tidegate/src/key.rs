@@ -1,6 +1,6 @@
 //! Keys of states.
 
-mod to_key;
+pub(crate) mod to_key;
 
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,8 +8,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use tidegate_core::Limit;
-
-pub use self::to_key::{KeyBytes, ToKey};
 
 /// The part of a key that identifies the limit and its kind of state. Numbers are not part of the
 /// scope, so a changed rate, burst or limit keeps the state of all keys. The state family is part

@@ -115,6 +115,7 @@ impl ConcurrencyStats {
     }
 
     /// Requests of a class that were shed for a reason, or would have been in shadow mode.
+    #[doc(hidden)]
     pub const fn sheds(&self, class: Class, reason: ShedReason) -> u64 {
         self.sheds[class.rank()][reason as usize]
     }

@@ -14,7 +14,7 @@ use super::permit::{Leases, Permit};
 #[cfg(feature = "redis")]
 use super::shared::Shared;
 use super::{Engine, Limiter};
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 use crate::store::undo::{Answered, undo};
 use crate::store::{Store, StoreError};
 #[cfg(feature = "http")]

@@ -10,7 +10,7 @@ use super::builder::{BuildError, LimiterBuilder};
 use super::permit::{Admission, Leases, MemoryPlace};
 use super::{Engine, Limiter, NamedLimit};
 use crate::clock::Clock;
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 use crate::store::memory::{MemoryStats, MemoryStore};
 use crate::verdict::Verdict;
 

@@ -13,7 +13,7 @@ use super::quick::Quick;
 use super::renewal::SharedPlace;
 use super::{Engine, Limiter};
 use crate::clock::Clock;
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 use crate::store::{Batch, Charge, DecisionSource, LimitsRevision, Store, StoreError};
 use crate::verdict::Verdict;
 

@@ -19,7 +19,7 @@ use super::permit::{Admission, Leases};
 #[cfg(feature = "redis")]
 use super::shared::Shared;
 use super::{Engine, Limiter};
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 #[cfg(feature = "redis")]
 use crate::store::{Store, StoreError};
 use crate::verdict::Verdict;

@@ -119,7 +119,8 @@ impl Watch {
     }
 
     /// Reads the files at once and reports the outcome even if nothing has changed. Does not wait
-    /// for it.
+    /// for the outcome.
+    #[doc(hidden)]
     pub fn reload_now(&self) {
         self.debounce.request_reload();
     }

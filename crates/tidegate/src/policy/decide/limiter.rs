@@ -109,6 +109,7 @@ impl PolicyLimiter<MemoryStore> {
     }
 
     /// Like [`PolicyLimiter::explain`], but synchronous.
+    #[doc(hidden)]
     pub fn explain_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.explain(request))
     }

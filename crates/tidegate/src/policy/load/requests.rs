@@ -289,7 +289,7 @@ fn not_empty<'d>(
     let node = fields.node(field);
     // A value that is no list has been reported already.
     if node.is_none_or(|node| node.as_list().is_ok_and(<[Node]>::is_empty)) {
-        let why = format!("expected at least one of `{field}`");
+        let why = format!("`{field}` must not be empty");
         findings.push(node.unwrap_or(parent).error(why).at(fields.at(field)));
     }
     list
