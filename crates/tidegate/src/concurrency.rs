@@ -23,12 +23,16 @@ mod measure;
 mod permit;
 #[cfg(feature = "tokio")]
 mod queue;
+mod shed;
 mod stats;
 mod utilisation;
 
+pub use self::{
+    shed::{Shed, ShedReason},
+    stats::ConcurrencyStats,
+};
 pub use builder::ConcurrencyBuilder;
 pub use permit::{Outcome, Permit};
-pub use stats::{ConcurrencyStats, Shed, ShedReason};
 pub use tidegate_core::shed::{Class, InvalidShares, Shares, UtilisationLevels};
 #[doc(hidden)]
 pub use utilisation::identity;

@@ -39,6 +39,8 @@ use crate::clock::Clock;
 #[doc(hidden)]
 pub use self::decide::acquire::Granted;
 #[doc(hidden)]
+pub use self::decide::control::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
+#[doc(hidden)]
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
@@ -50,20 +52,17 @@ pub use self::decide::http::HttpOptions;
 #[doc(hidden)]
 pub use self::decide::inline::InlineLimit;
 #[doc(hidden)]
-pub use self::decide::leases::{InvalidLeases, Leases};
-pub use self::decide::limiter::{CheckError, PolicyLimiter};
-#[doc(hidden)]
-pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
-#[doc(hidden)]
-#[doc(hidden)]
-pub use self::decide::reservations::{InvalidReservations, Reservations};
-#[doc(hidden)]
 pub use self::decide::settle::SettleStats;
 pub use self::decide::settle::{RequestOutcome, Settled, Settlement};
 #[doc(hidden)]
-pub use self::decide::shadow::{Agreement, Variant};
+pub use self::decide::stats::shadow::{Agreement, Variant};
 #[doc(hidden)]
 pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
+#[doc(hidden)]
+pub use self::decide::token::leases::{InvalidLeases, Leases};
+#[doc(hidden)]
+pub use self::decide::token::reservations::{InvalidReservations, Reservations};
+pub use self::decide::{check_error::CheckError, limiter::PolicyLimiter};
 #[doc(hidden)]
 pub use self::document::nearest::nearest;
 #[doc(hidden)]
@@ -87,12 +86,14 @@ pub(crate) use self::matching::level::RuleId;
 #[doc(hidden)]
 pub use self::matching::resolve::Match;
 #[doc(hidden)]
-pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
+pub use self::model::allowance::{Allowance, CalendarQuota};
 #[doc(hidden)]
 pub use self::model::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 #[doc(hidden)]
 pub use self::model::descriptor::RequestLimit;
 pub use self::model::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request};
+#[doc(hidden)]
+pub use self::model::in_words::{in_words, length_in_words};
 #[doc(hidden)]
 pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
 #[doc(hidden)]

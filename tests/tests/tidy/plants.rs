@@ -55,6 +55,39 @@ fn vague_file_names_are_caught() {
 }
 
 #[test]
+fn a_module_page_without_an_example_is_caught() {
+    let check = docs::public_modules_begin_with_an_example;
+    let (root, page) = ("crates/tidegate/src/lib.rs", "crates/tidegate/src/x/y.rs");
+    let example = "//! A store.\n//!\n//! ```\n//! ```\n";
+    let planted = |parent: &str, text: &str| {
+        let lib = format!("{example}pub mod x;\n");
+        let x = format!("{example}{parent}");
+        places_in(check, &[(root, &lib), ("crates/tidegate/src/x.rs", &x), (page, text)])
+    };
+    assert_eq!(planted("pub mod y;\n", example), [""; 0]);
+    assert_eq!(planted("pub mod y;\n", "//! A store.\n"), [format!("{page}:1")]);
+    assert_eq!(planted("#[doc(hidden)]\npub mod y;\n", "//! A store.\n"), [""; 0]);
+}
+
+#[test]
+fn large_folders_are_caught() {
+    let check = files::large_folders_have_a_reason;
+    let numbered = |count: usize| -> Vec<String> {
+        let tests = ["crates/core/src/law/a_tests.rs".to_owned()];
+        (0..count).map(|n| format!("crates/core/src/law/x{n}.rs")).chain(tests).collect()
+    };
+    let planted = |paths: &[String], reason: &str| {
+        let sources = paths.iter().map(|path| (path.as_str(), ""));
+        let files: Vec<(&str, &str)> = sources.chain([("ARCHITECTURE.md", reason)]).collect();
+        places_in(check, &files)
+    };
+    assert_eq!(planted(&numbered(12), ""), [""; 0]);
+    assert_eq!(planted(&numbered(13), ""), ["crates/core/src/law"]);
+    let reason = "| `crates/core/src/law/` | one file per law |";
+    assert_eq!(planted(&numbered(13), reason), [""; 0]);
+}
+
+#[test]
 fn machine_paths_are_caught() {
     let check = files::no_text_names_a_machine;
     for text in ["see /work/x", "\"/tmp/x\"", "/root/.cargo", "cd /home/me", "`/work`"] {

@@ -1,4 +1,4 @@
-use crate::policy::model::allowance::in_words;
+use crate::policy::model::in_words::in_words;
 use crate::policy::{Allowance, Entry, Loaded, Merging, Mode, Policy};
 
 fn load(text: &str) -> Loaded {

@@ -1,5 +1,20 @@
 //! The production stack: a shared store, and every layer in front of it, in one call.
 //!
+//! ```no_run
+//! # #[cfg(feature = "redis")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tidegate::store::redis::RedisConfig;
+//! use tidegate::store::shared::{SharedOptions, SharedStore};
+//! use tidegate::{Clock, Limit, Limiter, Rate};
+//!
+//! let config = RedisConfig::new("redis://127.0.0.1:6379")?;
+//! let store = SharedStore::connect(config, SharedOptions::default(), Clock::default()).await?;
+//! let limit = Limit::token_bucket(Rate::per_minute(100)).build()?;
+//! let limiter = Limiter::builder().limit("per user", limit).shared(store)?;
+//! let verdict = limiter.check("user:17").await?;
+//! # Ok(()) }
+//! ```
+//!
 //! # Layer order
 //! A batch passes the layers from top to bottom. Each decides the charges that it can and passes the others on;
 //! `partition.rs` divides the batch and merges the decisions. ADR 17 gives the reasons for the order.

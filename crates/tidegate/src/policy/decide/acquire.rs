@@ -11,10 +11,11 @@ use tidegate_core::{Decision, Op, Timestamp};
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
 use crate::limiter::permit::{Admission, Place};
-use crate::policy::decide::leases::Leases;
-use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::decide::reservations::Reservations;
+use crate::policy::decide::check_error::CheckError;
+use crate::policy::decide::limiter::PolicyLimiter;
 use crate::policy::decide::settle::{RequestOutcome, Settlement};
+use crate::policy::decide::token::leases::Leases;
+use crate::policy::decide::token::reservations::Reservations;
 use crate::policy::matching::intent::Intent;
 use crate::policy::matching::matched_limits::MatchedLimits;
 use crate::policy::model::descriptor::Request;

@@ -1,6 +1,8 @@
 //! Runtime overrides of the policy in force: temporary numbers, and limits that are switched off.
 //! Controls survive a reload of the policy, and end at their time or by a call.
 
+pub(in crate::policy) mod local_override;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +10,8 @@ use std::sync::Arc;
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use crate::key::Scope;
+use crate::policy::decide::control::local_override::LocalOverrides;
 use crate::policy::decide::limiter::PolicyLimiter;
-use crate::policy::decide::local_override::LocalOverrides;
 use crate::policy::model::limit::PolicyLimit;
 use crate::policy::model::rule::Domain;
 use crate::policy::model::share::EnforceSecret;

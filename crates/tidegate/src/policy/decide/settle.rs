@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Op;
 
-use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::decide::reservations::{Reservations, was_open};
+use crate::policy::decide::check_error::CheckError;
+use crate::policy::decide::limiter::PolicyLimiter;
+use crate::policy::decide::token::reservations::{Reservations, was_open};
 use crate::policy::matching::intent::Intent;
 use crate::policy::model::descriptor::Request;
 use crate::policy::model::settling::ActualSource;

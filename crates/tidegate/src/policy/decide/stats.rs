@@ -5,6 +5,9 @@
 //! contain values of requests (`detailed_metric`, `value_to_metric`), and at most [`MAX_DOMAINS`]
 //! unknown domains; further ones are counted under [`OVERFLOW`].
 
+pub(in crate::policy) mod retry_spread;
+pub(in crate::policy) mod shadow;
+
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,8 @@
 //! Texts that clients hold, such as leases and reservations: bytes in hexadecimal digits.
 
+pub(in crate::policy) mod leases;
+pub(in crate::policy) mod reservations;
+
 use std::fmt;
 
 /// Reads the bytes of a text from the front.

@@ -1,8 +1,9 @@
 //! The field `requests`: rules that turn HTTP requests into descriptors.
 
+pub(super) mod bypass;
+
 use tidegate_core::shed::Class;
 
-use super::bypass;
 use super::fields::Fields;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};

@@ -8,8 +8,8 @@ use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
-use crate::policy::decide::leases::MAX_KEY_BYTES;
-use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::decide::token::leases::MAX_KEY_BYTES;
+use crate::policy::decide::token::reservations::MAX_RESERVED_BYTES;
 use crate::policy::matching::intent::Intent;
 use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};

@@ -10,8 +10,8 @@ use tidegate_core::shed::Reserve;
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use crate::key::Scope;
-use crate::policy::decide::retry_spread::RetrySpread;
-use crate::policy::decide::shadow::Variant;
+use crate::policy::decide::stats::retry_spread::RetrySpread;
+use crate::policy::decide::stats::shadow::Variant;
 use crate::policy::decide::stats::{Counter, LimitStats};
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::settling::Settling;

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Span};
 
-use super::fields::Fields;
-use super::limits::Defaults;
-use super::numbers::Numbers;
 use crate::policy::document::finding::Findings;
 use crate::policy::language;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::Defaults;
+use crate::policy::load::limits::numbers::Numbers;
 use crate::policy::model::settling::{ActualSource, ByStatus, Settling, Statuses};
 use crate::store::Tier;
 
 /// The fields that make a limit one that is settled.
-pub(super) const FIELDS: &[&str] = &["count", "refund", "actual"];
+pub(in crate::policy::load) const FIELDS: &[&str] = &["count", "refund", "actual"];
 
 /// Fields that such a limit does not have: it is always exact, and its reservations are in the store.
 const MEANINGLESS: &[&str] = &["local", "refund_staleness", "shards", "tier"];
 
 /// How the limit is settled, if it is.
-pub(super) fn read(
+pub(in crate::policy::load) fn read(
     fields: &Fields<'_>,
     numbers: &Numbers,
     choices: &Defaults,
@@ -60,7 +60,7 @@ pub(super) fn read(
 }
 
 /// The choices of a limit, which is exact if it is settled, whatever the domain's defaults.
-pub(super) fn exact(fields: &Fields<'_>, choices: Defaults) -> Defaults {
+pub(in crate::policy::load) fn exact(fields: &Fields<'_>, choices: Defaults) -> Defaults {
     match fields.first(FIELDS) {
         Some(_) => Defaults { tier: Tier::Exact, refund_staleness: Some(Span::ZERO), ..choices },
         None => choices,

@@ -36,7 +36,7 @@ const ABSENT: &str = "a request without any of the headers, cookies and query fi
                       `client_ip: true`";
 
 /// Why a client can bypass a limit on this entry.
-pub(super) fn of_entry(source: &Source) -> Option<&'static str> {
+pub(in crate::policy::load) fn of_entry(source: &Source) -> Option<&'static str> {
     let Source::Header(name) = source else { return None };
     let is = |known: &str| name.eq_ignore_ascii_case(known);
     if ADDRESSES.iter().any(|known| is(known)) {
@@ -46,14 +46,14 @@ pub(super) fn of_entry(source: &Source) -> Option<&'static str> {
 }
 
 /// Why this list of methods misses one.
-pub(super) fn of_methods(methods: &[Box<str>]) -> Option<&'static str> {
+pub(in crate::policy::load) fn of_methods(methods: &[Box<str>]) -> Option<&'static str> {
     let has = |method: &str| methods.iter().any(|known| **known == *method);
     (has("GET") && !has("HEAD")).then_some(HEAD)
 }
 
 /// Why a client can bypass this descriptor, unless another one of the rule applies: its identity is
 /// a cookie, a query field or a header without credentials.
-pub(super) fn of_descriptor(
+pub(in crate::policy::load) fn of_descriptor(
     entries: &[EntryRule],
     rule: &[Vec<EntryRule>],
 ) -> Option<&'static str> {
@@ -70,7 +70,7 @@ pub(super) fn of_descriptor(
 }
 
 /// Warns about requests that no rule of the domain limits.
-pub(super) fn check(rules: &RequestRules, node: &Node, findings: &mut Findings) {
+pub(in crate::policy::load) fn check(rules: &RequestRules, node: &Node, findings: &mut Findings) {
     let rules = rules.rules();
     let is_for_all = |rule: &RequestRule| {
         rule.template.is_none() && rule.methods.is_empty() && rule.hosts.is_empty()

@@ -30,7 +30,7 @@ pub struct Reservations(Vec<Reservation>);
 
 /// Units of one limit, and the key they were taken from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reservation {
+pub(in crate::policy) struct Reservation {
     id: ReservationId,
     name: Box<str>,
     settling: Arc<Settling>,
@@ -46,11 +46,11 @@ pub(super) struct Reservation {
 
 /// How a reservation is settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settle {
+pub(in crate::policy) struct Settle {
     /// The operation on the key.
-    pub(super) op: Op,
+    pub(in crate::policy) op: Op,
     /// Units that are known not to fit.
-    pub(super) unbooked: u64,
+    pub(in crate::policy) unbooked: u64,
 }
 
 impl Reservations {
@@ -99,14 +99,18 @@ impl Reservations {
         self.0.iter().filter_map(|it| Some((&*it.name, it.settling.actual.as_ref()?)))
     }
 
-    pub(super) fn iter(&self) -> std::slice::Iter<'_, Reservation> {
+    pub(in crate::policy) fn iter(&self) -> std::slice::Iter<'_, Reservation> {
         self.0.iter()
     }
 }
 
 impl Reservation {
     /// The settlement for an outcome; `None` if the outcome does not contain the cost.
-    pub(super) fn settle(&self, now: Timestamp, outcome: &RequestOutcome<'_>) -> Option<Settle> {
+    pub(in crate::policy) fn settle(
+        &self,
+        now: Timestamp,
+        outcome: &RequestOutcome<'_>,
+    ) -> Option<Settle> {
         let cost = self.cost(outcome)?;
         let is_over = self.ends.is_some_and(|ends| ends <= now);
         Some(match (cost.checked_sub(self.units), self.units.checked_sub(cost)) {
@@ -133,7 +137,7 @@ impl Reservation {
     }
 
     /// The charge that settles the reservation.
-    pub(super) fn charge<'s>(&'s self, settle: &Settle) -> Charge<'s> {
+    pub(in crate::policy) fn charge<'s>(&'s self, settle: &Settle) -> Charge<'s> {
         let key = Key::new(self.scope, &self.text).tagged(&self.tag);
         let charge = Charge::new(key, &self.limit, settle.op).on(self.options);
         charge.reserving(Reserving::Close(self.id))
@@ -325,7 +329,7 @@ impl Reader<'_> {
 }
 
 /// Whether the decision of a settlement found the reservation open.
-pub(super) const fn was_open(decision: &Decision) -> bool {
+pub(in crate::policy) const fn was_open(decision: &Decision) -> bool {
     decision.is_allowed()
 }
 

@@ -4,13 +4,13 @@ use tidegate_core::algorithm::inflight::InFlight;
 use tidegate_core::shed::Reserve;
 use tidegate_core::{Limit, Span};
 
-use super::advice::capacity;
-use super::fields::Fields;
-use super::limits::{Defaults, Written, period};
-use super::overload::per_cent;
-use super::variants::{VariedLimit, overrides, plans};
 use crate::key::Scope;
 use crate::policy::document::finding::{Findings, quoted};
+use crate::policy::load::advice::capacity;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::variants::{VariedLimit, overrides, plans};
+use crate::policy::load::limits::{Defaults, Written, period};
+use crate::policy::load::overload::per_cent;
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::limit::{PolicyLimit, ReservedPart};
 use crate::store::Tier;
@@ -43,7 +43,7 @@ const RATE_FIELDS: &[&str] = &[
 ];
 
 /// Loads an in-flight limit.
-pub(super) fn read(
+pub(in crate::policy::load) fn read(
     written: &Written<'_>,
     choices: Defaults,
     findings: &mut Findings,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Builder, InvalidLimit, Limit, Rate, Span};
 
-use super::block;
-use super::fields::Fields;
 use crate::key::Scope;
 use crate::policy::document::Node;
 use crate::policy::document::finding::Findings;
 use crate::policy::language;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::block;
 use crate::policy::model::allowance::{Allowance, CalendarQuota};
 use crate::policy::model::calendar::{Calendar, CalendarUnit, Weekday};
 use crate::store::Tier;
@@ -18,19 +18,19 @@ use crate::store::lease::{LEASE, leased};
 
 /// The numbers of a limit.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
-    pub(super) algorithm: AlgorithmName,
-    pub(super) rate: Rate,
-    pub(super) burst: Option<u64>,
-    pub(super) queue: Option<u64>,
-    pub(super) denied: Denied,
-    pub(super) calendar: Option<Calendar>,
-    pub(super) block_for: Option<Span>,
-    pub(super) tier: Tier,
+pub(in crate::policy::load) struct Numbers {
+    pub(in crate::policy::load) algorithm: AlgorithmName,
+    pub(in crate::policy::load) rate: Rate,
+    pub(in crate::policy::load) burst: Option<u64>,
+    pub(in crate::policy::load) queue: Option<u64>,
+    pub(in crate::policy::load) denied: Denied,
+    pub(in crate::policy::load) calendar: Option<Calendar>,
+    pub(in crate::policy::load) block_for: Option<Span>,
+    pub(in crate::policy::load) tier: Tier,
 }
 
 /// Loads the numbers from a limit's fields; `None` if they have no rate.
-pub(super) fn read(
+pub(in crate::policy::load) fn read(
     fields: &Fields<'_>,
     algorithm: Option<AlgorithmName>,
     findings: &mut Findings,
@@ -70,7 +70,7 @@ pub(super) fn read(
 impl Numbers {
     /// The same numbers with those of `fields` replaced. A new rate resets burst and queue to their
     /// defaults unless `fields` sets them, because they were sized for the old rate.
-    pub(super) fn varied(
+    pub(in crate::policy::load) fn varied(
         &self,
         fields: &Fields<'_>,
         node: &Node,
@@ -100,7 +100,7 @@ impl Numbers {
 
     /// The allowance of these numbers under the limit `id`; reports numbers that the engine refuses
     /// at the field that caused it.
-    pub(super) fn build(
+    pub(in crate::policy::load) fn build(
         &self,
         id: &Arc<str>,
         fields: &Fields<'_>,
@@ -149,7 +149,7 @@ impl Numbers {
     }
 
     /// The engine's limit, for advice; a calendar counts with its usual period length.
-    pub(super) fn limit(&self) -> Option<Limit> {
+    pub(in crate::policy::load) fn limit(&self) -> Option<Limit> {
         self.builder().build().ok()
     }
 
@@ -178,7 +178,7 @@ fn report_invalid(error: InvalidLimit, fields: &Fields<'_>, findings: &mut Findi
 }
 
 /// `rate: N/PERIOD`, or `requests: N` and `per: PERIOD`.
-pub(super) fn rate(fields: &Fields<'_>, findings: &mut Findings) -> Option<Rate> {
+pub(in crate::policy::load) fn rate(fields: &Fields<'_>, findings: &mut Findings) -> Option<Rate> {
     let (written, requests, per) =
         (fields.node("rate"), fields.node("requests"), fields.node("per"));
     match (written, requests, per) {

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use tidegate_core::{AlgorithmName, Limit, Rate};
 
-use super::Trail;
-use super::advice::capacity;
-use super::fields::Fields;
-use super::limits::Defaults;
-use super::numbers::{self, Numbers};
 use crate::key::Scope;
 use crate::policy::document::Node;
 use crate::policy::document::finding::Findings;
 use crate::policy::language;
+use crate::policy::load::Trail;
+use crate::policy::load::advice::capacity;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::Defaults;
+use crate::policy::load::limits::numbers::{self, Numbers};
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::limit::{Form, PolicyLimit};
 use crate::policy::model::rule::{Charging, Rule};
@@ -24,7 +24,7 @@ const WORTH_DIVIDING_PER_SECOND: u128 = 50_000;
 const MICROS: u128 = 1_000_000;
 
 /// `shards: 8`.
-pub(super) fn shards(
+pub(in crate::policy::load) fn shards(
     numbers: &Numbers,
     choices: &Defaults,
     fields: &Fields<'_>,
@@ -71,7 +71,11 @@ fn refusal(
 }
 
 /// Reports plans and overrides whose shards could not admit a single request.
-pub(super) fn check_shards(limit: &PolicyLimit, fields: &Fields<'_>, findings: &mut Findings) {
+pub(in crate::policy::load) fn check_shards(
+    limit: &PolicyLimit,
+    fields: &Fields<'_>,
+    findings: &mut Findings,
+) {
     let (Some(shards), Some(node)) = (limit.shards, fields.node("shards")) else { return };
     let others = limit.plans.values().chain(limit.overrides.values().map(|it| &it.allowance));
     let units = others.filter_map(|it| match it {
@@ -92,7 +96,7 @@ pub(super) fn check_shards(limit: &PolicyLimit, fields: &Fields<'_>, findings: &
 }
 
 /// `local: {rate: 200/s, burst: 50}`.
-pub(super) fn local(
+pub(in crate::policy::load) fn local(
     id: &str,
     choices: &Defaults,
     limit: &Fields<'_>,
@@ -123,7 +127,7 @@ pub(super) fn local(
 }
 
 /// Checks that local pre-limits are charged together with the limits behind them.
-pub(super) fn check_local(
+pub(in crate::policy::load) fn check_local(
     limits: &[PolicyLimit],
     is_quota: bool,
     trail: &Trail,
@@ -153,7 +157,7 @@ pub(super) fn check_local(
 }
 
 /// Checks `charge`, which applies to the limits of all files of the domain.
-pub(super) fn check_charge(
+pub(in crate::policy::load) fn check_charge(
     rules: &[Rule],
     charging: Charging,
     node: &Node,

@@ -3,10 +3,10 @@
 use tidegate_core::algorithm::blocking::Blocking;
 use tidegate_core::{Rate, Span};
 
-use super::fields::Fields;
-use super::limits::Defaults;
-use super::numbers::Numbers;
 use crate::policy::document::finding::Findings;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::Defaults;
+use crate::policy::load::limits::numbers::Numbers;
 use crate::store::Tier;
 
 /// The shortest block: a shorter one ends before a client notices.
@@ -17,7 +17,7 @@ const MIN_BLOCK: Span = Span::from_secs(1);
 const MEANINGLESS: &[&str] = &["calendar", "refund_staleness", "shards", "tier"];
 
 /// The duration of a block, if the limit has one.
-pub(super) fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Span> {
+pub(in crate::policy::load) fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Span> {
     let node = fields.node("block_for")?;
     for field in MEANINGLESS {
         if let Some(node) = fields.node(field) {
@@ -36,7 +36,7 @@ pub(super) fn read(fields: &Fields<'_>, findings: &mut Findings) -> Option<Span>
 }
 
 /// The choices of a limit, which is exact if it has a block, whatever the domain's defaults.
-pub(super) fn exact(numbers: &Numbers, choices: Defaults) -> Defaults {
+pub(in crate::policy::load) fn exact(numbers: &Numbers, choices: Defaults) -> Defaults {
     match numbers.block_for {
         Some(_) => Defaults { tier: Tier::Exact, refund_staleness: Some(Span::ZERO), ..choices },
         None => choices,

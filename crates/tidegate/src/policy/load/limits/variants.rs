@@ -7,21 +7,21 @@ use foldhash::quality::RandomState;
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Limit, Span, Timestamp};
 
-use super::fields::Fields;
-use super::limits::algorithm;
-use super::numbers::Numbers;
-use super::{Trail, escaped};
 use crate::key::Scope;
-use crate::policy::decide::shadow::Variant;
+use crate::policy::decide::stats::shadow::Variant;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::language;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::algorithm;
+use crate::policy::load::limits::numbers::Numbers;
+use crate::policy::load::{Trail, escaped};
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::limit::Override;
 
 /// The limit whose numbers are varied.
 #[derive(Debug)]
-pub(super) enum VariedLimit<'a> {
+pub(in crate::policy::load) enum VariedLimit<'a> {
     /// A rate.
     Rate(&'a Numbers),
     /// An in-flight limit of this time to live.
@@ -29,7 +29,7 @@ pub(super) enum VariedLimit<'a> {
 }
 
 /// `plans: {pro: {rate: 1000/s}}`.
-pub(super) fn plans(
+pub(in crate::policy::load) fn plans(
     base: &VariedLimit<'_>,
     id: &Arc<str>,
     limit: &Fields<'_>,
@@ -54,7 +54,7 @@ pub(super) fn plans(
 }
 
 /// `overrides: [{value: acme, rate: 5000/s, until: 2031-01-01}]`.
-pub(super) fn overrides(
+pub(in crate::policy::load) fn overrides(
     base: &VariedLimit<'_>,
     id: &Arc<str>,
     limit: &Fields<'_>,
@@ -89,7 +89,7 @@ pub(super) fn overrides(
 }
 
 /// `shadow: {rate: 50/s}`.
-pub(super) fn shadow(
+pub(in crate::policy::load) fn shadow(
     numbers: &Numbers,
     id: &Arc<str>,
     limit: &Fields<'_>,

@@ -3,17 +3,17 @@
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{AlgorithmName, Rate, Span};
 
-use super::Trail;
-use super::fields::Fields;
-use super::limits::{Defaults, Written};
-use super::numbers::Numbers;
 use crate::policy::document::Node;
 use crate::policy::document::finding::Findings;
 use crate::policy::language;
+use crate::policy::load::Trail;
+use crate::policy::load::fields::Fields;
+use crate::policy::load::limits::numbers::Numbers;
+use crate::policy::load::limits::{Defaults, Written};
 use crate::policy::model::limit::{Form, Mode, PolicyLimit, Unit};
 
 /// Loads `rate_limit`. The descriptor may have fields of Tidegate beside it, such as an algorithm.
-pub(super) fn read(
+pub(in crate::policy::load) fn read(
     node: &Node,
     descriptor: &Fields<'_>,
     trail: &Trail,
