@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use prost::{Enumeration, Message, Oneof};
 use tidegate::policy::Unit as PolicyUnit;
 
-use crate::conformance::{Limiting, Question, Reply, Status, Wait};
+use crate::conformance::{CaseRequest, Limiting, Reply, Status, Wait};
 
 /// What is asked.
 #[derive(Clone, PartialEq, Message)]
@@ -233,7 +233,7 @@ impl RateLimitRequest {
     }
 
     /// A question of the conformance suite.
-    pub fn of(question: &Question) -> Self {
+    pub fn of(question: &CaseRequest) -> Self {
         let descriptors = question.descriptors.iter().map(|side| {
             let entry =
                 |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };

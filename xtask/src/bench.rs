@@ -1,6 +1,6 @@
-//! `bench`: hands over to the bench crate, which has a lock file of its own.
+//! `bench`: runs the bench crate, which has a separate lock file.
 
-use crate::step::{Failure, Step, Tally, built};
+use crate::step::{Failure, Step, Summary, built};
 use crate::{peers, test};
 
 const SUITES: [&str; 11] = [
@@ -17,14 +17,14 @@ const SUITES: [&str; 11] = [
     "hostile",
 ];
 
-pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);
     if !SUITES.contains(&suite) {
         let known = SUITES.join(", ");
         return Err(Failure::new(format!("name a suite to measure: {known}; found `{suite}`")));
     }
     if suite == "hostile" {
-        return hostile(tally, &options[1..]);
+        return hostile(summary, &options[1..]);
     }
     let mut step = Step::cargo(
         "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
@@ -38,15 +38,15 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         step = with_proxies(step, quick)?;
     }
     step.run()?;
-    tally.passed(format!("{suite}, with its JSON under target/bench/"));
+    summary.passed(format!("{suite}, with its JSON under target/bench/"));
     Ok(())
 }
 
 /// The 99th percentile of normal clients beside each kind of hostile client.
-fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+fn hostile(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
-    tally.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
+    summary.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())
 }
 
@@ -63,7 +63,7 @@ fn with_proxies(step: Step, quick: bool) -> Result<Step, Failure> {
     Ok(step)
 }
 
-/// Builds what is measured; a smoke run makes do with what is there.
+/// Builds the servers that are measured; a smoke run uses only installed ones.
 fn with_servers(step: Step, quick: bool) -> Result<Step, Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());

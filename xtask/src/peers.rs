@@ -1,17 +1,18 @@
-//! Programs of others, built into `target/peers` to be measured or compared with.
+//! Programs of other projects, built into `target/peers` for benchmarks and comparisons.
 
 use std::env;
 use std::path::PathBuf;
 
 use crate::step::{Failure, Step, root};
 
-/// Pinned by commit, for it has no releases.
+/// Pinned by commit, because the project has no releases.
 const RATELIMIT: &str =
     "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36";
 const THROTTLECRAB: &str = "throttlecrab-server@0.4.40";
 const FOLDER: &str = "target/peers";
 
-/// envoyproxy/ratelimit: what `TIDEGATE_ENVOY_RATELIMIT` names, or built from its module by Go.
+/// envoyproxy/ratelimit: the program that `TIDEGATE_ENVOY_RATELIMIT` names, or a build of its
+/// module by Go.
 pub(crate) fn ratelimit() -> Result<PathBuf, Failure> {
     if let Some(named) = env::var_os("TIDEGATE_ENVOY_RATELIMIT") {
         return Ok(named.into());
@@ -25,13 +26,13 @@ pub(crate) fn ratelimit() -> Result<PathBuf, Failure> {
             ));
         }
         let folder = root().join(FOLDER).join("bin").display().to_string();
-        // One at a time: it is a guest on this machine.
+        // One job at a time, to leave the processor to other work.
         Step::new("go", &format!("install -p 1 {RATELIMIT}")).env("GOBIN", &folder).run()?;
     }
     Ok(program)
 }
 
-/// throttlecrab: what `TIDEGATE_THROTTLECRAB` names, or built from the registry.
+/// throttlecrab: the program that `TIDEGATE_THROTTLECRAB` names, or a build from the registry.
 pub(crate) fn throttlecrab() -> Result<PathBuf, Failure> {
     if let Some(named) = env::var_os("TIDEGATE_THROTTLECRAB") {
         return Ok(named.into());
@@ -49,7 +50,8 @@ pub(crate) fn throttlecrab() -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-/// limitador: only what `TIDEGATE_LIMITADOR` names, for no registry has its server.
+/// limitador: only the program that `TIDEGATE_LIMITADOR` names, because its server is in no
+/// registry.
 pub(crate) fn limitador() -> Result<PathBuf, Failure> {
     env::var_os("TIDEGATE_LIMITADOR").map(PathBuf::from).ok_or_else(|| {
         Failure::new(

@@ -155,8 +155,8 @@ fn route(domain: &Domain, class: Class, named: Option<&str>) -> Option<String> {
         Mode::Shadow => format!("protected by {}, in shadow mode", it.name()),
         _ => format!("protected by {}", it.name()),
     });
-    let told: Vec<String> = class.into_iter().chain(protection).collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    let words: Vec<String> = class.into_iter().chain(protection).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 async fn ask<S: Store>(

@@ -139,8 +139,8 @@ const INTRODUCTION: &str = "\
 <!-- Made by `tidegate schema --reference`; a test compares the two. -->
 
 Every field that a policy file may hold. Files of envoyproxy/ratelimit load unchanged and mean the
-same; what they do not know is ours. `tidegate lint` checks a file, `tidegate schema` prints a JSON
-Schema for editors.
+same; all other fields are extensions. `tidegate lint` checks a file, `tidegate schema` prints a
+JSON Schema for editors.
 ";
 
 fn row(field: &Field) -> String {

@@ -285,9 +285,9 @@ fn a_waiter_that_can_no_longer_be_served_is_told() {
         assert!(crowd.join(limiter.until_ready_cost("k", 3)).is_none());
     }
     limiter.set_limit("default", bucket(Rate::per_second(1), 2)).unwrap();
-    let told = crowd.served();
-    assert_eq!(told.len(), 2);
-    assert!(told.iter().all(|(_, verdict)| verdict.is_never()));
+    let reply = crowd.served();
+    assert_eq!(reply.len(), 2);
+    assert!(reply.iter().all(|(_, verdict)| verdict.is_never()));
 }
 
 #[test]

@@ -128,7 +128,7 @@ pub(crate) fn refuse(
         Refusal::AddressRate => {
             (Frequent::AddressRefused, "too many new connections from this address")
         }
-        Refusal::ProxyHeader => (Frequent::HeaderRefused, "no sound PROXY protocol header"),
+        Refusal::ProxyHeader => (Frequent::HeaderRefused, "no valid PROXY protocol header"),
     };
     if let Some(Admitted { suppressed }) = log.admit(kind) {
         let (event, listener, reason) = ("connection_refused", protocol.name(), refusal.name());

@@ -92,11 +92,11 @@ mod tests {
     use super::*;
 
     /// The parsed header, and the bytes after it.
-    fn told(mut bytes: &[u8]) -> (Result<Option<String>, Unsound>, String) {
+    fn parsed(mut bytes: &[u8]) -> (Result<Option<String>, Unsound>, String) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let told = runtime.block_on(read(&mut bytes));
-        let told = told.map(|client| client.map(|client| client.to_string()));
-        (told, String::from_utf8_lossy(bytes).into_owned())
+        let outcome = runtime.block_on(read(&mut bytes));
+        let outcome = outcome.map(|client| client.map(|client| client.to_string()));
+        (outcome, String::from_utf8_lossy(bytes).into_owned())
     }
 
     fn binary(command: u8, family: u8, fields: &[u8]) -> Vec<u8> {
@@ -124,8 +124,8 @@ mod tests {
             (binary(0x21, 0x31, &[0; 216]), None),
         ] {
             let shown = header.escape_ascii().to_string();
-            let (told, rest) = told(&[&header[..], b"GET / HTTP"].concat());
-            assert_eq!(told, Ok(client.map(ToOwned::to_owned)), "{shown}");
+            let (outcome, rest) = parsed(&[&header[..], b"GET / HTTP"].concat());
+            assert_eq!(outcome, Ok(client.map(ToOwned::to_owned)), "{shown}");
             assert_eq!(rest, "GET / HTTP", "{shown}");
         }
     }
@@ -151,7 +151,7 @@ mod tests {
             binary(0x21, 0x11, &[0; 5_000]),
             binary(0x21, 0x11, &[0; 12])[..20].to_vec(),
         ] {
-            assert_eq!(told(&header).0, Err(Unsound), "{}", header.escape_ascii());
+            assert_eq!(parsed(&header).0, Err(Unsound), "{}", header.escape_ascii());
         }
     }
 }

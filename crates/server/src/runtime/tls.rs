@@ -84,7 +84,7 @@ impl Tls {
         let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
         if !self.files.client_names.is_empty() && !shown.is_some_and(|shown| self.knows(shown)) {
             let names = self.files.client_names.join(", ");
-            return Err(format!("the client's certificate bears none of the names {names}"));
+            return Err(format!("the client's certificate has none of the names {names}"));
         }
         Ok(Stream::Tls(Box::new(tls.into())))
     }
@@ -147,7 +147,7 @@ impl Texts {
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(TlsError::wrong(path, "there is no certificate in it")),
+        Ok(all) if all.is_empty() => Err(TlsError::wrong(path, "the file contains no certificate")),
         Ok(all) => Ok(all),
         Err(error) => Err(TlsError::wrong(path, error)),
     }

@@ -343,7 +343,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
         let reply = reply.unwrap_or(Err(StoreError::Timeout));
         let answer = reply.as_ref().ok().cloned();
-        if let (true, Some(answer)) = (network.tell(number, reply), answer)
+        if let (true, Some(answer)) = (network.deliver(number, reply), answer)
             && let Some(call) = network.call(number)
         {
             self.judge.heard(call, &answer);

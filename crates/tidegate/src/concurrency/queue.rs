@@ -139,13 +139,13 @@ impl Waiting {
 }
 
 /// A place in the queue. Dropping it leaves the queue.
-struct Place<'a> {
+struct QueuePosition<'a> {
     shared: &'a Arc<Shared>,
     class: Class,
     id: u64,
 }
 
-impl Place<'_> {
+impl QueuePosition<'_> {
     /// Leaves the queue; false if the waiter was answered already.
     fn leave(&self) -> bool {
         let queue = &self.shared.queue;
@@ -158,7 +158,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -195,7 +195,7 @@ impl ConcurrencyLimiter {
         let (shared, class) = (&self.shared, self.shared.shares.known(class));
         let now = shared.clock.now();
         let Joined { id, expires, mut answer, .. } = self.join(class, now, deadline)?;
-        let place = Place { shared, class, id };
+        let place = QueuePosition { shared, class, id };
         shared.admit_waiting(|| now);
         let mut time = pin!(shared.clock.sleep_until(expires));
         let mut answer = pin!(&mut answer);

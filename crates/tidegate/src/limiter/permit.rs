@@ -29,7 +29,7 @@ pub enum Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn Place>) -> Self {
+    pub(crate) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn HeldPlaces>) -> Self {
         match verdict.is_allowed() {
             true => Self::Granted(Permit {
                 verdict,
@@ -81,13 +81,13 @@ impl Admission {
 pub struct Permit {
     verdict: Verdict,
     /// `None` once released.
-    place: Option<Box<dyn Place>>,
+    place: Option<Box<dyn HeldPlaces>>,
     #[cfg(feature = "policy")]
     settlement: Option<Settlement>,
 }
 
 /// The store of a permit's places.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait HeldPlaces: Send + Sync {
     /// Whether a lease has ended.
     fn is_lost(&self) -> bool;
 
@@ -229,7 +229,7 @@ impl MemoryPlace {
     }
 }
 
-impl Place for MemoryPlace {
+impl HeldPlaces for MemoryPlace {
     fn is_lost(&self) -> bool {
         false
     }

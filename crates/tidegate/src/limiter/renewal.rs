@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Engine;
-use super::permit::{Lease, Leases, Place};
+use super::permit::{HeldPlaces, Lease, Leases};
 use super::shared::Shared;
 use crate::store::{Store, StoreError};
 
@@ -60,7 +60,7 @@ impl<S: Store + 'static> SharedPlace<S> {
     }
 }
 
-impl<S: Store + 'static> Place for SharedPlace<S> {
+impl<S: Store + 'static> HeldPlaces for SharedPlace<S> {
     fn is_lost(&self) -> bool {
         self.held.is_lost()
     }

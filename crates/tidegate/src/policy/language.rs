@@ -200,7 +200,7 @@ pub static FILE: Table = Table {
             "descriptors",
             Kind::Maps(&DESCRIPTOR),
             "descriptors: [{key: user, rate: 10/s}]",
-            "What is limited. The entries of a request's descriptor are matched by key and value, \
+            "The limits. The entries of a request's descriptor are matched by key and value, \
              level by level; the limits of the level where the descriptor ends apply.",
         ),
     ],

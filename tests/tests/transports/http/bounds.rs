@@ -185,7 +185,7 @@ fn whoever_takes_no_answer_is_cut_off() {
     socket.set_nonblocking(true).unwrap();
     let ask = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
     // Until the answers fill all buffers, nothing more is read, and it gives up.
-    wait_until("it is cut off", PATIENCE, || match socket.write(&ask) {
+    wait_until("it is cut off", TIMEOUT, || match socket.write(&ask) {
         Ok(_) => false,
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     });

@@ -48,8 +48,8 @@ fn what_is_no_request_is_told_so_and_closed() {
 #[test]
 fn a_browser_is_sent_away() {
     let transport = Transport::open();
-    let told = transport.tell(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 15 30 60\r\n");
-    assert_eq!(told, "-ERR this is the Redis protocol, not HTTP\r\n");
+    let reply = transport.tell(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 15 30 60\r\n");
+    assert_eq!(reply, "-ERR this is the Redis protocol, not HTTP\r\n");
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn the_longest_request_is_answered() {
     let transport = Transport::open();
     let longest = 65_536 - "*2\r\n$4\r\nECHO\r\n$65511\r\n\r\n".len();
     let text = "x".repeat(longest);
-    let told = transport.tell(format!("*2\r\n$4\r\nECHO\r\n${longest}\r\n{text}\r\n").as_bytes());
-    assert_eq!(told, format!("${longest}\r\n{text}\r\n"));
+    let reply = transport.tell(format!("*2\r\n$4\r\nECHO\r\n${longest}\r\n{text}\r\n").as_bytes());
+    assert_eq!(reply, format!("${longest}\r\n{text}\r\n"));
 }
 
 #[test]

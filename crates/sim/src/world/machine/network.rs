@@ -251,7 +251,7 @@ impl Network {
     }
 
     /// Time that the caller of a request waits before it gives up, if it does.
-    pub(crate) fn patience(&mut self) -> Option<u64> {
+    pub(crate) fn gives_up_after(&mut self) -> Option<u64> {
         self.strikes(Fault::GiveUp).then(|| self.chance.below(2 * DEADLINE))
     }
 
@@ -272,7 +272,7 @@ impl Network {
     }
 
     /// Delivers the answer to a command; false if the node has one already.
-    pub(crate) fn tell(&mut self, number: usize, reply: Reply) -> bool {
+    pub(crate) fn deliver(&mut self, number: usize, reply: Reply) -> bool {
         let Some(call) = self.calls.get_mut(number) else { return false };
         match std::mem::take(&mut call.heard) {
             Heard::Nothing => call.heard = Heard::Said(reply),
@@ -322,7 +322,7 @@ impl Network {
     }
 
     /// Polls the answer to a command.
-    pub(crate) fn hear(&mut self, number: usize, context: &Context<'_>) -> Poll<Reply> {
+    pub(crate) fn poll_answer(&mut self, number: usize, context: &Context<'_>) -> Poll<Reply> {
         let Some(call) = self.calls.get_mut(number) else { return Poll::Pending };
         match std::mem::take(&mut call.heard) {
             Heard::Said(reply) => {

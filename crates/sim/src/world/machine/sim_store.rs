@@ -60,7 +60,7 @@ impl Store for SimStore {
             let repairs = network.now >= self.known.settled_at.load(Ordering::Relaxed);
             network.ask(self.node, self.life, (charges, is_each), repairs)
         };
-        let reply = poll_fn(|context| lock(&self.network).hear(call, context)).await;
+        let reply = poll_fn(|context| lock(&self.network).poll_answer(call, context)).await;
         let Answer { at, decisions: mut own, denied_states } = reply?;
         let skew = at.as_micros().wrapping_sub(now.as_micros()).cast_signed();
         self.known.skew.store(skew, Ordering::Relaxed);

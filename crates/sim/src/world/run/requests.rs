@@ -102,8 +102,8 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         });
         let task = self.adopt(Owner { node, request: Some(number) }, work);
         let mut network = lock(&self.ground.network);
-        if let Some(patience) = network.patience() {
-            network.add(now + patience, Event::GiveUp(number));
+        if let Some(gives_up_after) = network.gives_up_after() {
+            network.add(now + gives_up_after, Event::GiveUp(number));
             self.impatient.insert(number, task);
         }
     }

@@ -10,7 +10,7 @@ use tidegate_core::{Decision, Op, Timestamp};
 #[cfg(feature = "tokio")]
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
-use crate::limiter::permit::{Admission, Place};
+use crate::limiter::permit::{Admission, HeldPlaces};
 use crate::policy::decide::check_error::CheckError;
 use crate::policy::decide::limiter::PolicyLimiter;
 use crate::policy::decide::settle::{RequestOutcome, Settlement};
@@ -185,7 +185,7 @@ impl<S: Store + 'static> PolicyPlace<S> {
     }
 }
 
-impl<S: Store + 'static> Place for PolicyPlace<S> {
+impl<S: Store + 'static> HeldPlaces for PolicyPlace<S> {
     fn is_lost(&self) -> bool {
         let held = &self.held;
         let ended = held.limiter.0.clock.now().as_micros() >= held.ends.load(Ordering::Relaxed);

@@ -88,7 +88,7 @@ impl fmt::Display for ControlError {
             Self::TooMany => write!(f, "there are {MAX_CONTROLS} already: remove some first"),
             Self::NoSuchLimit => f.write_str("the policy has no limit of this id"),
             Self::NoSuchDomain => f.write_str("the policy has no such domain"),
-            Self::Until => f.write_str("it has to end within 30 days, and not before now"),
+            Self::Until => f.write_str("the end must be in the future, and within 30 days"),
             Self::NoEntries => f.write_str("a descriptor has at least one entry"),
             Self::Unscalable => {
                 f.write_str("this limit cannot be scaled so: give a rate instead of a percentage")

@@ -21,14 +21,14 @@ pub(in crate::policy) fn reasons(
 ) -> Vec<String> {
     let reason = |part: &Record| {
         let Some((rule, limit)) = details.rule(part) else {
-            return "it came with the request and goes before the policy's".to_owned();
+            return "it came with the request and replaces the policy's limit".to_owned();
         };
         let mut text = Vec::new();
         let entries = request.descriptors.get(part.descriptor).map(|it| it.entries);
         let found = entries.and_then(|entries| domain.resolve(entries, &mut text));
         let chosen = Chosen { now, controls, limit, found, text: &text };
         let numbers = chosen.numbers(part);
-        let mut told = match part.standing {
+        let mut words = match part.standing {
             Standing::Beside => format!("rule {}, its shadow: {numbers}", rule.path()),
             _ => {
                 let (path, wants, algorithm) = (rule.path(), rule.wants(), limit.kind());
@@ -36,14 +36,14 @@ pub(in crate::policy) fn reasons(
             }
         };
         if part.is_for_others() {
-            told += "; the rest of it is kept for the class ";
-            told += domain.classes().name(Class::CRITICAL).unwrap_or_default();
+            words += "; the rest of it is kept for the class ";
+            words += domain.classes().name(Class::CRITICAL).unwrap_or_default();
         }
         for sentence in chosen.sentences(domain, part) {
-            told += "; ";
-            told += &sentence;
+            words += "; ";
+            words += &sentence;
         }
-        told
+        words
     };
     details.records.iter().map(reason).collect()
 }

@@ -27,7 +27,7 @@ use crate::verdict::Verdict;
 /// # let _ = (failed_login, completion, hung_up);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "settles nothing by itself"]
+#[must_use = "has no effect until it is passed to a settlement"]
 pub struct RequestOutcome<'a> {
     pub(super) status: Option<u16>,
     pub(super) is_cancelled: bool,

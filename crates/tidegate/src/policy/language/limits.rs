@@ -145,7 +145,7 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "ttl: 60s",
             "With `in_flight`: a place is free again after this time unless its holder releases or \
              renews it, so that a crashed holder does not keep it. From 1s to 1d; 60s by default. \
-             Permits of the library renew by themselves.",
+             Permits of the library renew their places.",
         ),
         field(
             "reserve",
@@ -267,7 +267,7 @@ pub(in crate::policy) static ACTUAL: Table = Table {
             "application",
             Kind::Flag,
             "application: true",
-            "The application tells it: a handler, or the caller of `/v1/settle` or `TG.SETTLE`.",
+            "The application reports the cost: a handler, or the caller of `/v1/settle` or `TG.SETTLE`.",
         ),
     ],
 };
@@ -327,7 +327,7 @@ pub(in crate::policy) static VARIANT: Table = Table {
 /// Calendar periods.
 pub(in crate::policy) static CALENDAR: Table = Table {
     name: "calendar",
-    about: "Whose calendar.",
+    about: "The time zone and the first day of the week.",
     also: None,
     fields: &[
         field(

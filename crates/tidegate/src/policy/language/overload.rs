@@ -147,13 +147,13 @@ pub(in crate::policy) static UTILISATION: Table = Table {
             "busy",
             Kind::Percent,
             "busy: 90%",
-            "From this utilisation on, more is shed. 90% by default.",
+            "From this utilisation on, more requests are shed. 90% by default.",
         ),
         field(
             "calm",
             Kind::Percent,
             "calm: 75%",
-            "Below this utilisation for a second, less is shed. 75% by default.",
+            "After a second below this utilisation, fewer requests are shed. 75% by default.",
         ),
         field(
             "up",

@@ -144,7 +144,7 @@ fn protection(
         }
     };
     if estimator != "fixed" {
-        refuse("limit", format!("`limit` belongs to `fixed`; {estimator} finds it by itself"));
+        refuse("limit", format!("`limit` belongs to `fixed`; {estimator} estimates the limit"));
     } else {
         for field in ["min_limit", "max_limit"] {
             refuse(field, format!("`{field}` has no meaning for a `fixed` limit"));

@@ -143,8 +143,8 @@ fn two_values_that_differ_are_refused() {
         ("query: q", "GET /u/1?q=a%2", "query field q", several),
         ("value: all", "GET /u/1\nhost: a\nhost: b", "header host", several),
     ] {
-        let told = describe(&entry(source), request);
-        assert!(told.starts_with(&format!("refused: {what} {why}")), "{request}: {told}");
+        let found = describe(&entry(source), request);
+        assert!(found.starts_with(&format!("refused: {what} {why}")), "{request}: {found}");
     }
     // Lenient servers read a user in each of these. `dXNlcg==` is `user`, without a colon.
     for basic in [
@@ -159,18 +159,18 @@ fn two_values_that_differ_are_refused() {
         "=",
         "",
     ] {
-        let told =
+        let found =
             describe(&entry("api_key: true"), &format!("GET /u/1\nauthorization: Basic {basic}"));
         assert!(
-            told.starts_with(&format!("refused: header authorization {words}")),
-            "{basic}: {told}"
+            found.starts_with(&format!("refused: header authorization {words}")),
+            "{basic}: {found}"
         );
     }
     // A rule that does not use them accepts the request.
     let request = "GET /u/1?q=a&q=b\nx-api-key: a\nx-api-key: b\ncookie: s=1; s=2";
     assert_eq!(describe(&entry("value: all"), request), "k=all");
-    let told = describe(&entry("value: all"), "GET /u/1%2F2");
-    assert_eq!(told, "refused: the path has an encoded slash (%2F)");
+    let found = describe(&entry("value: all"), "GET /u/1%2F2");
+    assert_eq!(found, "refused: the path has an encoded slash (%2F)");
 }
 
 const RULES: &str = "

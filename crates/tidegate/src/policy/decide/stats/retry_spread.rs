@@ -61,8 +61,8 @@ mod tests {
     fn ov_33_the_wait_spreads_with_the_part_that_is_denied() {
         let spread = RetrySpread::default();
         let second = |seconds| {
-            let told = |number| spread.count(Timestamp::from_secs(seconds), number % 10 > 0);
-            (0..1_000).filter_map(told).map(|wait| wait.as_micros() / 1_000_000).max()
+            let wait = |number| spread.count(Timestamp::from_secs(seconds), number % 10 > 0);
+            (0..1_000).filter_map(wait).map(|wait| wait.as_micros() / 1_000_000).max()
         };
         assert_eq!(second(1), Some(1), "nothing is known yet");
         assert_eq!(second(2), Some(10));

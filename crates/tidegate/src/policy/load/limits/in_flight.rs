@@ -62,7 +62,9 @@ pub(in crate::policy::load) fn read(
     if cost > capacity(&limit)
         && let Some(node) = fields.node("cost")
     {
-        let why = format!("a request takes {cost} places, more than there are: all are denied");
+        let why = format!(
+            "a request takes {cost} places, more than the limit has: every request is denied"
+        );
         findings.push(node.warning(why).at(fields.at("cost")));
     }
     let reserve = reserve(written, &limit, findings);

@@ -40,9 +40,9 @@ fn rules_that_can_be_bypassed_are_warned_of() {
         ("{methods: [GET], descriptors: [{entries: [{key: k, value: v}]}]}", "add HEAD"),
     ] {
         let (_, findings) = load(&rule(text));
-        let told = findings.to_string();
-        assert!(told.contains("warning: ") && told.contains(why), "{text}: {told}");
-        assert_eq!((findings.iter().count(), findings.errors()), (1, 0), "{text}: {told}");
+        let found = findings.to_string();
+        assert!(found.contains("warning: ") && found.contains(why), "{text}: {found}");
+        assert_eq!((findings.iter().count(), findings.errors()), (1, 0), "{text}: {found}");
     }
     for text in [
         "descriptors: [{entries: [{key: k, cookie: sid}]}, {entries: [{key: i, client_ip: true}]}]",
@@ -81,9 +81,9 @@ fn requests_that_meet_no_limit_are_warned_of() {
         );
         let loaded =
             crate::policy::Policy::load(&[("p.yaml", &file)], crate::policy::Merging::Refuse);
-        let told: Vec<&str> = loaded.findings.lines().collect();
-        assert_eq!((told.len(), loaded.errors), (expected.len(), 0), "{rules}: {told:?}");
-        for (line, start) in told.iter().zip(&expected) {
+        let found: Vec<&str> = loaded.findings.lines().collect();
+        assert_eq!((found.len(), loaded.errors), (expected.len(), 0), "{rules}: {found:?}");
+        for (line, start) in found.iter().zip(&expected) {
             assert!(line.starts_with(&format!("p.yaml:2:11: warning: {start}")), "{line}");
         }
     }

@@ -10,7 +10,7 @@ const MOST_EXAMPLES: usize = 3;
 
 /// Everything that was compared.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct Differences {
     compared: u64,
     held_up: u64,
     differing: u64,
@@ -23,7 +23,7 @@ struct Kind {
     examples: Vec<String>,
 }
 
-impl Ledger {
+impl Differences {
     /// Books two answers to one question.
     pub fn compare(&mut self, stage: &str, asked: &Asked, envoyproxy: &Fields, ours: &Fields) {
         self.compared += 1;
@@ -57,7 +57,7 @@ impl Ledger {
     }
 }
 
-impl fmt::Display for Ledger {
+impl fmt::Display for Differences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
