@@ -14,7 +14,7 @@ use tidegate::{Clock, Verdict};
 use crate::args::DecisionArgs;
 use crate::secret::enforce_secret_of;
 
-/// What to do with the request.
+/// The action on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Charge the request and report the decision.

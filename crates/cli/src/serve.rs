@@ -106,7 +106,7 @@ fn run(
         }
         stop(server, &service, signals).await
     });
-    // Does not wait for connections: a second signal asked for that.
+    // Does not wait for connections, because a second signal arrived.
     runtime.shutdown_background();
     ended
 }

@@ -20,7 +20,7 @@ pub struct Explanation {
     pub next_allowed_at: Option<Timestamp>,
     /// From this instant on, the state equals that of a key never seen.
     pub idle_at: Timestamp,
-    /// What the algorithm stores.
+    /// The stored values.
     pub detail: Detail,
 }
 

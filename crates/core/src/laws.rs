@@ -79,7 +79,7 @@ pub struct Violation {
     pub law: &'static str,
     /// The index of the step.
     pub step: usize,
-    /// What was expected and what was returned.
+    /// The expected and the actual result.
     pub message: String,
 }
 

@@ -287,17 +287,17 @@ pub enum State {
     /// Never seen.
     #[default]
     Absent,
-    /// Of a bucket.
+    /// The state of a bucket.
     Bucket(BucketState),
-    /// Of a fixed window.
+    /// The state of a fixed window.
     FixedWindow(FixedWindowState),
-    /// Of a sliding window counter.
+    /// The state of a sliding window counter.
     SlidingWindow(SlidingWindowState),
-    /// Of a sliding log.
+    /// The state of a sliding log.
     SlidingLog(SlidingLogState),
-    /// Of an in-flight limit.
+    /// The state of an in-flight limit.
     InFlight(InFlightState),
-    /// Of a rate with a block.
+    /// The state of a rate with a block.
     Blocking(BlockingState),
 }
 

@@ -72,7 +72,7 @@ impl Protocol {
 pub(crate) struct Transport {
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<Tls>,
-    /// Of the gateway only.
+    /// Set for the gateway only.
     pub(crate) accept: Option<Accept>,
 }
 

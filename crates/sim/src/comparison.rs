@@ -16,7 +16,7 @@ pub struct Comparison {
     pub shape: Shape,
     /// When requests would have started without a limit.
     pub demand: Vec<Timestamp>,
-    /// One per algorithm, in the order asked for.
+    /// One per algorithm, in the order of the arguments.
     pub rows: Vec<Row>,
     /// The time span to show: the shape's own, longer if requests start later.
     pub view: View,

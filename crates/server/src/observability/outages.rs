@@ -170,7 +170,7 @@ enum Change {
 }
 
 impl Outages {
-    /// What has begun or ended since the last observation.
+    /// The outages that have begun or ended since the last observation.
     fn observe(&mut self, seen: &Observation) -> Vec<Change> {
         let mut changes = Vec::new();
         let is_under_way = |server: &ServerOutage| server.since.is_some();

@@ -32,7 +32,7 @@ pub(crate) enum Bound {
 /// while no process serves them.
 #[derive(Debug)]
 pub enum Inherited {
-    /// Of TCP.
+    /// A TCP socket.
     Tcp(StdTcp),
     /// A Unix socket.
     Unix(StdUnix),

@@ -15,7 +15,7 @@ pub struct OverloadReport {
     pub capacity: u64,
 }
 
-/// What happened in one second.
+/// The figures of one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Second {
     /// Requests of users by class, without retries.

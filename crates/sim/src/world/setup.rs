@@ -105,7 +105,7 @@ pub struct WorldSetup {
     pub faults: Vec<Fault>,
     /// The layers of each node.
     pub stack: Stack,
-    /// What nodes answer while the store is unavailable.
+    /// The fallback of the nodes while the store is unavailable.
     pub on_store_failure: OnStoreFailure,
     /// Requests in a thousand that return the units of an earlier request.
     pub refunds: u64,

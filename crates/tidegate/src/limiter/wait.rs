@@ -118,9 +118,8 @@ impl Limiter {
     /// the future leaves the queue and takes nothing.
     ///
     /// The verdict is a denial only if no wait helps ([`Verdict::is_never`]) or [`MAX_WAITING`]
-    /// requests wait already. Of a leaky bucket, the delay has passed when this returns; a future
-    /// dropped during that delay has taken its slot, because the requests behind it were told
-    /// theirs.
+    /// requests wait already. With a leaky bucket, the delay has passed when this returns; if the future
+    /// is dropped during the delay, its slot stays taken, because later requests have later slots.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter, Rate};

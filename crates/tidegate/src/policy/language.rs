@@ -21,7 +21,7 @@ pub(super) use self::requests::{
 pub struct Table {
     /// The name of the map in messages and documentation.
     pub name: &'static str,
-    /// What the map is for.
+    /// The purpose of the map.
     pub about: &'static str,
     /// Its own fields.
     pub fields: &'static [Field],
@@ -36,7 +36,7 @@ pub struct Field {
     pub name: &'static str,
     /// The type of the value.
     pub kind: Kind,
-    /// What it means.
+    /// The meaning of the field.
     pub about: &'static str,
     /// An example, as a line of YAML.
     pub example: &'static str,

@@ -1,4 +1,4 @@
-//! What each limit of a request decided, before and after folding.
+//! The decisions of all limits of a request, before and after folding.
 
 use std::sync::Arc;
 

@@ -91,7 +91,7 @@ impl Details {
         first.map(|(number, _)| number)
     }
 
-    /// A quota that is only a shadow is not exhausted, so it keeps the others from denying.
+    /// A quota in shadow mode never counts as exhausted, so the other quotas do not deny.
     fn is_quota(&self, record: &Record) -> bool {
         match record.standing {
             Standing::Quota => true,

@@ -13,7 +13,7 @@ pub(crate) struct Charges {
 }
 
 impl Charges {
-    /// The store took units for a request that asked for `cost`.
+    /// The store took units for a request of this cost.
     pub(crate) fn taken(
         &mut self,
         (request, key): (usize, usize),

@@ -1,4 +1,4 @@
-//! What a node admitted without the store is debited when the store recovers, and no more than that.
+//! Units that a node admitted without the store are debited when the store recovers, once.
 //!
 //! A debit whose answer is lost is made again, so only debits that the node hears of count. Units that would have
 //! been refilled meanwhile are not debited. A node that crashes forgets its pending debits. With a policy change,

@@ -21,7 +21,7 @@ pub(crate) struct Denials {
     /// When units of a key last came back, or its state last changed unseen by nodes.
     disturbed: Vec<Option<u64>>,
     in_flight: bool,
-    /// The most units that a node asks for at once, beside those of the request.
+    /// The most units that a node requests at once, in addition to those of the request.
     at_once: u64,
 }
 

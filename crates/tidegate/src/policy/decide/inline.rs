@@ -39,7 +39,7 @@ pub struct InlineLimit<'a> {
     pub algorithm: AlgorithmName,
     /// Its numbers.
     pub limit: &'a Limit,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 

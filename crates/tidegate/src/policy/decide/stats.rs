@@ -319,8 +319,7 @@ fn tally_of(op: Op, decision: &Decision, part: &Record, near_percent: u64) -> Li
 }
 
 impl Rule {
-    /// What its counts are called where values of the request are a part of
-    /// it; `None` if they are not.
+    /// The counter name, if it contains values of the request; otherwise `None`.
     fn stat_name(&self, domain: &Domain, entries: &[Entry<'_>]) -> Option<String> {
         let whole = self.metric == MetricDetail::Everything;
         if !whole && !self.varies {

@@ -1,4 +1,4 @@
-//! What identifies the client of a request, read as the rules of a policy read it.
+//! The identity of a client: address, header or API key, read as the rules of a policy read it.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};

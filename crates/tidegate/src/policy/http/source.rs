@@ -138,7 +138,7 @@ impl Source {
         matches!(self, Self::Path | Self::PathParameter(_) | Self::Query(_))
     }
 
-    /// Whether the value tells users apart, rather than what they ask for.
+    /// Whether the value tells users apart, rather than their requests.
     pub(super) const fn is_of_user(&self) -> bool {
         matches!(self, Self::ApiKey | Self::ClientIp | Self::Cookie(_) | Self::Header(_))
     }

@@ -1,10 +1,10 @@
-//! What a call does with the limits of a request.
+//! The action of a call on the limits of a request.
 
 use tidegate_core::{Limit, Op, Span};
 
 use crate::policy::model::descriptor::Hits;
 
-/// What to do with a request.
+/// The action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Intent {
     /// Charge it. In-flight limits are skipped, because the caller cannot release.

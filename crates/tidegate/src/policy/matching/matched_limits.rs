@@ -378,7 +378,7 @@ impl MatchedLimits {
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
             let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
             let op = side.op(limit);
-            // An exhausted quota may be allowed all the same, so it must not keep other limits from
+            // An exhausted quota may still be allowed, so it must not keep other limits from
             // being charged.
             let together = is_together(domain, limit) && standing == Standing::Live;
             // A limit that never denies is counted in the store each time.
