@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_on_the_way_counts_in_no_shorter_interval() {
+    fn a_request_in_progress_counts_in_no_shorter_interval() {
         let waited = vec![(at(0), at(1_000)); 200];
         assert_eq!(of(&waited, RATE), 0.0);
         assert_eq!(of(&[waited, vec![(at(500), at(500)); 104]].concat(), RATE), 104.0);

@@ -76,7 +76,7 @@ fn an_invalid_world_is_refused() {
 
 /// Units above the limit alone are reported with the reason why no promise is broken.
 #[test]
-fn what_faults_add_is_explained() {
+fn units_that_faults_add_are_explained() {
     let outage = "--fault store_down --algorithm token_bucket --limit 100/1s --load 300 --nodes 4";
     let report = text(&format!("--tier exact --on-store-failure allow {outage} --seed 5"));
     let (admitted, limit) = (figure(&report, "admitted"), figure(&report, "limit alone"));

@@ -419,7 +419,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn what_changed_before_the_watch_began_is_handed_on() {
+fn a_change_before_the_watch_began_is_reported() {
     let _turn = turn();
     let folder = Folder::new();
     let file = folder.join("a.yaml");

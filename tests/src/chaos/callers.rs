@@ -135,7 +135,7 @@ impl Outcome {
     /// The same figures without a target, and the rate.
     pub(crate) fn without_target(&self, condition: &str) -> Vec<Figure> {
         let rate = Figure::count(format!("{condition}: requests per second"), self.per_second(), 0);
-        self.figures(condition).into_iter().chain([rate]).map(Figure::reply).collect()
+        self.figures(condition).into_iter().chain([rate]).map(Figure::without_target).collect()
     }
 
     fn per_second(&self) -> u64 {

@@ -260,7 +260,7 @@ mod tests {
 
     /// The limit allows one unit per millisecond; ten at once are ten above it.
     #[test]
-    fn what_is_beyond_the_limit_is_seen() {
+    fn units_beyond_the_limit_are_found() {
         let event = |at: u64| Event { invoked: at, returned: at + 10, cost: 1, allowed: true };
         let outcome = |events: Vec<Event>| {
             Outcome { events, limit: 1_000, asked: 0, calls: 0, killed: 0 }.excess()

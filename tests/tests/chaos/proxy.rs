@@ -37,7 +37,7 @@ fn ping(connection: &mut Connection) -> RedisResult<String> {
 }
 
 #[test]
-fn what_is_not_told_to_fail_passes() {
+fn bytes_pass_without_a_fault() {
     let world = World::start();
     let mut connection = world.connection();
     assert_eq!(ping(&mut connection).as_deref(), Ok("PONG"));
@@ -79,7 +79,7 @@ fn bytes_on_their_way_do_not_hold_up_others() {
 }
 
 #[test]
-fn what_is_held_comes_in_the_end_and_what_is_lost_never() {
+fn held_bytes_arrive_in_the_end_and_lost_bytes_never() {
     for (fault, comes) in [(Fault::Hold, true), (Fault::Lose, false)] {
         let world = World::start();
         let mut connection = world.connection();

@@ -28,7 +28,7 @@ fn denials(answer: &Verdict) -> Vec<bool> {
 
 /// Two benches in step: one is asked for explanations before everything that it decides.
 #[test]
-fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
+fn an_explanation_predicts_the_decision_and_writes_nothing() {
     let (mut twice, mut denied) = (0, 0);
     for seed in 0..TRACES {
         let rng = &mut Rng::with_seed(seed);

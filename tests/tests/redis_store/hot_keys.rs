@@ -148,7 +148,7 @@ fn shards_are_charged_together_with_other_limits() {
 
 /// What was admitted without the store is booked on the shards, where it would have been taken.
 #[test]
-fn what_is_owed_is_booked_on_the_shards() {
+fn pending_debits_are_booked_on_the_shards() {
     let redis = RedisServer::start();
     let node = Node::start(&redis.url());
     redis.kill();

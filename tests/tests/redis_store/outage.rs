@@ -187,7 +187,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
 
 /// F13, F22: what was admitted is booked; what may have been booked twice is never taken back.
 #[test]
-fn what_was_let_in_is_booked_when_the_store_is_back() {
+fn units_admitted_in_an_outage_are_booked_after_it() {
     for hangs in [true, false] {
         let redis = RedisServer::start();
         let node = Node::start(&redis.url(), 1);

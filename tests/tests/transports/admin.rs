@@ -109,7 +109,7 @@ impl Daemon {
 }
 
 #[test]
-fn what_was_decided_is_counted_under_both_kinds_of_names() {
+fn decisions_are_counted_under_both_kinds_of_names() {
     let daemon = daemon(None);
     assert_eq!(daemon.passed("bob"), 4);
     assert!(daemon.check_resp("user", "ann"));
@@ -302,7 +302,7 @@ fn hot_and_denied_keys_are_told() {
 }
 
 #[test]
-fn what_is_not_there_is_told_and_why() {
+fn missing_paths_are_refused_with_the_reason() {
     let daemon = daemon(None);
     let list = daemon.page("/");
     assert!(list.contains("/rlconfig: ") && list.contains("/v1/kill-switch: "), "{list}");
@@ -328,7 +328,7 @@ fn what_is_not_there_is_told_and_why() {
 }
 
 #[test]
-fn it_is_ready_until_it_is_about_to_end() {
+fn the_daemon_is_ready_until_it_drains() {
     let daemon = daemon(None);
     assert_eq!(daemon.page("/readyz"), "ready\n");
     daemon.service.status().drain();
@@ -339,7 +339,7 @@ fn it_is_ready_until_it_is_about_to_end() {
 
 /// A daemon without its Redis lives, and is ready: its policy says what is answered then.
 #[test]
-fn it_is_ready_while_its_store_is_away() {
+fn the_daemon_is_ready_while_its_store_is_unavailable() {
     // Nothing listens there.
     let config = RedisConfig::new("redis://127.0.0.1:1").expect("a URL").start_without_server();
     let service = RateLimitService::connect(config).expect("it need not be there");

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_as_the_same() {
+    fn printed_values_are_read_as_the_same() {
         for text in ["250ms", "5m", "24h", "90s", "150us", "0"] {
             let read = span(text).unwrap();
             assert_eq!(span(&time(read)), Some(read), "{text}");

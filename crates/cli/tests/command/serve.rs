@@ -383,7 +383,7 @@ fn a_second_signal_ends_it_at_once() {
 
 /// Load balancers see it first, and requests are answered meanwhile.
 #[test]
-fn it_is_not_ready_before_it_stops() {
+fn the_daemon_is_not_ready_before_it_stops() {
     let mut daemon = Daemon::start_in(&[], &[("TIDEGATE__LIMITS__LINGER", "1h")]);
     assert_eq!(daemon.admin("GET /readyz").status, 200);
     daemon.signal(Signal::TERM);

@@ -248,7 +248,7 @@ fn a_state_knows_its_leases() {
 
 /// The limit bounds concurrency; over an interval, any number of requests can start and end.
 #[test]
-fn it_promises_nothing_per_time() {
+fn an_in_flight_limit_promises_nothing_per_time() {
     assert_eq!(places(5, 30).promise(Span::from_secs(60)), None);
 }
 

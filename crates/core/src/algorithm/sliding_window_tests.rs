@@ -163,7 +163,7 @@ fn the_promise_grows_with_the_interval() {
 
 /// 1.13.4: it errs both ways. Neither "almost always too strict" nor "never too strict" is right.
 #[test]
-fn it_errs_to_both_sides_of_the_exact_log() {
+fn the_estimate_errs_to_both_sides_of_the_exact_log() {
     let log = SlidingLog::new(100, Span::from_secs(60)).unwrap();
     let window = window(100);
     for (burst, cost, window_allows, log_allows) in

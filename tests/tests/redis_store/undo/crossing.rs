@@ -39,7 +39,7 @@ fn scripts_run(server: &RedisServer) -> u64 {
 
 /// It reserves in one window; the next has begun, and is used up, when it is denied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_denied_request_gives_back_late_is_nobody_elses() {
+async fn a_late_return_of_a_denied_request_takes_no_other_units() {
     let (long, short) = (RedisServer::builder().faketime().start(), RedisServer::start());
     let config = RedisConfig::new(&long.url()).expect("a valid address");
     let config = config.per_second(&short.url()).expect("a valid address");
@@ -66,7 +66,7 @@ async fn what_a_denied_request_gives_back_late_is_nobody_elses() {
 
 /// And within the same window it is given back.
 #[tokio::test]
-async fn what_a_denied_request_had_reserved_is_given_back() {
+async fn units_reserved_by_a_denied_request_are_returned() {
     let (long, short) = (RedisServer::start(), RedisServer::start());
     let config = RedisConfig::new(&long.url()).expect("a valid address");
     let config = config.per_second(&short.url()).expect("a valid address");

@@ -97,7 +97,7 @@ fn a_switch_spares_nobody_else() {
 }
 
 #[test]
-fn what_has_ended_is_not_told() {
+fn ended_controls_are_not_listed() {
     let daemon = wide();
     overrule(&daemon, &json!({ "limit": "api/user#", "percent": 50, "seconds": 10 }));
     let answer = |path: &str| daemon.admin(path, &Value::Null).1["overrides"].clone();

@@ -85,7 +85,7 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
-fn what_is_not_http2_concerns_nobody_else() {
+fn a_client_without_http2_affects_no_other_client() {
     let transport = Transport::open();
     let mut client = transport.client();
     let request = RateLimitRequest::one("api", "unknown", "x");
@@ -137,7 +137,7 @@ fn a_socket_in_the_file_system_is_as_good() {
 
 /// A call has a timeout: a store that does not answer delays no call beyond it.
 #[test]
-fn nobody_is_kept_longer_than_they_said() {
+fn a_call_ends_at_its_deadline() {
     let redis = RedisServer::start();
     let config = RedisConfig::new(&redis.url()).expect("a valid address");
     let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);

@@ -37,7 +37,7 @@ fn a_limit_that_comes_with_the_request_is_answered() {
 }
 
 #[test]
-fn what_never_fits_is_told_without_a_time() {
+fn a_cost_that_never_fits_has_no_retry_time() {
     let transport = Transport::open(POLICY);
     let answer = transport.check(&json!({"key": "k", "rate": "1/s", "burst": 5, "cost": 6}));
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));

@@ -41,7 +41,7 @@ fn error(client: &mut redis::Connection, command: &str) -> String {
 }
 
 #[test]
-fn it_is_not_opened_beyond_loopback_without_a_password() {
+fn no_listener_opens_beyond_loopback_without_a_password() {
     let service = RateLimitService::new().expect("memory");
     let refused = serve(&everywhere(None, false), &service).expect_err("no password");
     assert!(matches!(refused, ServeError::Unauthenticated(_)), "{refused}");

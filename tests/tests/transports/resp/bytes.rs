@@ -19,7 +19,7 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
-fn what_is_no_request_is_told_so_and_closed() {
+fn an_invalid_request_gets_an_error_and_ends_the_connection() {
     let transport = Transport::open();
     let long = format!("*2\r\n$4\r\nECHO\r\n$65530\r\n{}\r\n", "x".repeat(65_530));
     let deep = "*1\r\n".repeat(10_000);
@@ -84,7 +84,7 @@ fn ten_thousand_requests_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn whoever_does_not_read_is_not_read_from() {
+fn a_client_that_does_not_read_is_not_read_from() {
     let transport = Transport::open();
     let socket = transport.connect();
     socket.set_nonblocking(true).unwrap();

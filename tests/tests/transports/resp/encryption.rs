@@ -70,7 +70,7 @@ fn a_certificate_that_is_renewed_is_shown_without_a_restart() {
 }
 
 #[test]
-fn what_is_no_certificate_is_told_by_its_file() {
+fn an_invalid_certificate_is_reported_with_its_file() {
     let certificates = Certificates::fresh();
     fs::write(&certificates.server.certificate, "nothing").unwrap();
     let service = RateLimitService::new().unwrap();

@@ -35,7 +35,7 @@ fn one_connection_too_many_is_closed_at_once() {
 }
 
 #[test]
-fn whoever_completes_nothing_is_closed() {
+fn a_client_that_completes_no_request_is_closed() {
     let idle_after = Duration::from_millis(100);
     let transport = Transport::with(&Settings { idle_after, ..settings() });
     let mut silent = transport.connect();

@@ -69,7 +69,7 @@ fn thousands_of_requests_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn whoever_closes_one_side_still_gets_what_was_asked_for() {
+fn a_half_closed_client_still_gets_its_replies() {
     let redis = RedisServer::start();
     let transport = transport(service(&redis));
     let asked = "CL.THROTTLE a 0 1 3600\r\nCL.THROTTLE a 0 1 3600\r\nPING\r\n";
