@@ -1,4 +1,4 @@
-//! Other programs, run by the very files of `examples/`.
+//! Programs of other projects, run with the files of `examples/`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -73,7 +73,7 @@ impl Proxy {
         proxy
     }
 
-    /// Where it listens.
+    /// The address of the program.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -88,7 +88,7 @@ impl Proxy {
         fs::write(path, text).expect("a new folder can be written");
     }
 
-    /// The end of what it printed.
+    /// The last lines of its output.
     pub fn log_tail(&self) -> String {
         self.folder.log_tail()
     }
