@@ -103,7 +103,7 @@ impl Load {
         let caller = |number: usize| {
             let (stops, decided, ask) = (Arc::clone(&stops), Arc::clone(&decided), ask.clone());
             runtime.spawn(async move {
-                let (mut reply, mut pace) = (Vec::new(), interval(PACE));
+                let (mut answers, mut pace) = (Vec::new(), interval(PACE));
                 let mut what = number % things;
                 while !stops.load(Ordering::Relaxed) {
                     pace.tick().await;
@@ -112,10 +112,10 @@ impl Load {
                     if answer.is_ok() {
                         decided[what].fetch_add(1, Ordering::Relaxed);
                     }
-                    reply.push(Answer { what, asked, answered: Instant::now(), answer });
+                    answers.push(Answer { what, asked, answered: Instant::now(), answer });
                     what = (what + 1) % things;
                 }
-                reply
+                answers
             })
         };
         Self { callers: (0..callers).map(caller).collect(), stops, decided }
@@ -134,22 +134,22 @@ impl Load {
     /// Stops the load. No request may have waited much longer than the deadline.
     pub(crate) fn stop(self, runtime: &Runtime) -> Vec<Answer> {
         self.stops.store(true, Ordering::Relaxed);
-        let mut reply = Vec::new();
+        let mut answers = Vec::new();
         for caller in self.callers {
-            reply.extend(runtime.block_on(caller).expect("a caller does not panic"));
+            answers.extend(runtime.block_on(caller).expect("a caller does not panic"));
         }
-        let slowest = reply.iter().max_by_key(|reply| reply.answered - reply.asked);
+        let slowest = answers.iter().max_by_key(|attempt| attempt.answered - attempt.asked);
         let slowest = slowest.expect("at least one request");
         assert!(slowest.answered - slowest.asked < HANGS, "{slowest:?}");
-        reply.sort_by_key(|reply| reply.asked);
-        reply
+        answers.sort_by_key(|attempt| attempt.asked);
+        answers
     }
 }
 
 /// Errors by their text, for people.
-pub(crate) fn errors<'a>(reply: impl Iterator<Item = &'a Answer>) -> Vec<(String, usize)> {
+pub(crate) fn errors<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<(String, usize)> {
     let mut counts = std::collections::BTreeMap::new();
-    for error in reply.filter_map(|reply| reply.answer.as_ref().err()) {
+    for error in answers.filter_map(|attempt| attempt.answer.as_ref().err()) {
         *counts.entry(error.to_string()).or_default() += 1;
     }
     counts.into_iter().collect()

@@ -56,37 +56,40 @@ fn fails_over(take_down: fn(&Cluster, u16) -> &RedisServer, bring_back: fn(&Redi
     cluster.wait_until_settled(TIMEOUT);
     let settled = Instant::now();
     load.wait_for(50, 0..KEYS);
-    let reply = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert_eq!(fallen.info("role"), "slave");
 
-    let bystanders = errors(reply.iter().filter(|reply| !is_victim(reply.what)));
+    let bystanders = errors(answers.iter().filter(|attempt| !is_victim(attempt.what)));
     assert_eq!(bystanders, [], "F4: other slots are not touched");
-    let failed: Vec<_> =
-        reply.iter().filter(|reply| is_victim(reply.what) && reply.answer.is_err()).collect();
+    let failed: Vec<_> = answers
+        .iter()
+        .filter(|attempt| is_victim(attempt.what) && attempt.answer.is_err())
+        .collect();
     assert!(!failed.is_empty(), "the outage must affect requests");
-    for reply in &failed {
-        let error = reply.answer.as_ref().expect_err("only failures");
+    for attempt in &failed {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
         assert!(!error.to_string().contains("given up"), "a reply was dropped");
-        let during = reply.answered > down && reply.asked < promoted + RECOVERS;
-        assert!(during, "{error} {:?} after the promotion", reply.asked - promoted);
+        let during = attempt.answered > down && attempt.asked < promoted + RECOVERS;
+        assert!(during, "{error} {:?} after the promotion", attempt.asked - promoted);
     }
     let mut recovered = Duration::ZERO;
     for victim in victims {
-        let good = reply
+        let good = answers
             .iter()
-            .filter(|reply| {
-                reply.what == victim && reply.answer.is_ok() && reply.asked > down + DEADLINE
+            .filter(|attempt| {
+                attempt.what == victim && attempt.answer.is_ok() && attempt.asked > down + DEADLINE
             })
-            .map(|reply| reply.answered)
+            .map(|attempt| attempt.answered)
             .min();
         let good = good.expect("waited for it").saturating_duration_since(promoted);
         assert!(good < RECOVERS, "{good:?} until key {victim} was decided again");
         recovered = recovered.max(good);
     }
     for key in 0..KEYS {
-        let admitted = reply.iter().filter(|reply| reply.what == key && reply.is_admitted());
-        let times: Vec<Instant> = admitted.map(|reply| reply.answered).collect();
+        let admitted =
+            answers.iter().filter(|attempt| attempt.what == key && attempt.is_admitted());
+        let times: Vec<Instant> = admitted.map(|attempt| attempt.answered).collect();
         let limit = if key.is_multiple_of(2) { SPENT } else { SPENDING };
         let lost =
             times.iter().filter(|at| **at + LAG > down && **at < down + DEADLINE).count() as u64;
@@ -100,6 +103,6 @@ fn fails_over(take_down: fn(&Cluster, u16) -> &RedisServer, bring_back: fn(&Redi
         "promoted after {:?}, decided {recovered:?} later, settled after {:?}; {} asked, {errors:?}",
         promoted - down,
         settled - down,
-        reply.len()
+        answers.len()
     );
 }

@@ -61,28 +61,28 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
         load.wait_for(20, 0..2 * TENANTS);
         moves.push((begun, Instant::now()));
     }
-    let reply = load.stop(&runtime);
+    let answers = load.stop(&runtime);
 
-    let singles = errors(reply.iter().filter(|reply| !is_group(reply.what)));
+    let singles = errors(answers.iter().filter(|attempt| !is_group(attempt.what)));
     assert_eq!(singles, [], "one key is always somewhere");
-    let failed: Vec<&Answer> = reply.iter().filter(|reply| reply.answer.is_err()).collect();
+    let failed: Vec<&Answer> = answers.iter().filter(|attempt| attempt.answer.is_err()).collect();
     assert!(!failed.is_empty(), "keys of one request were on two nodes, and no request failed");
-    for reply in &failed {
-        let error = reply.answer.as_ref().expect_err("only failures");
+    for attempt in &failed {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
-        let (begun, ended) = moves[2 * (reply.what / 2)];
-        let during = reply.answered > begun && reply.asked < ended + AFTERWARDS;
+        let (begun, ended) = moves[2 * (attempt.what / 2)];
+        let during = attempt.answered > begun && attempt.asked < ended + AFTERWARDS;
         assert!(
             during,
             "{error} {:?} after the move",
-            reply.asked.saturating_duration_since(ended)
+            attempt.asked.saturating_duration_since(ended)
         );
     }
     for tenant in 0..TENANTS {
         let count = |what: usize, counts: fn(&Answer) -> bool| {
-            reply.iter().filter(|reply| reply.what == what && counts(reply)).count() as u64
+            answers.iter().filter(|attempt| attempt.what == what && counts(attempt)).count() as u64
         };
-        let times_out = |reply: &Answer| reply.answer == Err(StoreError::Timeout);
+        let times_out = |attempt: &Answer| attempt.answer == Err(StoreError::Timeout);
         let together = count(2 * tenant + 1, Answer::is_admitted);
         // Requests that were given up may have been booked.
         let unsure = count(2 * tenant + 1, times_out);
@@ -101,7 +101,7 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
             "{together} of {day}, {unsure} unsure"
         );
     }
-    println!("{} asked, {:?}", reply.len(), errors(failed.into_iter()));
+    println!("{} asked, {:?}", answers.len(), errors(failed.into_iter()));
 }
 
 fn keys_of(server: &RedisServer, slot: u16) -> Vec<String> {

@@ -50,14 +50,14 @@ fn a_planned_change_of_primary_is_followed_and_never_taken_for_a_wrong_setting()
     load.wait_for(500, [0]);
     let scripts = calls(old, "evalsha");
     load.wait_for(500, [0]);
-    let reply = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert_eq!(calls(old, "evalsha"), scripts, "a replica decides nothing");
-    for reply in reply.iter().filter(|reply| reply.answer.is_err()) {
-        let error = reply.answer.as_ref().expect_err("only failures");
+    for attempt in answers.iter().filter(|attempt| attempt.answer.is_err()) {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
-        assert!(reply.answered > begun && reply.asked < replaced + RECOVERS, "{error}");
+        assert!(attempt.answered > begun && attempt.asked < replaced + RECOVERS, "{error}");
     }
-    println!("replaced after {:?}, {:?}", replaced - begun, errors(reply.iter()));
+    println!("replaced after {:?}, {:?}", replaced - begun, errors(answers.iter()));
 }
 
 /// A replica refuses to write. Behind sentinels that is an outage, not a wrong setting: they mend it.
@@ -78,12 +78,12 @@ fn a_primary_that_became_a_replica_counts_as_away_until_there_is_another() {
     wait_until("the replica refuses", TIMEOUT, || refusals() > 0);
     sentinels.sentinels().iter().for_each(RedisServer::resume);
     load.wait_for(100, [0]);
-    let reply = load.stop(&runtime);
-    for error in reply.iter().filter_map(|reply| reply.answer.as_ref().err()) {
+    let answers = load.stop(&runtime);
+    for error in answers.iter().filter_map(|attempt| attempt.answer.as_ref().err()) {
         assert!(error.is_outage(), "{error}");
     }
-    println!("{:?}", errors(reply.iter()));
-    let refused = errors(reply.iter()).into_iter().any(|(error, _)| error.contains("READONLY"));
+    println!("{:?}", errors(answers.iter()));
+    let refused = errors(answers.iter()).into_iter().any(|(error, _)| error.contains("READONLY"));
     assert!(refused, "the refusal is told as it is");
 }
 
@@ -111,21 +111,24 @@ fn fails_over(take_down: fn(&Sentinels) -> &RedisServer, bring_back: fn(&RedisSe
     wait_until("it comes back as a replica", TIMEOUT, || fallen.info("role") == "slave");
     let scripts = calls(fallen, "evalsha");
     load.wait_for(500, 0..BURSTS.len());
-    let reply = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert_eq!(calls(fallen, "evalsha"), scripts, "a replica decides nothing");
     let primary = sentinels.primary();
 
-    for reply in reply.iter().filter(|reply| reply.answer.is_err()) {
-        let error = reply.answer.as_ref().expect_err("only failures");
+    for attempt in answers.iter().filter(|attempt| attempt.answer.is_err()) {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
-        let during = reply.answered > down && reply.asked < promoted + RECOVERS;
-        assert!(during, "{error} {:?} after the promotion", reply.asked - promoted);
+        let during = attempt.answered > down && attempt.asked < promoted + RECOVERS;
+        assert!(during, "{error} {:?} after the promotion", attempt.asked - promoted);
     }
-    assert!(reply.iter().any(|reply| reply.answer.is_err()), "the outage must affect requests");
-    let recovered = reply
+    assert!(
+        answers.iter().any(|attempt| attempt.answer.is_err()),
+        "the outage must affect requests"
+    );
+    let recovered = answers
         .iter()
-        .filter(|reply| reply.answer.is_ok() && reply.asked > down + DEADLINE)
-        .map(|reply| reply.answered.saturating_duration_since(promoted))
+        .filter(|attempt| attempt.answer.is_ok() && attempt.asked > down + DEADLINE)
+        .map(|attempt| attempt.answered.saturating_duration_since(promoted))
         .min();
     let recovered = recovered.expect("waited for it");
     assert!(recovered < RECOVERS, "{recovered:?} until the next decision");
@@ -133,29 +136,30 @@ fn fails_over(take_down: fn(&Sentinels) -> &RedisServer, bring_back: fn(&RedisSe
     let missed = stat(primary, "errorstats", "errorstat_NOSCRIPT:count=");
     assert!((1..=HANDFUL).contains(&missed), "{missed} scripts were missed, none in a loop");
     for (key, burst) in BURSTS.into_iter().enumerate() {
-        let admitted = reply.iter().filter(|reply| reply.what == key && reply.is_admitted());
-        let times: Vec<Instant> = admitted.map(|reply| reply.answered).collect();
-        let (count, lost) = (times.len() as u64, lost(&reply, key, down));
+        let admitted =
+            answers.iter().filter(|attempt| attempt.what == key && attempt.is_admitted());
+        let times: Vec<Instant> = admitted.map(|attempt| attempt.answered).collect();
+        let (count, lost) = (times.len() as u64, lost(&answers, key, down));
         assert!(count <= burst + lost.min(burst), "{count} of {burst}, {lost} lost");
         assert!(key > 0 || count == burst, "key {key}: {count} of {burst}");
         let text = format!("user:{key}");
         let gone = runtime.block_on(consumed(&store, ("user", daily(burst), &text)));
         assert!(gone + lost >= count, "{count} admitted, {gone} remembered, {lost} lost");
     }
-    let errors = errors(reply.iter());
+    let errors = errors(answers.iter());
     println!(
         "promoted after {:?}, decided {recovered:?} later, {missed} scripts sent whole; {} asked, \
          {errors:?}",
         promoted - down,
-        reply.len()
+        answers.len()
     );
 }
 
 /// Units that the replica may not have heard of.
-fn lost(reply: &[Answer], key: usize, down: Instant) -> u64 {
+fn lost(answers: &[Answer], key: usize, down: Instant) -> u64 {
     let near = |at: Instant| at + LAG > down && at < down + DEADLINE;
-    let lost = reply.iter().filter(|reply| reply.what == key && reply.is_admitted());
-    lost.filter(|reply| near(reply.answered)).count() as u64
+    let lost = answers.iter().filter(|attempt| attempt.what == key && attempt.is_admitted());
+    lost.filter(|attempt| near(attempt.answered)).count() as u64
 }
 
 /// A counter of a server, by what its line starts with.
