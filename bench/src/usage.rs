@@ -10,7 +10,7 @@ usage: tidegate-bench COMMAND [OPTIONS]
   redis    the store in Redis: processor time of server and client, commands, latency, bytes per key
   policy   finding the rule of a descriptor among few rules and many; loading many
   concurrency  a permit of a concurrency limiter, a shed request, the end of a window
-  server   the daemon through each door, beside other servers: processor time, latency, memory
+  server   the daemon over each protocol, beside other servers: processor time, latency, memory
   gateway  the gateway beside reverse proxies: processor time, latency, memory of connections
   tiers    the layers before the store in Redis: decisions without it, keys that are not hot, eight nodes
   tower    the layer in front of axum, beside tower_governor: in process and over loopback

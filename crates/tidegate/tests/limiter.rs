@@ -1,4 +1,4 @@
-//! The front door, as a user walks through it.
+//! The limiter, as a program uses it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 

@@ -49,7 +49,7 @@ impl<'a, T> Crowd<'a, T> {
         assert!(self.waiters[number].take().is_some(), "{number} waits no more");
     }
 
-    /// Polls until nobody is woken any more: who was served, in order.
+    /// Polls until no waiter is woken any more; returns the served waiters, in order.
     fn served(&mut self) -> Vec<(usize, T)> {
         let mut served = Vec::new();
         while let Some(number) = self.woken.iter().rposition(|flag| flag.0.load(Ordering::SeqCst)) {
@@ -543,7 +543,7 @@ async fn waiting_can_be_spawned_and_moved_between_threads() {
     assert!(waiting.await.unwrap().is_allowed());
 }
 
-/// On the real clock: never faster than the limit allows, and nobody is forgotten.
+/// On the real clock: never faster than the limit allows, and every waiter is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_the_real_clock_nobody_is_early() {
     const TASKS: u64 = 64;

@@ -133,7 +133,7 @@ impl Run {
                 && self.arrived[0].get(&request) == Some(&1);
             assert!(times <= 1 || is_repeated, "{request} arrived {times} times");
             let has_failed = self.failed.iter().any(|(failed, _)| *failed == request);
-            assert!(times >= 1 || has_failed, "{request} was answered by nobody");
+            assert!(times >= 1 || has_failed, "{request} was not answered");
         }
     }
 }
