@@ -323,7 +323,7 @@ fn vague_words_are_caught() {
         }
         passes(check, path, &"outcome bytes of nobody_else\n".repeat(allowed + 1));
     }
-    passes(check, "tests/src/x.rs", "// Whoever asks.");
+    passes(check, "tests/tests/tidy/x.rs", "// Whoever asks.");
 }
 
 #[test]
