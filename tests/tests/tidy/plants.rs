@@ -430,10 +430,10 @@ fn a_library_with_many_documented_items_is_caught() {
         let hidden = "#[doc(hidden)]\npub fn h() {}\n".repeat(hidden);
         "pub fn f() {}\n".repeat(visible) + &hidden + "pub(crate) fn g() {}\n"
     };
-    caught(check, SOURCE, &items(211, 0), 1);
-    passes(check, SOURCE, &items(210, 50));
-    passes(check, CORE, &items(211, 0));
-    let method = "impl Held {\n".to_owned() + &"    pub fn m() {}\n".repeat(211) + "}\n";
+    caught(check, SOURCE, &items(201, 0), 1);
+    passes(check, SOURCE, &items(200, 50));
+    passes(check, CORE, &items(201, 0));
+    let method = "impl Held {\n".to_owned() + &"    pub fn m() {}\n".repeat(201) + "}\n";
     caught(check, SOURCE, &method, 1);
     passes(check, SOURCE, &format!("#[doc(hidden)]\npub struct Held;\n{method}"));
     passes(
