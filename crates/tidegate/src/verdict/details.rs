@@ -59,7 +59,7 @@ pub(crate) struct Record {
 }
 
 /// Where one limit is described.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitSource {
     /// Number of a limit of the limiter.
     Limiter(usize),
@@ -108,6 +108,15 @@ impl Record {
     #[cfg(feature = "policy")]
     pub(crate) const fn is_for_others(&self) -> bool {
         matches!(self.source, LimitSource::Policy { is_for_others: true, .. })
+    }
+
+    /// Whether it is of the same limit of the same request, with whatever result.
+    #[cfg(feature = "policy")]
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        let is_beside = |record: &Self| record.standing == Standing::Beside;
+        self.descriptor == other.descriptor
+            && self.source == other.source
+            && is_beside(self) == is_beside(other)
     }
 
     /// Whether it denied.
