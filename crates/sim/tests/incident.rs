@@ -113,9 +113,8 @@ fn no_class_flaps_during_an_incident() {
         for seed in 1..=10 {
             let run = play(contender, seed);
             for fault in FAULTS.into_iter().chain([RECOVERY]) {
-                for class in 0..CLASSES.len() {
+                for (class, name) in CLASSES.into_iter().enumerate() {
                     let changes = changes(&run, class, fault.clone());
-                    let name = CLASSES[class];
                     assert!(changes <= 1, "{contender:?}, seed {seed}: {name} in {fault:?}");
                 }
             }

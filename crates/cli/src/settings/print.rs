@@ -10,7 +10,7 @@ impl Chosen {
     pub(crate) fn in_yaml(&self) -> String {
         let mut text = String::from("# Settings in force. Passwords are left out.\n");
         let mut open: Vec<String> = Vec::new();
-        for (path, setting, found) in self.lines() {
+        for Line { path, setting, value, origin } in self.lines() {
             let mut steps: Vec<String> = path.split('.').map(ToOwned::to_owned).collect();
             let Some(name) = steps.pop() else { continue };
             let shared = open.iter().zip(&steps).take_while(|(one, other)| one == other).count();
@@ -20,7 +20,6 @@ impl Chosen {
                 open.push(step.clone());
             }
             let _ = writeln!(text, "{}# {}", "  ".repeat(open.len()), setting.about);
-            let (value, origin) = found;
             let value = value.map_or("null".into(), |value| value.in_yaml(setting.kind));
             let _ = write!(text, "{}{name}: {value}", "  ".repeat(open.len()));
             if let Some(origin) = origin {
@@ -32,12 +31,11 @@ impl Chosen {
     }
 
     /// All settings with their paths, and those of the upstreams that are set.
-    fn lines(&self) -> Vec<(String, &'static Setting, (Option<Value>, Option<&Origin>))> {
+    fn lines(&self) -> Vec<Line<'_>> {
         let mut lines = Vec::new();
         let is_of_upstream = |setting: &&Setting| setting.of_upstream().is_some();
         for setting in SETTINGS.iter().take_while(|it| !is_of_upstream(it)) {
-            let found = (self.value(setting.path), self.origin(setting.path));
-            lines.push((setting.path.to_owned(), setting, found));
+            lines.push(self.line(setting));
         }
         for (name, values) in &self.upstreams {
             for setting in SETTINGS {
@@ -45,15 +43,28 @@ impl Chosen {
                     (setting.of_upstream(), values.get(setting.path))
                 {
                     let path = format!("{UPSTREAMS}{name}.{rest}");
-                    lines.push((path, setting, (Some(value.clone()), Some(origin))));
+                    let (value, origin) = (Some(value.clone()), Some(origin));
+                    lines.push(Line { path, setting, value, origin });
                 }
             }
         }
         let after = SETTINGS.iter().skip_while(|it| !is_of_upstream(it));
         for setting in after.filter(|it| !is_of_upstream(it)) {
-            let found = (self.value(setting.path), self.origin(setting.path));
-            lines.push((setting.path.to_owned(), setting, found));
+            lines.push(self.line(setting));
         }
         lines
     }
+
+    fn line(&self, setting: &'static Setting) -> Line<'_> {
+        let (value, origin) = (self.value(setting.path), self.origin(setting.path));
+        Line { path: setting.path.to_owned(), setting, value, origin }
+    }
+}
+
+/// A setting with its value and where it comes from.
+struct Line<'a> {
+    path: String,
+    setting: &'static Setting,
+    value: Option<Value>,
+    origin: Option<&'a Origin>,
 }

@@ -121,7 +121,7 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
 pub fn serve_on(
     settings: &Settings,
     service: &RateLimitService,
-    mut inherited: Vec<(Protocol, Inherited)>,
+    inherited: Vec<(Protocol, Inherited)>,
 ) -> Result<Server, ServeError> {
     settings.check()?;
     service.status().show_keys(settings.key_values);
@@ -133,33 +133,7 @@ pub fn serve_on(
     }
     let upstreams = settings.gateway.as_ref().map(Upstreams::new).transpose();
     let upstreams = upstreams.map_err(ServeError::Upstream)?.map(Arc::new);
-    let wanted = [
-        (Protocol::Resp, &settings.resp),
-        (Protocol::Http, &settings.http),
-        (Protocol::Grpc, &settings.grpc),
-        (Protocol::Admin, &settings.admin),
-        (Protocol::Metrics, &settings.metrics),
-        (Protocol::Gateway, &settings.proxy),
-    ];
-    let (mut listening, mut failed) = (Vec::new(), Vec::new());
-    for (protocol, listen) in wanted {
-        let accept = settings.gateway.as_ref().filter(|_| protocol == Protocol::Gateway);
-        let accept = accept.map(|gateway| Accept::new(gateway, service.clock()));
-        let accept =
-            accept.transpose().map_err(|error| ServeError::Start(io::Error::other(error)))?;
-        let own = inherited.iter().position(|(meant, _)| *meant == protocol);
-        let own = own.map(|place| inherited.swap_remove(place).1);
-        match listen.as_ref().map(|listen| open(protocol, (listen, own), accept)) {
-            Some(Ok(opened)) => listening.push(opened),
-            Some(Err(error)) => failed.push(error),
-            None => {}
-        }
-    }
-    match failed.len() {
-        0 => {}
-        1 => return Err(failed.remove(0)),
-        _ => return Err(ServeError::Several(failed)),
-    }
+    let listening = open_all(settings, service, inherited)?;
     let open =
         listening.iter().map(|open| (open.listener.protocol, open.address.clone())).collect();
     let (stop, stopped) = watch::channel(false);
@@ -185,44 +159,90 @@ pub fn serve_on(
     }
     let runtime = runtime().map_err(ServeError::Start)?;
     let max_connections = settings.max_connections.min(Semaphore::MAX_PERMITS);
-    let descriptors = Descriptors::divide(listening.len());
-    let (service, log) = (service.for_thread(), service.status().log().clone());
-    let accept = move || {
-        runtime.block_on(async {
-            let mut accepting = JoinSet::new();
-            let counters = Arc::clone(service.counters());
-            accepting.spawn(outages::watch(service, stopped.clone()));
-            if let Some(upstreams) = upstreams {
-                accepting.spawn(gateway::watch(upstreams, stopped.clone()));
-            }
-            for (Listening { bound, listener, is_inherited, .. }, descriptors) in
-                listening.into_iter().zip(descriptors)
-            {
-                let slots = Arc::new(Semaphore::new(max_connections));
-                if listener.tls.is_some() {
-                    accepting.spawn(renew(Arc::clone(&listener), stopped.clone()));
-                }
-                let (workers, log, counters) =
-                    (workers.clone(), log.clone(), Arc::clone(&counters));
-                let acceptor = Acceptor {
-                    listener,
-                    slots,
-                    descriptors,
-                    workers,
-                    log,
-                    counters,
-                    is_inherited,
-                    turn: 0,
-                };
-                accepting.spawn(acceptor.accept(bound, stopped.clone()));
-            }
-            // The workers end once the last sender is gone.
-            drop(workers);
-            while accepting.join_next().await.is_some() {}
-        });
-    };
+    let service = service.for_thread();
+    let listeners = Listeners { listening, upstreams, workers, max_connections };
+    let accept = move || runtime.block_on(listeners.accept(service, stopped));
     server.threads.push(start("tidegate-accept".into(), accept)?);
     Ok(server)
+}
+
+/// Opens all listeners, or names all that cannot be opened.
+fn open_all(
+    settings: &Settings,
+    service: &RateLimitService,
+    mut inherited: Vec<(Protocol, Inherited)>,
+) -> Result<Vec<Listening>, ServeError> {
+    let wanted = [
+        (Protocol::Resp, &settings.resp),
+        (Protocol::Http, &settings.http),
+        (Protocol::Grpc, &settings.grpc),
+        (Protocol::Admin, &settings.admin),
+        (Protocol::Metrics, &settings.metrics),
+        (Protocol::Gateway, &settings.proxy),
+    ];
+    let (mut listening, mut failed) = (Vec::new(), Vec::new());
+    for (protocol, listen) in wanted {
+        let accept = settings.gateway.as_ref().filter(|_| protocol == Protocol::Gateway);
+        let accept = accept.map(|gateway| Accept::new(gateway, service.clock()));
+        let accept =
+            accept.transpose().map_err(|error| ServeError::Start(io::Error::other(error)))?;
+        let own = inherited.iter().position(|(meant, _)| *meant == protocol);
+        let own = own.map(|place| inherited.swap_remove(place).1);
+        match listen.as_ref().map(|listen| open(protocol, (listen, own), accept)) {
+            Some(Ok(opened)) => listening.push(opened),
+            Some(Err(error)) => failed.push(error),
+            None => {}
+        }
+    }
+    match failed.len() {
+        0 => Ok(listening),
+        1 => Err(failed.remove(0)),
+        _ => Err(ServeError::Several(failed)),
+    }
+}
+
+/// The open listeners, and what their connections go to.
+struct Listeners {
+    listening: Vec<Listening>,
+    upstreams: Option<Arc<Upstreams>>,
+    workers: Vec<mpsc::Sender<NewConnection>>,
+    /// On each listener.
+    max_connections: usize,
+}
+
+impl Listeners {
+    /// Accepts connections until the server stops.
+    async fn accept(self, service: RateLimitService, stopped: watch::Receiver<bool>) {
+        let Self { listening, upstreams, workers, max_connections } = self;
+        let mut accepting = JoinSet::new();
+        let (log, counters) = (service.status().log().clone(), Arc::clone(service.counters()));
+        accepting.spawn(outages::watch(service, stopped.clone()));
+        if let Some(upstreams) = upstreams {
+            accepting.spawn(gateway::watch(upstreams, stopped.clone()));
+        }
+        let descriptors = Descriptors::divide(listening.len());
+        for (Listening { bound, listener, is_inherited, .. }, descriptors) in
+            listening.into_iter().zip(descriptors)
+        {
+            if listener.tls.is_some() {
+                accepting.spawn(renew(Arc::clone(&listener), stopped.clone()));
+            }
+            let acceptor = Acceptor {
+                listener,
+                slots: Arc::new(Semaphore::new(max_connections)),
+                descriptors,
+                workers: workers.clone(),
+                log: log.clone(),
+                counters: Arc::clone(&counters),
+                is_inherited,
+                turn: 0,
+            };
+            accepting.spawn(acceptor.accept(bound, stopped.clone()));
+        }
+        // The workers end once the last sender is gone.
+        drop(workers);
+        while accepting.join_next().await.is_some() {}
+    }
 }
 
 /// An open listener that does not accept yet.

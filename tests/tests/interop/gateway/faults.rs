@@ -124,7 +124,7 @@ impl Run {
     /// fault; and every request that was answered arrived.
     fn assert_nothing_is_sent_twice(&self, may_repeat: bool) {
         for id in 0..CLIENTS * REQUESTS {
-            let method = if id % REQUESTS % 2 == 0 { "GET" } else { "POST" };
+            let method = if (id % REQUESTS).is_multiple_of(2) { "GET" } else { "POST" };
             let request = format!("{method} {id}");
             let times = self.times(&request);
             let is_repeated = may_repeat

@@ -46,12 +46,12 @@ impl Load {
     }
 }
 
-/// A client that keeps its connection until the gateway says that it closes it. It connects until it is let in.
+/// A client that keeps its connection until the gateway says that it closes it. It repeats connecting until a daemon listens.
 fn http1(load: &Load, client: usize) {
     let mut number = 0;
     while load.goes_on() {
         let Ok(mut connection) = Connection::open(load.gateway) else {
-            thread::sleep(PAUSE);
+            thread::park_timeout(PAUSE);
             continue;
         };
         while load.goes_on() {

@@ -93,7 +93,7 @@ impl tower::Service<axum::http::Request<tonic::body::Body>> for Echo {
     }
 
     fn call(&mut self, request: axum::http::Request<tonic::body::Body>) -> Self::Future {
-        Box::pin(async move { Ok(Grpc::new(BytesCodec).streaming(Echo, request).await) })
+        Box::pin(async move { Ok(Grpc::new(BytesCodec).streaming(Self, request).await) })
     }
 }
 

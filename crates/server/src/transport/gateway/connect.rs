@@ -53,8 +53,8 @@ impl fmt::Debug for Connector {
 
 /// A new connection, and what runs it.
 pub(super) enum Connected {
-    Http1(http1::SendRequest<RequestBody>, Http1Connection),
-    Http2(http2::SendRequest<Bytes>, Http2Connection),
+    Http1(http1::SendRequest<RequestBody>, Box<Http1Connection>),
+    Http2(http2::SendRequest<Bytes>, Box<Http2Connection>),
 }
 
 pub(super) type Http1Connection = http1::Connection<TokioIo<WriteTimeout>, RequestBody>;
@@ -128,19 +128,19 @@ impl Connector {
         if is_http2 {
             let handshake = http2_builder().handshake(stream);
             let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-            return Ok(Connected::Http2(sender, connection));
+            return Ok(Connected::Http2(sender, Box::new(connection)));
         }
         let handshake = http1::Builder::new()
             .max_headers(MAX_FIELDS)
             .max_buf_size(2 * MAX_HEAD)
             .handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
-        Ok(Connected::Http1(sender, connection))
+        Ok(Connected::Http1(sender, Box::new(connection)))
     }
 }
 
 /// Runs a connection until it ends, or the upstream answers no PING.
-pub(super) async fn run(mut connection: Http2Connection) {
+pub(super) async fn run(mut connection: Box<Http2Connection>) {
     let Some(pings) = connection.ping_pong() else { return };
     let (mut pings, mut connection) = (Pings::new(pings), pin!(connection));
     let mut silent = pin!(sleep(KEEP_ALIVE.0));

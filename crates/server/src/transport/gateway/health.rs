@@ -42,7 +42,7 @@ async fn check_often(upstream: Arc<Upstream>, address: Arc<Address>, check: Heal
             failed => {
                 (failures, successes) = (failures + 1, 0);
                 if failures >= check.unhealthy_after {
-                    let why = failed.map_or_else(|_| Err("no answer in time".into()), |it| it);
+                    let why = failed.unwrap_or_else(|_| Err("no answer in time".into()));
                     address.set_healthy(false, &why.err().unwrap_or_default());
                 }
             }

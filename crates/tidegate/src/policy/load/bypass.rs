@@ -2,7 +2,7 @@
 
 use crate::policy::document::Node;
 use crate::policy::document::finding::Findings;
-use crate::policy::http::{EntryRule, RequestRule, RequestRules, Source};
+use crate::policy::http::{EntryRule, RequestRule, RequestRules, Source, Template};
 
 /// Headers in which proxies report the client's address, and which clients can send too.
 const ADDRESSES: &[&str] = &[
@@ -73,7 +73,8 @@ pub(super) fn of_descriptor(
 pub(super) fn check(rules: &RequestRules, node: &Node, findings: &mut Findings) {
     let rules = rules.rules();
     let is_for_all = |rule: &RequestRule| {
-        rule.template.is_none() && rule.methods.is_empty() && rule.hosts.is_empty()
+        let has_every_path = rule.template.as_ref().is_none_or(Template::matches_every_path);
+        has_every_path && rule.methods.is_empty() && rule.hosts.is_empty()
     };
     if rules.iter().any(|rule| rule.template.is_some()) && !rules.iter().any(is_for_all) {
         findings.push(node.warning(OTHER_PATHS).at("requests"));

@@ -424,6 +424,11 @@ fn requests_that_meet_no_limit_are_warned_of() {
             "{path: /a, descriptors: [{entries: [{key: k, value: v}]}]}".into(),
             vec!["a path that no"],
         ),
+        ("{path: '/{any...}', descriptors: [{entries: [{key: k, value: v}]}]}".into(), vec![]),
+        (
+            "{path: '/a/{any...}', descriptors: [{entries: [{key: k, value: v}]}]}".into(),
+            vec!["a path that no"],
+        ),
         (String::new(), vec![]),
     ] {
         let file = format!(

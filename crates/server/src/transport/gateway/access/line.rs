@@ -164,7 +164,6 @@ mod tests {
         assert_eq!(line(false, "/a?"), "path=/a? status=200 duration=1.000020\n");
         let odd = "a\" status=500\r\n\u{1b}[31m\\\u{202e}é";
         let text = "path=\"a\\\" status=500\\\\r\\\\n\\\\u{1b}[31m\\\\\\\\u{202e}é\" status=200 ";
-        let text = text.replace("[31m\\\\\\\\u", "[31m\\\\\\\\u");
         assert_eq!(line(false, odd), format!("{text}duration=1.000020\n"));
         let json: serde_json::Value = serde_json::from_str(&line(true, odd)).unwrap();
         assert_eq!(json["path"], "a\" status=500\\r\\n\\u{1b}[31m\\\\u{202e}é");
