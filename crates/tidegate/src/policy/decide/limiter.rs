@@ -29,7 +29,7 @@ use crate::policy::decide::settle::SettleCounters;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::http::RequestError;
 use crate::policy::matching::intent::Intent;
-use crate::policy::matching::matched_limits::{MatchInput, MatchedLimit, MatchedLimits};
+use crate::policy::matching::matched_limits::{MatchInput, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
 use crate::policy::model::rule::Domain;
 use crate::store::memory::MemoryStore;
@@ -237,7 +237,7 @@ impl<S: Store> PolicyLimiter<S> {
             // Not by its number: in-flight limits, which are skipped here, may have had several records.
             let taken = details.records.iter().find(|taken| taken.is_of(&records[one.record]));
             let taken = taken.filter(|it| one.in_front || it.numbers == Some(one.numbers));
-            let Some(decision) = taken.and_then(|taken| taken.decision) else { continue };
+            let Some(decision) = taken.and_then(|taken| taken.decision.as_ref()) else { continue };
             let answered = Answered { decision, at };
             undone = undo(store, local, &matched.charge(one), answered).await.and(undone);
         }
