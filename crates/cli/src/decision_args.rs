@@ -115,7 +115,7 @@ impl DecisionArgs {
         let described = domain.requests().describe(&request);
         let described = described
             .map_err(|error| format!("the daemon refuses this request with 400: {error}"))?;
-        let name = domain.classes().header();
+        let name = domain.classes().header_read();
         let of_class = headers
             .iter()
             .filter(|(known, _)| name.is_some_and(|name| name.eq_ignore_ascii_case(known)));

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
+use tidegate::policy::Statuses;
 use tidegate::policy::language::{FILE, Field, Kind, Table};
 
 use crate::args::Schema;
@@ -107,6 +108,7 @@ fn kind(kind: &Kind) -> Value {
             "items": { "oneOf": [
                 { "type": "integer", "minimum": 100, "maximum": 599 },
                 { "type": "string", "pattern": "^([1-5]xx|[1-5][0-9][0-9])$" },
+                { "enum": Statuses::GRPC_CODES },
             ] },
         }),
         Kind::NamedTexts => {
@@ -174,7 +176,7 @@ fn value(kind: &Kind) -> String {
         Kind::Maps(table) => format!("a list, each a {}", link(table)),
         Kind::Named(table) => format!("names, each with {}", link(table)),
         Kind::Texts => "a list of texts".into(),
-        Kind::Statuses => "a list of statuses".into(),
+        Kind::Statuses => "a list of statuses and gRPC codes".into(),
         Kind::NamedTexts => "names, each with a list of texts".into(),
         _ => "anything".into(),
     }

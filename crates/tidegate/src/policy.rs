@@ -201,8 +201,18 @@ impl Policy {
                 )
             })
         };
+        let chosen_by_envoy = |limit: &PolicyLimit| {
+            limit.sheds().then(|| {
+                format!(
+                    "note: {:?} denies with status 503: Envoy's rate limit service answers OVER_LIMIT, \
+                     and Envoy sends the status of its `rate_limited_status`, 429 unless set",
+                    limit.id()
+                )
+            })
+        };
         let mut notes: Vec<String> = self.limits().filter_map(unreleased).collect();
         notes.extend(self.limits().filter_map(unsettled));
+        notes.extend(self.limits().filter_map(chosen_by_envoy));
         notes.extend(self.domains().filter(|it| !it.protections().is_empty()).map(|domain| {
             format!(
                 "note: `protect` of {:?} is applied by the tower layer and the gateway; the other \

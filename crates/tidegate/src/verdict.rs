@@ -34,6 +34,8 @@ pub use self::headers::Headers;
 #[cfg(feature = "http")]
 #[doc(hidden)]
 pub use self::headers::values::AdmissionFields;
+#[cfg(all(feature = "http", feature = "policy"))]
+pub(crate) use self::headers::values::KnownFields;
 #[cfg(feature = "http")]
 pub(crate) use self::headers::values::LimitFields;
 #[doc(hidden)]

@@ -52,7 +52,7 @@ impl LimitSet {
         Self {
             quick: store.prepare(&entries, clock),
             #[cfg(feature = "http")]
-            fields: entries.first().and_then(LimitFields::new),
+            fields: entries.first().and_then(|first| LimitFields::new(&first.name, &first.limit)),
             entries: entries.into(),
         }
     }

@@ -82,7 +82,7 @@ pub enum Kind {
     Named(&'static Table),
     /// A list of texts.
     Texts,
-    /// A list of statuses of responses, as in `[401, 5xx]`.
+    /// A list of statuses of responses and gRPC codes, as in `[401, 5xx, UNAUTHENTICATED]`.
     Statuses,
     /// A map from names that the author chooses to lists of texts.
     NamedTexts,

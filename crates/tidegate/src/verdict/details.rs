@@ -60,7 +60,7 @@ pub(crate) struct Record {
 }
 
 /// Where one limit is defined.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitSource {
     /// Number of a limit of the limiter.
     Limiter(usize),
@@ -109,6 +109,15 @@ impl Record {
     #[cfg(feature = "policy")]
     pub(crate) const fn is_for_others(&self) -> bool {
         matches!(self.source, LimitSource::Policy { is_for_others: true, .. })
+    }
+
+    /// Whether both records are of the same limit of the same request, whatever their results.
+    #[cfg(feature = "policy")]
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        let is_beside = |record: &Self| record.standing == Standing::Beside;
+        self.descriptor == other.descriptor
+            && self.source == other.source
+            && is_beside(self) == is_beside(other)
     }
 
     /// Whether the limit denied.

@@ -1,6 +1,7 @@
 //! HTTP requests, decided in one call.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::request::Parts;
 use tidegate_core::Timestamp;
@@ -10,17 +11,16 @@ use crate::concurrency::{Class, Shed, identity};
 use crate::limiter::permit::{Admission, Permit};
 use crate::policy::decide::acquire::Granted;
 use crate::policy::decide::check_error::CheckError;
-use crate::policy::decide::limiter::PolicyLimiter;
+use crate::policy::decide::limiter::{Decided, PolicyLimiter};
 use crate::policy::decide::token::leases::Leases;
 use crate::policy::decide::token::reservations::Reservations;
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, peer};
 use crate::policy::matching::intent::Intent;
-use crate::policy::matching::matched_limits::MatchedLimits;
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
 use crate::policy::model::overload::Guard;
 use crate::policy::model::rule::Domain;
-use crate::store::Store;
-use crate::verdict::{Details, Origin, Verdict};
+use crate::store::{Store, StoreError};
+use crate::verdict::{Origin, Verdict};
 
 /// Facts that the request does not contain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +31,6 @@ pub struct HttpOptions {
     /// The cost of the request; `None` means the cost that each limit sets.
     pub hits: Option<u64>,
 }
-
-/// The details of a decision, the limits that were decided, and the instant.
-type Decided = (Box<Details>, MatchedLimits, Timestamp);
 
 impl<S: Store> PolicyLimiter<S> {
     /// Turns an HTTP request into descriptors by the `requests` rules of a domain, decides and charges
@@ -101,18 +98,16 @@ impl<S: Store> PolicyLimiter<S> {
         options: HttpOptions,
         intent: Intent,
     ) -> Result<Option<Decided>, CheckError> {
-        let policy = self.policy();
-        let domain = policy.domain(domain).ok_or(CheckError::UnknownDomain)?;
+        let domain = self.domain(domain)?;
         let texts = HeaderTexts::new(&parts.headers);
-        let headers = texts.pairs();
-        let described = domain.describe_parts(parts, &headers, options.peer)?;
-        self.decide_described((domain, &described), parts, options, intent).await
+        let described = domain.describe_parts(parts, &texts, options.peer)?;
+        self.decide_described((&domain, &described), parts, options, intent).await
     }
 
     /// Decides a request whose descriptors are known.
     async fn decide_described(
         &self,
-        (domain, described): (&Domain, &Described<'_>),
+        (domain, described): (&Arc<Domain>, &Described<'_>),
         parts: &Parts,
         options: HttpOptions,
         intent: Intent,
@@ -120,13 +115,24 @@ impl<S: Store> PolicyLimiter<S> {
         if described.descriptors().len() == 0 {
             return Ok(None);
         }
+        let class = Some(domain.class_of(described, parts, options.peer));
+        let decide = async |descriptors: &[Descriptor<'_>]| {
+            let request = Request { domain: domain.name(), descriptors, hits: options.hits };
+            self.decide_in(Arc::clone(domain), &request, intent).await.map(Some)
+        };
+        // Most requests have one descriptor with one entry, for which nothing is allocated.
+        if let Some(only) = described.only_entry() {
+            return decide(&[Descriptor { class, ..Descriptor::new(&[only]) }]).await;
+        }
         let entries = described.entries();
         let mut descriptors = described.split(&entries);
-        let class = domain.class_of(described, parts, options.peer);
-        descriptors.iter_mut().for_each(|descriptor| descriptor.class = Some(class));
-        let domain = domain.name();
-        let request = Request { domain, descriptors: &descriptors, hits: options.hits };
-        self.decide(&request, intent).await.map(Some)
+        descriptors.iter_mut().for_each(|descriptor| descriptor.class = class);
+        decide(&descriptors).await
+    }
+
+    /// A domain of the policy in force.
+    fn domain(&self, name: &str) -> Result<Arc<Domain>, CheckError> {
+        self.0.policy.load().shared_domain(name).ok_or(CheckError::UnknownDomain)
     }
 
     /// Returns the units of a request that was allowed with `verdict` and then not served, like
@@ -145,8 +151,7 @@ impl<S: Store> PolicyLimiter<S> {
             return Ok(());
         };
         let texts = HeaderTexts::new(&parts.headers);
-        let headers = texts.pairs();
-        let described = domain.describe_parts(parts, &headers, options.peer)?;
+        let described = domain.describe_parts(parts, &texts, options.peer)?;
         let entries = described.entries();
         let descriptors = described.split(&entries);
         let (domain, descriptors) = (domain.name(), &descriptors[..]);
@@ -178,26 +183,28 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<AdmittedHttp, CheckError> {
-        let asked_at = self.now();
-        let policy = self.policy();
-        let domain = policy.domain(domain).ok_or(CheckError::UnknownDomain)?;
+        let domain = self.domain(domain)?;
         let texts = HeaderTexts::new(&parts.headers);
-        let headers = texts.pairs();
-        let described = domain.describe_parts(parts, &headers, options.peer)?;
+        let described = domain.describe_parts(parts, &texts, options.peer)?;
         let guard = domain.guard(&described, parts, options.peer, &self.0.clock);
         if let Some(guard) = guard.as_ref().filter(|_| !self.0.store.is_local())
             && let Err(shed) = guard.limiter.shed_early(guard.class)
         {
             return Ok(AdmittedHttp::Shed(shed));
         }
-        let intent = Intent::Acquire;
-        let decided = self.decide_described((domain, &described), parts, options, intent).await?;
-        let granted = self.granted(decided, asked_at).await;
-        let verdict = granted.verdict.clone();
-        let permit = match granted.leases.is_empty() && granted.reservations.is_empty() {
-            true => None,
-            false => self.admission(granted, asked_at).permit(),
+        let asked_at = self.now();
+        let domain = (&domain, &described);
+        let decided = self.decide_described(domain, parts, options, Intent::Acquire).await;
+        let decided = match decided {
+            Err(CheckError::Store(error)) => return Ok(AdmittedHttp::Undecided { error, guard }),
+            decided => decided?,
         };
+        let granted = self.granted(decided, asked_at).await;
+        if granted.leases.is_empty() && granted.reservations.is_empty() {
+            return Ok(AdmittedHttp::Decided { verdict: granted.verdict, permit: None, guard });
+        }
+        let verdict = granted.verdict.clone();
+        let permit = self.admission(granted, asked_at).permit();
         Ok(AdmittedHttp::Decided { verdict, permit, guard })
     }
 
@@ -241,6 +248,13 @@ pub enum AdmittedHttp {
     },
     /// The concurrency limiter has shed the request.
     Shed(Shed),
+    /// The store gave no decision.
+    Undecided {
+        /// Why.
+        error: StoreError,
+        /// The concurrency limiter that has to admit the request, if it is admitted all the same.
+        guard: Option<Guard>,
+    },
 }
 
 impl Domain {
@@ -248,7 +262,7 @@ impl Domain {
     fn describe_parts<'a>(
         &'a self,
         parts: &'a Parts,
-        headers: &'a [(&'a str, &'a str)],
+        texts: &'a HeaderTexts<'a>,
         known_peer: Option<IpAddr>,
     ) -> Result<Described<'a>, CheckError> {
         let rules = self.requests();
@@ -259,14 +273,14 @@ impl Domain {
         if peer.is_none() && rules.needs_peer() {
             return Err(CheckError::NoPeer);
         }
-        let described = rules.describe(&HttpRequest {
+        let request = HttpRequest {
             method: parts.method.as_str(),
             path: parts.uri.path_and_query().map_or("/", |target| target.as_str()),
             host: parts.uri.authority().map(|authority| authority.as_str()),
-            headers,
+            headers: &[],
             peer,
-        });
-        described.map_err(CheckError::Request)
+        };
+        rules.describe_texts(&request, texts).map_err(CheckError::Request)
     }
 
     /// The class of a request.
@@ -276,7 +290,7 @@ impl Domain {
         parts: &Parts,
         known_peer: Option<IpAddr>,
     ) -> Class {
-        let header = self.classes().header();
+        let header = self.classes().header_read();
         let values = header.into_iter().flat_map(|name| parts.headers.get_all(name));
         let values = values.map(|value| value.as_bytes());
         self.class_of_request(described, values, known_peer.or_else(|| peer(parts)))
@@ -301,6 +315,15 @@ impl Domain {
 }
 
 impl Described<'_> {
+    /// The entry of a request with one descriptor of one entry.
+    fn only_entry(&self) -> Option<Entry<'_>> {
+        let mut descriptors = self.descriptors();
+        match (descriptors.next(), descriptors.next()) {
+            (Some([(key, value)]), None) => Some(Entry { key, value }),
+            _ => None,
+        }
+    }
+
     /// The entries of all descriptors, one after the other.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         let pairs = self.descriptors().flatten();

@@ -27,12 +27,13 @@ use crate::policy::decide::reason::reasons;
 use crate::policy::decide::settle::SettleCounters;
 use crate::policy::decide::stats::StatsRegistry;
 use crate::policy::matching::intent::Intent;
-use crate::policy::matching::matched_limits::{MatchInput, MatchedLimit, MatchedLimits};
+use crate::policy::matching::matched_limits::{MatchInput, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
+use crate::policy::model::rule::Domain;
 use crate::store::memory::MemoryStore;
 use crate::store::undo::{Answered, undo};
 use crate::store::{Batch, Charge, LimitsRevision, MAX_TOGETHER, Store, StoreError};
-use crate::verdict::{Details, Origin, Standing, Verdict};
+use crate::verdict::{Details, Origin, Record, Standing, Verdict};
 
 /// Decides requests by a policy. Clones are handles to the same limiter.
 ///
@@ -61,7 +62,7 @@ pub struct PolicyLimiter<S>(pub(in crate::policy) Arc<Shared<S>>);
 
 #[derive(Debug)]
 pub(in crate::policy) struct Shared<S> {
-    policy: ArcSwap<Policy>,
+    pub(in crate::policy) policy: ArcSwap<Policy>,
     /// Temporary changes by operators.
     pub(in crate::policy) controls: ArcSwap<Controls>,
     pub(in crate::policy) store: S,
@@ -215,8 +216,8 @@ impl<S: Store> PolicyLimiter<S> {
         let Some(details) = verdict.details() else { return Ok(()) };
         let Origin::Domain(domain) = &details.origin else { return Ok(()) };
         // Reservations are cancelled instead of returned, so that they cannot be settled later.
-        let is_reserved = |one: &MatchedLimit| {
-            let limit = details.records.get(one.record).and_then(|record| details.rule(record));
+        let is_reserved = |record: &Record| {
+            let limit = details.rule(record);
             details.reserves && limit.is_some_and(|(_, limit)| limit.settling().is_some())
         };
         let local = clock.now();
@@ -231,12 +232,11 @@ impl<S: Store> PolicyLimiter<S> {
             records: &mut records,
         });
         let (at, mut undone) = (verdict.at(), Ok(()));
-        for one in matched.iter().filter(|one| !is_reserved(one)) {
-            let taken = verdict
-                .parts()
-                .nth(one.record)
-                .filter(|part| one.in_front || part.numbers == Some(&one.numbers));
-            let Some(decision) = taken.and_then(|part| part.decision) else { continue };
+        for one in matched.iter().filter(|one| !is_reserved(&records[one.record])) {
+            // Not by its number: in-flight limits, which are skipped here, may have had several records.
+            let taken = details.records.iter().find(|taken| taken.is_of(&records[one.record]));
+            let taken = taken.filter(|it| one.in_front || it.numbers == Some(one.numbers));
+            let Some(decision) = taken.and_then(|taken| taken.decision.as_ref()) else { continue };
             let answered = Answered { decision, at };
             undone = undo(store, local, &matched.charge(one), answered).await.and(undone);
         }
@@ -281,18 +281,30 @@ impl<S: Store> PolicyLimiter<S> {
         &self,
         request: &Request<'_>,
         intent: Intent,
-    ) -> Result<(Box<Details>, MatchedLimits, Timestamp), CheckError> {
+    ) -> Result<Decided, CheckError> {
         request.verify()?;
-        let Shared { policy, controls, store, clock, stats_registry, .. } = &*self.0;
+        let Shared { policy, clock, stats_registry, .. } = &*self.0;
+        let domain = policy.load().shared_domain(request.domain);
+        if let Some(domain) = domain {
+            return self.decide_in(domain, request, intent).await;
+        }
+        if intent.charges() {
+            stats_registry.count_unknown(request.domain);
+        }
+        Ok((Box::default(), MatchedLimits::with_room(0), clock.now()))
+    }
+
+    /// Resolves a request to limits of this domain and decides them.
+    pub(in crate::policy) async fn decide_in(
+        &self,
+        domain: Arc<Domain>,
+        request: &Request<'_>,
+        intent: Intent,
+    ) -> Result<Decided, CheckError> {
+        let Shared { controls, store, clock, stats_registry, .. } = &*self.0;
         let local = clock.now();
         let (mut matched, mut details) =
             (MatchedLimits::with_room(request.descriptors.len()), Box::<Details>::default());
-        let Some(domain) = policy.load().shared_domain(request.domain) else {
-            if intent.charges() {
-                stats_registry.count_unknown(request.domain);
-            }
-            return Ok((details, matched, local));
-        };
         let now = store.clock(local);
         details.origin = Origin::Domain(Arc::clone(&domain));
         details.reserves = intent.reserves();
@@ -331,6 +343,9 @@ impl<S: Store> PolicyLimiter<S> {
     }
 }
 
+/// The decisions, the limits that were decided, and the instant.
+pub(in crate::policy) type Decided = (Box<Details>, MatchedLimits, Timestamp);
+
 /// Decides quotas, then the limits that are charged together, then all other limits separately.
 async fn charge<S: Store>(
     (store, revision): (&S, u64),
@@ -347,8 +362,18 @@ async fn charge<S: Store>(
         // A request that quotas deny is not charged.
         let is_denied = is_group && details.exhausted_quota().is_some();
         let charge = |one| if is_denied { matched.read(one) } else { matched.charge(one) };
-        let charges: Vec<Charge<'_>> = limits.iter().map(charge).collect();
-        let batch = if is_group { Batch::together(&charges) } else { Batch::each(&charges) };
+        let (one, several): (_, Vec<Charge<'_>>);
+        let charges = match limits {
+            [only] => {
+                one = [charge(only)];
+                &one[..]
+            }
+            _ => {
+                several = limits.iter().map(charge).collect();
+                &several[..]
+            }
+        };
+        let batch = if is_group { Batch::together(charges) } else { Batch::each(charges) };
         let source = store.decide(local, batch.revision(revision), &mut decisions).await?;
         details.source = details.source.max(source);
         for (one, decision) in limits.iter().zip(decisions.drain(..)) {

@@ -9,10 +9,10 @@ use tidegate_core::Op;
 
 use crate::policy::decide::check_error::CheckError;
 use crate::policy::decide::limiter::PolicyLimiter;
-use crate::policy::decide::token::reservations::{Reservations, was_open};
+use crate::policy::decide::token::reservations::{Reservation, Reservations, was_open};
 use crate::policy::matching::intent::Intent;
 use crate::policy::model::descriptor::Request;
-use crate::policy::model::settling::ActualSource;
+use crate::policy::model::settling::{ActualSource, ByStatus};
 use crate::store::{Batch, Charge, Store, StoreError};
 use crate::verdict::Verdict;
 
@@ -30,20 +30,33 @@ use crate::verdict::Verdict;
 #[must_use = "has no effect until it is passed to a settlement"]
 pub struct RequestOutcome<'a> {
     pub(super) status: Option<u16>,
+    grpc_code: Option<u16>,
     pub(super) is_cancelled: bool,
     cost: Option<u64>,
     costs: &'a [(&'a str, u64)],
 }
 
 impl<'a> RequestOutcome<'a> {
-    /// The response had this status.
+    /// The response had this HTTP status, or the gRPC call ended with this code (0 to 16).
     pub const fn status(status: u16) -> Self {
-        Self { status: Some(status), is_cancelled: false, cost: None, costs: &[] }
+        Self { status: Some(status), grpc_code: None, is_cancelled: false, cost: None, costs: &[] }
     }
 
     /// The request was not served: all its units are returned.
     pub const fn cancelled() -> Self {
-        Self { status: None, is_cancelled: true, cost: None, costs: &[] }
+        Self { status: None, grpc_code: None, is_cancelled: true, cost: None, costs: &[] }
+    }
+
+    /// The response was that of a gRPC call, which ended with this code. Lists of statuses may match either.
+    #[doc(hidden)]
+    pub const fn grpc_code(self, code: u16) -> Self {
+        Self { grpc_code: Some(code), ..self }
+    }
+
+    /// Whether the request counts, by its status; `None` if that is not known.
+    pub(super) fn counts(&self, by: &ByStatus) -> Option<bool> {
+        let status = self.status?;
+        Some(by.counts(&[Some(status), self.grpc_code]))
     }
 
     /// Sets the actual cost under every limit with `actual`.
@@ -269,6 +282,12 @@ impl Settlement {
     /// If the store is unavailable: the units stay taken. Settling again is safe.
     pub async fn settle(&self, outcome: RequestOutcome<'_>) -> Result<Settled, StoreError> {
         self.limiter.settle(&self.reservations, outcome).await
+    }
+
+    /// Whether the code of a gRPC call decides about a limit. It may follow the body of the response.
+    #[doc(hidden)]
+    pub fn reads_grpc_codes(&self) -> bool {
+        self.reservations.iter().any(Reservation::reads_grpc_codes)
     }
 
     /// The headers and trailers of the response that hold actual costs, each with the name of its limit.

@@ -159,7 +159,9 @@ pub(in crate::policy) static LIMIT: Table = Table {
             Kind::Number(429, 503),
             "status: 503",
             "The HTTP status of a denial: 429 for clients over their quota, or 503 for a server that \
-             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`.",
+             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`. \
+             Envoy chooses the status itself (`rate_limited_status`, 429 unless set), because its rate \
+             limit service has only OVER_LIMIT for denials.",
         ),
         ALGORITHM,
         COST,
@@ -181,9 +183,9 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "count",
             Kind::Statuses,
             "count: [401, 403]",
-            "Only requests whose responses have one of these statuses count. Units are taken first \
-             and returned by the status of the response, so parallel requests cannot exceed the \
-             limit. Needs a call that settles (library, tower layer, `/v1/settle`, `TG.SETTLE`); \
+            "Only requests whose responses have one of these statuses count. Names are codes of gRPC \
+             calls, as in `count: [UNAUTHENTICATED]`. Units are taken first and returned by the \
+             status of the response, so parallel requests cannot exceed the limit. Needs a call that settles (library, tower layer, `/v1/settle`, `TG.SETTLE`); \
              elsewhere every request counts. Such a limit is always exact.",
         ),
         field(

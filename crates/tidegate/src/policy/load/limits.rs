@@ -28,6 +28,8 @@ use crate::policy::model::allowance::Allowance;
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::share::Share;
 use crate::store::{MAX_TOGETHER, OnStoreFailure, Tier};
+#[cfg(feature = "http")]
+use crate::verdict::KnownFields;
 
 /// Fields that make a descriptor itself a limit.
 const QUANTITIES: &[&str] = &["rate", "requests", "per", "in_flight"];
@@ -237,6 +239,8 @@ impl Written<'_> {
             sheds: None,
             settling: None,
             counter: Arc::default(),
+            #[cfg(feature = "http")]
+            fields: KnownFields::default(),
         }
     }
 

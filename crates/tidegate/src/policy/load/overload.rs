@@ -15,7 +15,8 @@ use crate::policy::language;
 use crate::policy::matching::network::Network;
 use crate::policy::model::limit::Mode;
 use crate::policy::model::overload::{
-    ClassHeader, ClassRule, Classes, EstimatorKind, HoldUntil, Protection, ProtectionNumbers,
+    ClassHeader, ClassRule, Classes, EstimatorKind, HoldUntil, PRIORITY, Protection,
+    ProtectionNumbers,
 };
 
 /// The most concurrency limiters of a domain.
@@ -108,6 +109,10 @@ fn header(node: &Node, classes: &Classes, findings: &mut Findings) -> Option<Cla
     let name = name(node, &fields, findings)?;
     if !super::requests::is_token(name) {
         findings.push(node.mismatch("the name of a header").at(fields.at("name")));
+    }
+    if let (true, Some(trusted)) = (name.eq_ignore_ascii_case(PRIORITY), fields.node("trusted")) {
+        let why = "the header `priority` only lowers a class, whatever the peer";
+        findings.push(trusted.error(why).at(fields.at("trusted")));
     }
     let mut trusted = Vec::new();
     for (number, text) in fields.texts("trusted", findings).into_iter().enumerate() {

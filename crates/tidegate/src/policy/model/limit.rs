@@ -17,6 +17,8 @@ use crate::policy::model::allowance::Allowance;
 use crate::policy::model::settling::Settling;
 use crate::policy::model::share::Share;
 use crate::store::{LimitOptions, OnStoreFailure, Tier};
+#[cfg(feature = "http")]
+use crate::verdict::KnownFields;
 
 /// A limit of a rule.
 #[derive(Clone, Debug)]
@@ -51,6 +53,9 @@ pub struct PolicyLimit {
     pub(in crate::policy) settling: Option<Arc<Settling>>,
     /// Its counters, which survive a change of its numbers.
     pub(in crate::policy) counter: Arc<Counter>,
+    /// What the header fields of all its admissions have in common.
+    #[cfg(feature = "http")]
+    pub(crate) fields: KnownFields,
 }
 
 /// A part of an in-flight limit that is kept for the first class.

@@ -81,8 +81,13 @@ impl Classes {
         u8::try_from(rank).ok().map(Class::new)
     }
 
-    /// The name of the header in which a request names its class.
+    /// The name of the header in which a request names its class. `None` for `priority`, which names none.
     pub fn header(&self) -> Option<&str> {
+        self.header_read().filter(|name| *name != PRIORITY)
+    }
+
+    /// The name of the header that may change the class of a request.
+    pub fn header_read(&self) -> Option<&str> {
         self.header.as_ref().map(|header| &*header.name)
     }
 
@@ -96,6 +101,9 @@ impl Classes {
         peer: Option<IpAddr>,
     ) -> Class {
         let values = values.filter_map(|value| std::str::from_utf8(value).ok());
+        if self.header_read() == Some(PRIORITY) {
+            return self.by_urgency(class, values.filter_map(urgency).max());
+        }
         let Some(named) = values.filter_map(|value| self.named(value.trim())).max() else {
             return class;
         };
@@ -103,6 +111,27 @@ impl Classes {
             header.trusted.iter().any(|network| network.contains(peer))
         });
         if is_trusted { named } else { named.max(class) }
+    }
+
+    /// The class of a request with this urgency of RFC 9218; 3 is the default.
+    fn by_urgency(&self, class: Class, urgency: Option<usize>) -> Class {
+        let steps = urgency.unwrap_or(3).saturating_sub(3);
+        let last = self.classes.len().saturating_sub(1).max(class.rank());
+        u8::try_from((class.rank() + steps).min(last)).map_or(class, Class::new)
+    }
+}
+
+/// The header of RFC 9218.
+pub(in crate::policy) const PRIORITY: &str = "priority";
+
+/// `u` of a `priority` such as `u=5, i`, from 0 to 7; the last one, if it is repeated.
+fn urgency(value: &str) -> Option<usize> {
+    let members = value.split(',').filter_map(|member| member.trim().strip_prefix("u="));
+    let digits =
+        members.map(|member| member.split_once(';').map_or(member, |(item, _)| item).trim());
+    match digits.last()?.as_bytes() {
+        [digit @ b'0'..=b'7'] => Some(usize::from(digit - b'0')),
+        _ => None,
     }
 }
 

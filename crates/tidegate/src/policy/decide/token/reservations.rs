@@ -120,13 +120,17 @@ impl Reservation {
         })
     }
 
+    /// Whether the code of a gRPC call decides.
+    pub(in crate::policy::decide) fn reads_grpc_codes(&self) -> bool {
+        self.settling.reads_grpc_codes()
+    }
+
     /// The final cost of the request in units.
     fn cost(&self, outcome: &RequestOutcome<'_>) -> Option<u64> {
         if outcome.is_cancelled {
             return Some(0);
         }
-        let by_status = self.settling.by_status.as_ref().zip(outcome.status);
-        let counts = by_status.map(|(by, status)| by.counts(status));
+        let counts = self.settling.by_status.as_ref().and_then(|by| outcome.counts(by));
         if counts == Some(false) {
             return Some(0);
         }

@@ -67,10 +67,11 @@ pub(in crate::policy::load) fn exact(fields: &Fields<'_>, choices: Defaults) -> 
     }
 }
 
-/// `[401, 403, 5xx]`.
+/// `[401, 403, 5xx, UNAUTHENTICATED]`.
 fn statuses(field: &str, fields: &Fields<'_>, findings: &mut Findings) -> Option<Statuses> {
     let list = fields.list(field, findings);
-    let expected = "a status from 100 to 599, such as 401, or a class such as 5xx";
+    let expected = "a status from 100 to 599, such as 401, a class such as 5xx, or a gRPC code such as \
+                    UNAUTHENTICATED";
     if list.is_empty() || list.len() > Statuses::MOST {
         let why = format!("expected 1 to {} statuses", Statuses::MOST);
         if let Some(node) = fields.node(field) {
