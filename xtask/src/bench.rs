@@ -1,6 +1,8 @@
 //! `bench`: hands over to the bench crate, which has a lock file of its own.
 
-use crate::step::{Failure, Step, Tally, built};
+use std::path::PathBuf;
+
+use crate::step::{Failure, Step, Tally, built, root};
 use crate::{peers, test};
 
 const SUITES: [&str; 11] = [
@@ -54,13 +56,26 @@ fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
 fn with_proxies(step: Step, quick: bool) -> Result<Step, Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
-    for (variable, program) in if quick { Vec::new() } else { test::proxies() } {
+    let mut proxies = Vec::new();
+    if !quick {
+        test::install_load_generator();
+        proxies = test::proxies();
+        proxies.push(("TIDEGATE_PINGORA", pingora()));
+    }
+    for (variable, program) in proxies {
         match program {
             Ok(program) => step = step.env(variable, &program.display().to_string()),
             Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
         }
     }
     Ok(step)
+}
+
+/// A reverse proxy on Pingora, whose dependencies need cmake.
+fn pingora() -> Result<PathBuf, Failure> {
+    let build = "build --release --manifest-path bench/pingora/Cargo.toml --target-dir target/bench-pingora";
+    Step::cargo(build).run()?;
+    Ok(root().join("target/bench-pingora/release/tidegate-bench-pingora"))
 }
 
 /// Builds what is measured; a smoke run makes do with what is there.
