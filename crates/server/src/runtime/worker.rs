@@ -65,7 +65,6 @@ pub(crate) async fn work(
                     budget: budget.clone(),
                     pools: pools.clone(),
                     client: None,
-                    slot: None,
                 };
                 connections.spawn(receive(connection, context));
             }
@@ -94,8 +93,6 @@ pub(crate) struct ConnContext {
     pub(crate) pools: Option<Pools>,
     /// The address of the client, if it has one: by its PROXY protocol header, or the peer's.
     pub(crate) client: Option<IpAddr>,
-    /// What the connection takes of all limits, for what outlives it.
-    pub(crate) slot: Option<Arc<ConnectionSlot>>,
 }
 
 async fn receive(connection: NewConnection, mut context: ConnContext) {
@@ -125,8 +122,6 @@ async fn receive(connection: NewConnection, mut context: ConnContext) {
             }
         }
     }
-    let slot = Arc::new(slot);
-    context.slot = Some(Arc::clone(&slot));
     let _open = Open::new(context.service.counters(), listener.protocol);
     match listener.protocol {
         Protocol::Resp => resp::converse(stream, context).await,

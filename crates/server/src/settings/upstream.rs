@@ -19,7 +19,7 @@ pub struct Upstream {
     pub scheme: Scheme,
     /// Options of `https`.
     pub tls: UpstreamTls,
-    /// The most connections to each address, of all workers together.
+    /// The most connections to each address, of all workers together; rounded up to a multiple of their number.
     pub max_connections: usize,
     /// How long a connection may take.
     pub connect_timeout: Duration,
@@ -105,6 +105,13 @@ impl Upstream {
             eject_for: Duration::from_secs(10),
             health: None,
         })
+    }
+}
+
+impl Upstream {
+    /// The most connections that each of so many workers has to an address: at least one.
+    pub(crate) const fn connections_of_worker(&self, workers: usize) -> usize {
+        self.max_connections.div_ceil(workers)
     }
 }
 

@@ -487,7 +487,6 @@ mod tests {
             let (_stop, stopped) = watch::channel(false);
             let context = ConnContext {
                 client: None,
-                slot: None,
                 service: service.clone(),
                 settings: Arc::new(Settings::default()),
                 stopped,
