@@ -26,6 +26,11 @@ pub fn envoy_program() -> Option<PathBuf> {
     named("TIDEGATE_ENVOY").or_else(|| on_path("envoy"))
 }
 
+/// Chromium: what `TIDEGATE_CHROMIUM` names, else `chromium` of the path.
+pub fn chromium_program() -> Option<PathBuf> {
+    named("TIDEGATE_CHROMIUM").or_else(|| on_path("chromium"))
+}
+
 /// A program that only this variable names; without it, the test has to say that it was left out.
 pub fn by_variable(variable: &str) -> Option<PathBuf> {
     let found = named(variable);

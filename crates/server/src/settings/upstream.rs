@@ -99,7 +99,7 @@ impl Upstream {
             scheme,
             tls: UpstreamTls { authority: None, server_name: None, http2: true },
             max_connections: 1_024,
-            connect_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(3),
             head_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             eject_for: Duration::from_secs(10),
