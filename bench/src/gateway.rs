@@ -3,6 +3,7 @@
 
 mod members;
 mod memory;
+mod shapes;
 
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 struct Results {
     rows: Vec<Row>,
+    shapes: Vec<shapes::Row>,
     memory: memory::Memory,
 }
 
@@ -46,7 +48,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let quick = options.quick;
     let rounds = options.rounds.unwrap_or(if quick { 1 } else { 5 });
     let millis = options.millis.unwrap_or(if quick { 40 } else { 1_500 });
-    let members = Members::start(quick)?;
+    let mut members = Members::start(quick)?;
     let mut samples: Vec<(&'static str, Vec<Row>)> = Vec::new();
     for round in 1..=rounds {
         for (name, member) in members.all().filter(|(name, _)| options.wants(name)) {
@@ -60,10 +62,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         }
     }
     let rows: Vec<Row> = samples.iter().map(|(_, rows)| middle(rows)).collect();
+    let seconds = if quick { 0.1 } else { 2.0 };
+    let shapes = match options.wants("shapes") {
+        true => shapes::measure(&mut members, rounds.min(3), (CONNECTIONS, seconds))?,
+        false => Vec::new(),
+    };
     let memory = memory::measure(&members, quick)?;
     print(&rows, &memory, &members.left_out);
+    print_shapes(&shapes);
     report::plain_targets(&targets(&rows, &memory));
-    report::write(&options.out("gateway.json"), &Results { rows, memory })
+    report::write(&options.out("gateway.json"), &Results { rows, shapes, memory })
 }
 
 fn load(member: &Member, conns: usize) -> Load {
@@ -134,6 +142,22 @@ fn print(rows: &[Row], memory: &memory::Memory, left_out: &[(&str, String)]) {
     for (name, why) in left_out {
         println!("\nLEFT OUT: {name}: {why}");
     }
+}
+
+fn print_shapes(rows: &[shapes::Row]) {
+    println!("\n### clients of other kinds, {CONNECTIONS} connections\n");
+    let mut table = Table::new(&["clients", "impl", "CPU s/M", "/ nginx", "requests/s"]);
+    for row in rows {
+        let nginx = rows.iter().find(|it| it.shape == row.shape && it.name == NGINX);
+        table.push(vec![
+            row.shape.to_owned(),
+            row.name.to_owned(),
+            ratio(Some(row.cpu_s_per_m)),
+            ratio(nginx.map(|nginx| row.cpu_s_per_m / nginx.cpu_s_per_m)),
+            grouped(row.rps as u32),
+        ]);
+    }
+    table.print();
 }
 
 fn cpu_of(rows: &[Row], name: &str) -> Option<f64> {

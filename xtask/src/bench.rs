@@ -1,6 +1,8 @@
 //! `bench`: runs the bench crate, which has a separate lock file.
 
-use crate::step::{Failure, Step, Summary, built};
+use std::path::PathBuf;
+
+use crate::step::{Failure, Step, Summary, built, root};
 use crate::{peers, test};
 
 const SUITES: [&str; 11] = [
@@ -54,13 +56,26 @@ fn hostile(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
 fn with_proxies(step: Step, quick: bool) -> Result<Step, Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
-    for (variable, program) in if quick { Vec::new() } else { test::proxies() } {
+    let mut proxies = Vec::new();
+    if !quick {
+        test::install_load_generator();
+        proxies = test::proxies();
+        proxies.push(("TIDEGATE_PINGORA", pingora()));
+    }
+    for (variable, program) in proxies {
         match program {
             Ok(program) => step = step.env(variable, &program.display().to_string()),
             Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
         }
     }
     Ok(step)
+}
+
+/// A reverse proxy on Pingora, whose dependencies need cmake.
+fn pingora() -> Result<PathBuf, Failure> {
+    let build = "build --release --manifest-path bench/pingora/Cargo.toml --target-dir target/bench-pingora";
+    Step::cargo(build).run()?;
+    Ok(root().join("target/bench-pingora/release/tidegate-bench-pingora"))
 }
 
 /// Builds the servers that are measured; a smoke run uses only installed ones.

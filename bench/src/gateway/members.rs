@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use tidegate_tests::servers::Certificates;
+
+use super::shapes;
 use crate::server::fleet::program;
 use crate::server::member::{Member, Recipe};
 use crate::server::proxies;
@@ -25,6 +28,7 @@ descriptors:
 /// All of them, each with one worker.
 pub struct Members {
     ours: PathBuf,
+    nginx: PathBuf,
     service: Member,
     members: Vec<(&'static str, Member)>,
     pub left_out: Vec<(&'static str, String)>,
@@ -38,8 +42,10 @@ impl Members {
         let nginx = program("TIDEGATE_NGINX", "nginx").ok_or("nginx is not on the path")?;
         let service = service(&nginx)?;
         let port = service.port(0);
-        let mut all = Self { ours, service, members: Vec::new(), left_out: Vec::new() };
-        let [bare, limited] = [false, true].map(|limited| nginx_proxy(&nginx, port, limited));
+        let (members, left_out) = (Vec::new(), Vec::new());
+        let mut all = Self { ours, nginx: nginx.clone(), service, members, left_out };
+        let [bare, limited] =
+            [false, true].map(|limited| nginx_proxy(&nginx, port, limited, ("", None)));
         all.members.push((NGINX, bare?));
         all.members.push((OURS, all.gateway(None)?));
         all.members.push((LIMIT_REQ, limited?));
@@ -60,8 +66,43 @@ impl Members {
 
     /// One more gateway, with this policy.
     pub fn gateway(&self, policy: Option<&str>) -> Result<Member, String> {
+        self.gateway_with(policy, None)
+    }
+
+    /// One more gateway, for clients that speak TLS if there are certificates.
+    pub fn gateway_for_clients(&self, tls: Option<&Certificates>) -> Result<Member, String> {
+        self.gateway_with(None, tls)
+    }
+
+    /// One more nginx, likewise.
+    pub fn nginx_for_clients(
+        &self,
+        tls: Option<&Certificates>,
+        is_http2: bool,
+    ) -> Result<Member, String> {
+        let protocol = match (tls.is_some(), is_http2) {
+            (true, true) => " ssl http2",
+            (true, false) => " ssl",
+            (false, true) => " http2",
+            (false, false) => "",
+        };
+        nginx_proxy(&self.nginx, self.service.port(0), false, (protocol, tls))
+    }
+
+    fn gateway_with(
+        &self,
+        policy: Option<&str>,
+        tls: Option<&Certificates>,
+    ) -> Result<Member, String> {
         let mut recipe = Recipe::new(&self.ours, 1);
         recipe.variables.push(("TIDEGATE__THREADS".into(), "1".into()));
+        for (name, file) in tls
+            .iter()
+            .flat_map(|it| [("CERTIFICATE", &it.server.certificate), ("KEY", &it.server.key)])
+        {
+            let name = format!("TIDEGATE__LISTEN__GATEWAY__TLS__{name}");
+            recipe.variables.push((name, file.display().to_string()));
+        }
         let command = format!(
             "gateway --upstream http://127.0.0.1:{} --listen 127.0.0.1:{} --admin off",
             self.service.port(0),
@@ -89,14 +130,23 @@ impl Members {
     }
 }
 
-/// The service: an nginx that answers with 33 bytes.
+/// The service: an nginx that answers with 33 bytes, and with 16 KiB at `/large`.
 fn service(nginx: &Path) -> Result<Member, String> {
     let recipe = Recipe::new(nginx, 1);
-    let location = r#"return 200 "a body of thirty-three bytes long";"#;
-    start_nginx(recipe, location, "")
+    let large = shapes::large(recipe.folder.path()).map_err(|error| error.to_string())?;
+    let location = format!(
+        "return 200 \"a body of thirty-three bytes long\"; }} location = /large {{ alias {};",
+        large.display()
+    );
+    start_nginx(recipe, &location, "", "")
 }
 
-fn nginx_proxy(nginx: &Path, upstream: u16, is_limited: bool) -> Result<Member, String> {
+fn nginx_proxy(
+    nginx: &Path,
+    upstream: u16,
+    is_limited: bool,
+    (protocol, tls): (&str, Option<&Certificates>),
+) -> Result<Member, String> {
     let limit = if is_limited { "limit_req zone=users burst=1000 nodelay;" } else { "" };
     let location = format!(
         "{limit} proxy_pass http://service; proxy_http_version 1.1; \
@@ -104,17 +154,26 @@ fn nginx_proxy(nginx: &Path, upstream: u16, is_limited: bool) -> Result<Member, 
          proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
     );
     let zone = "limit_req_zone $http_x_user zone=users:64m rate=100000r/s;";
+    let certificate = tls.map_or_else(String::new, |tls| {
+        let (certificate, key) = (tls.server.certificate.display(), tls.server.key.display());
+        format!("ssl_certificate {certificate}; ssl_certificate_key {key};")
+    });
     let http = format!(
-        "{} upstream service {{ server 127.0.0.1:{upstream}; keepalive 1024; \
+        "{} {certificate} upstream service {{ server 127.0.0.1:{upstream}; keepalive 1024; \
          keepalive_requests 1000000000; }}",
         if is_limited { zone } else { "" }
     );
-    start_nginx(Recipe::new(nginx, 1), &location, &http)
+    start_nginx(Recipe::new(nginx, 1), &location, &http, protocol)
 }
 
-fn start_nginx(recipe: Recipe<'_>, location: &str, http: &str) -> Result<Member, String> {
+fn start_nginx(
+    recipe: Recipe<'_>,
+    location: &str,
+    http: &str,
+    protocol: &str,
+) -> Result<Member, String> {
     let text = include_str!("conf/nginx.conf")
-        .replace("@PORT@", &recipe.ports[0].to_string())
+        .replace("@PORT@", &format!("{}{protocol}", recipe.ports[0]))
         .replace("@LOCATION@", location)
         .replace("@HTTP@", http);
     let file = recipe.file("nginx.conf", &text);
@@ -153,7 +212,7 @@ fn traefik(program: &Path, upstream: u16) -> Result<Member, String> {
     recipe.with(&format!("--configFile={file}")).start()
 }
 
-/// The program of `bench/pingora`, which is built by hand.
+/// The program of `bench/pingora`.
 fn pingora(program: &Path, upstream: u16) -> Result<Member, String> {
     let recipe = Recipe::new(program, 1);
     let command = format!("127.0.0.1:{} 127.0.0.1:{upstream}", recipe.ports[0]);

@@ -25,6 +25,11 @@ pub fn envoy_program() -> Option<PathBuf> {
     named("TIDEGATE_ENVOY").or_else(|| on_path("envoy"))
 }
 
+/// Chromium: the program named by `TIDEGATE_CHROMIUM`, or else `chromium` on the path.
+pub fn chromium_program() -> Option<PathBuf> {
+    named("TIDEGATE_CHROMIUM").or_else(|| on_path("chromium"))
+}
+
 /// A program that only this variable names. Without it, the test has to print that it was left out.
 pub fn by_variable(variable: &str) -> Option<PathBuf> {
     let found = named(variable);

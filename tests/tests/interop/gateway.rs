@@ -1,6 +1,7 @@
 //! The gateway in front of Node.js: what real services do, and what they do when they fail.
 
 mod backend;
+mod browser;
 mod faults;
 mod large;
 mod real_service;

@@ -2,6 +2,7 @@
 
 mod accept;
 mod balancing;
+mod bodies;
 mod floods;
 mod forwarding;
 mod frames;

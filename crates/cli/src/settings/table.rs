@@ -230,7 +230,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         Kind::Span(millis(1), MINUTE),
         "Timeout for connecting to the service",
     )
-    .default("1s"),
+    .default("3s"),
     setting(
         "gateway.head_timeout",
         Kind::Span(millis(1), Duration::from_secs(3_600)),

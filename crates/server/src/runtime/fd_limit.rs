@@ -1,5 +1,5 @@
-//! The limit of file descriptors: raised as far as the system allows, with a reserve for the daemon itself and
-//! one for each listener.
+//! The limit of file descriptors: raised as far as the system allows, with a reserve for the daemon itself, one for
+//! each listener, and one for connections to upstreams.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raises the limit as far as possible, and divides it among the listeners.
-    pub(crate) fn divide(listeners: usize) -> impl Iterator<Item = Self> {
+    /// Raises the limit as far as possible, and divides it among the listeners and `upstream` connections to upstreams.
+    pub(crate) fn divide(listeners: usize, upstream: usize) -> impl Iterator<Item = Self> {
         let limits = getrlimit(Resource::Nofile);
         if limits.current < limits.maximum || limits.maximum.is_none() {
             // Without the permission to raise the limit, the old limit stays.
@@ -31,7 +31,7 @@ impl Descriptors {
         }
         // `None` is no limit; the settings bound the number of connections then.
         let open = getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX));
-        let (reserved, shared) = parts(open, listeners as u64);
+        let (reserved, shared) = parts(open, listeners as u64, upstream as u64);
         let semaphore = |permits: u64| {
             let permits = usize::try_from(permits).unwrap_or(usize::MAX);
             Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
@@ -49,9 +49,11 @@ impl Descriptors {
     }
 }
 
-/// The number of descriptors reserved for each listener, and the number that all listeners share.
-fn parts(open: u64, listeners: u64) -> (u64, u64) {
-    let for_connections = open - KEPT.min(open / 2);
+/// The number of descriptors reserved for each listener, and the number that all listeners share. Upstreams get as
+/// many as they may use, at most half: a request over HTTP/1.1 needs one connection on either side.
+fn parts(open: u64, listeners: u64, upstream: u64) -> (u64, u64) {
+    let for_both = open - KEPT.min(open / 2);
+    let for_connections = for_both - upstream.min(for_both / 2);
     let reserved = RESERVED.min(for_connections / 4 / listeners.max(1));
     (reserved, for_connections - reserved * listeners)
 }
@@ -62,9 +64,16 @@ mod tests {
 
     #[test]
     fn every_listener_has_descriptors_of_its_own() {
-        assert_eq!(parts(64, 4), (2, 24));
-        assert_eq!(parts(1_024, 4), (16, 832));
-        assert_eq!(parts(1_024, 0), (16, 896));
-        assert_eq!(parts(20_000, 5), (16, 19_792));
+        assert_eq!(parts(64, 4, 0), (2, 24));
+        assert_eq!(parts(1_024, 4, 0), (16, 832));
+        assert_eq!(parts(1_024, 0, 0), (16, 896));
+        assert_eq!(parts(20_000, 5, 0), (16, 19_792));
+    }
+
+    #[test]
+    fn connections_to_upstreams_have_descriptors_too() {
+        assert_eq!(parts(1_024, 2, 100), (16, 764));
+        assert_eq!(parts(1_024, 2, 1_024), (16, 416));
+        assert_eq!(parts(20_000, 2, 1_024), (16, 18_816));
     }
 }

@@ -218,10 +218,11 @@ impl Listeners {
         let mut accepting = JoinSet::new();
         let (log, counters) = (service.status().log().clone(), Arc::clone(service.counters()));
         accepting.spawn(outages::watch(service, stopped.clone()));
+        let for_upstreams = upstreams.as_ref().map_or(0, |it| it.max_connections(workers.len()));
         if let Some(upstreams) = upstreams {
             accepting.spawn(gateway::watch(upstreams, stopped.clone()));
         }
-        let descriptors = Descriptors::divide(listening.len());
+        let descriptors = Descriptors::divide(listening.len(), for_upstreams);
         for (Listening { bound, listener, is_inherited, .. }, descriptors) in
             listening.into_iter().zip(descriptors)
         {

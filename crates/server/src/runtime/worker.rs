@@ -65,7 +65,6 @@ pub(crate) async fn work(
                     budget: budget.clone(),
                     pools: pools.clone(),
                     client: None,
-                    slot: None,
                 };
                 connections.spawn(receive(connection, context));
             }
@@ -95,8 +94,6 @@ pub(crate) struct ConnContext {
     /// The address of the client, if there is one: from the PROXY protocol header, or else the
     /// peer's.
     pub(crate) client: Option<IpAddr>,
-    /// The connection's slot, for tasks that outlive the connection.
-    pub(crate) slot: Option<Arc<ConnectionSlot>>,
 }
 
 async fn receive(connection: NewConnection, mut context: ConnContext) {
@@ -126,8 +123,6 @@ async fn receive(connection: NewConnection, mut context: ConnContext) {
             }
         }
     }
-    let slot = Arc::new(slot);
-    context.slot = Some(Arc::clone(&slot));
     let _open = Open::new(context.service.counters(), listener.protocol);
     match listener.protocol {
         Protocol::Resp => resp::converse(stream, context).await,

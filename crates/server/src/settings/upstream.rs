@@ -19,7 +19,8 @@ pub struct Upstream {
     pub scheme: Scheme,
     /// Options of `https`.
     pub tls: UpstreamTls,
-    /// Maximum number of connections to each address, for all workers together.
+    /// Maximum number of connections to each address, for all workers together; rounded up to a multiple of the
+    /// number of workers.
     pub max_connections: usize,
     /// Timeout for connecting.
     pub connect_timeout: Duration,
@@ -99,12 +100,19 @@ impl Upstream {
             scheme,
             tls: UpstreamTls { authority: None, server_name: None, http2: true },
             max_connections: 1_024,
-            connect_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(3),
             head_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             eject_for: Duration::from_secs(10),
             health: None,
         })
+    }
+}
+
+impl Upstream {
+    /// The most connections that each of so many workers has to an address: at least one.
+    pub(crate) const fn connections_of_worker(&self, workers: usize) -> usize {
+        self.max_connections.div_ceil(workers)
     }
 }
 

@@ -18,6 +18,7 @@
 mod access;
 mod address;
 mod body;
+mod class;
 mod connect;
 mod failure;
 mod forward;
@@ -28,16 +29,17 @@ mod guard;
 mod head;
 mod health;
 mod http2;
+mod names;
 mod pool;
 mod preface;
 mod send;
 mod streams;
+mod tunnel;
 mod upstream;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::pin::pin;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +50,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tidegate::policy::{Domain, Policy};
-use tidegate_tower::{RateLimit, RateLimitLayer, ResponseBody};
+use tidegate_tower::{Event, RateLimit, RateLimitLayer, ResponseBody};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tower_layer::Layer;
@@ -56,9 +58,12 @@ use tower_service::Service;
 
 use self::access::{Access, LoggedBody};
 use self::body::{ForwardBody, WireBody};
+use self::class::ClassField;
 use self::failure::problem;
 use self::forward::{Answer, Forward};
 use self::guard::Guard;
+use self::head::Description;
+use self::tunnel::Tunnel;
 use super::Stream;
 use super::http::WriteTimeout;
 use crate::runtime::worker::ConnContext;
@@ -94,11 +99,11 @@ type Limited = Response<LimitedBody>;
 
 /// Serves a connection until the peer closes it or the server is stopping.
 pub(crate) async fn converse(stream: Stream, context: ConnContext) {
-    let ConnContext { service, settings, mut stopped, budget, pools, client: peer, slot } = context;
+    let ConnContext { service, settings, mut stopped, budget, pools, client: peer } = context;
     let (Some(gateway), Some(pools)) = (&settings.gateway, pools) else { return };
     let Some((stream, is_http2)) = begin(stream, &settings, &mut stopped).await else { return };
     let scheme = if stream.is_tls() { "https" } else { "http" };
-    let is_tunnel = Arc::new(AtomicBool::new(false));
+    let tunnel = Arc::new(Tunnel::new(settings.idle_after));
     let log = service.status().log().clone();
     let connection = GatewayConnection {
         gateway,
@@ -106,7 +111,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         service,
         peer,
         is_trusted: gateway.is_trusted(peer),
-        forward: Forward::new(pools, (peer, scheme), (Arc::clone(&is_tunnel), slot), log),
+        forward: Forward::new(pools, Description::new(peer, scheme), Arc::clone(&tunnel), log),
         limited: Mutex::default(),
     };
     if is_http2 {
@@ -123,7 +128,8 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
             Ok::<_, Infallible>(answer)
         }
     });
-    let stream = Guard::new(WriteTimeout::new(stream, settings.idle_after), is_tunnel);
+    let stream =
+        Guard::new(WriteTimeout::new(stream, settings.idle_after), Arc::clone(tunnel.is_open()));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -148,6 +154,8 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         serving.as_mut().graceful_shutdown();
         let _ = serving.await;
     }
+    // The connection counts as open until then, also when the server stops.
+    tunnel.ended().await;
 }
 
 /// The connection once its protocol is known; `None` if it ends before.
@@ -205,10 +213,16 @@ impl GatewayConnection<'_> {
         }
         let request = Request::from_parts(head, body);
         match self.limited() {
-            Ok(Some(mut limited)) => match limited.call(request).await {
-                Ok(answer) => answer.map(Either::Left),
-                Err(never) => match never {},
-            },
+            Ok(Some((mut limited, class))) => {
+                let answer = match class {
+                    Some(class) => class.scope(async { limited.call(request).await }).await,
+                    None => limited.call(request).await,
+                };
+                match answer {
+                    Ok(answer) => answer.map(Either::Left),
+                    Err(never) => match never {},
+                }
+            }
             Ok(None) => match self.forward.clone().call(request).await {
                 Ok(answer) => own(answer),
                 Err(never) => match never {},
@@ -217,19 +231,21 @@ impl GatewayConnection<'_> {
         }
     }
 
-    /// The forwarder behind the limits of the policy; `None` if the policy has none.
-    fn limited(&self) -> Result<Option<RateLimit<Forward>>, &'static str> {
+    /// The forwarder behind the limits of the policy, and the class header of the policy; `None` if the policy
+    /// has no limits.
+    fn limited(&self) -> Result<Option<(RateLimit<Forward>, Option<ClassField>)>, &'static str> {
         let policy = self.service.policy();
         let Some(domain) = self.domain(&policy)? else { return Ok(None) };
+        let class = policy.domains().find(|it| it.name() == domain).and_then(ClassField::of);
         let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, limited)) = &*limited
             && **name == *domain
         {
-            return Ok(Some(limited.clone()));
+            return Ok(Some((limited.clone(), class)));
         }
         let made = self.layer(domain).layer(self.forward.clone());
         *limited = Some((domain.into(), made.clone()));
-        Ok(Some(made))
+        Ok(Some((made, class)))
     }
 
     /// The domain whose rules apply.
@@ -249,6 +265,9 @@ impl GatewayConnection<'_> {
         RateLimitLayer::policy(service.limiter().clone(), domain).observe(move |event| {
             service.count_event(event);
             access::note_event(event);
+            if let Event::Class(class) = event {
+                class::note(*class);
+            }
         })
     }
 }
@@ -256,3 +275,7 @@ impl GatewayConnection<'_> {
 fn own(answer: Answer) -> Limited {
     answer.map(Either::Right)
 }
+
+#[cfg(test)]
+#[path = "gateway/slow_tests.rs"]
+mod slow_tests;

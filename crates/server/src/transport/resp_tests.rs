@@ -22,7 +22,6 @@ fn a_pipeline_yields_the_thread_to_other_tasks() {
         let (_stop, stopped) = watch::channel(false);
         let context = ConnContext {
             client: None,
-            slot: None,
             service: service.clone(),
             settings: Arc::new(Settings::default()),
             stopped,

@@ -8,6 +8,37 @@ const log = fs.openSync(file, 'a');
 let delay = 0;
 let events = null;
 let timeouts = 0;
+let result = '';
+
+// What a browser does with the gateway.
+const page = `<!doctype html><script>
+const event = () => new Promise((done, failed) => {
+  const source = new EventSource('/events');
+  source.onmessage = (message) => { source.close(); done(message.data); };
+  source.onerror = () => failed('no event');
+});
+const echo = () => new Promise((done, failed) => {
+  const socket = new WebSocket(location.origin.replace('http', 'ws') + '/echo');
+  socket.onopen = () => socket.send('ping');
+  socket.onmessage = (message) => { socket.close(); done(message.data); };
+  socket.onerror = () => failed('no WebSocket');
+});
+const upload = (path, length) => fetch(path, { method: 'POST', body: new Uint8Array(length) });
+(async () => {
+  try {
+    const all = await Promise.all([...Array(20).keys()].map((id) => fetch('/?id=' + id)));
+    const whole = await upload('/?id=u', 1 << 20);
+    await upload('/denied', 1);
+    const denied = await upload('/denied', 4 << 20);
+    const entries = performance.getEntriesByType('resource').map((it) => it.nextHopProtocol);
+    return [all.filter((it) => it.ok).length + ' fetches',
+      'upload ' + whole.status + ' ' + await whole.text(), 'denied ' + denied.status,
+      [...new Set(entries)].join('+'), 'event ' + await event(), 'echo ' + await echo()].join(', ');
+  } catch (error) {
+    return String(error);
+  }
+})().then((text) => fetch('/result', { method: 'POST', body: text }));
+</script>`;
 
 const server = http.createServer((request, response) => {
   const url = new URL(request.url, 'http://a');
@@ -19,6 +50,15 @@ const server = http.createServer((request, response) => {
     const text = `${timeouts}`;
     response.setHeader('content-length', text.length);
     return response.end(text);
+  }
+  if (url.pathname === '/page') {
+    response.setHeader('content-type', 'text/html');
+    return response.end(page);
+  }
+  if (url.pathname === '/result') {
+    response.setHeader('content-length', result.length);
+    response.end(result);
+    return request.on('data', (piece) => (result += piece));
   }
   if (url.pathname === '/events') {
     response.writeHead(200, { 'content-type': 'text/event-stream' });

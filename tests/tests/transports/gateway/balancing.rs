@@ -142,3 +142,26 @@ fn an_address_whose_health_check_fails_is_not_used() {
     services[1].set_healthy(true);
     wait_until("it is healthy", TIMEOUT, || is_healthy(&urls[1]) == Some(1));
 }
+
+/// Node.js, for one, ends the connection with the response if it is asked to.
+#[test]
+fn a_health_check_whose_connection_ends_with_the_response_succeeds() {
+    let services = [Service::start(), Service::start()];
+    let urls: Vec<_> = services.iter().map(url).collect();
+    let front = front(&urls, |upstream| {
+        upstream.health = Some(HealthCheck {
+            path: "/closing".into(),
+            interval: Duration::from_millis(5),
+            timeout: PATIENCE,
+            unhealthy_after: 1,
+            // Never again.
+            healthy_after: u32::MAX,
+        });
+    });
+    wait_until("it was asked often", PATIENCE, || {
+        services.iter().all(|service| service.heads().len() > 40)
+    });
+    for url in &urls {
+        assert_eq!(metric(&front, "tidegate_upstream_healthy", url, ""), Some(1));
+    }
+}

@@ -141,3 +141,13 @@ fn an_upload_may_take_longer_than_the_head_of_a_response() {
     socket.read_to_string(&mut text).expect("an answer");
     assert!(text.starts_with("HTTP/1.1 200 ") && text.ends_with("helloworld"), "{text}");
 }
+
+/// A service that gets fields as variables cannot tell the two names apart.
+#[test]
+fn names_with_an_underscore_are_dropped() {
+    let front = Front::open("");
+    let fields = "X_Forwarded_For: 6.6.6.6\r\nX_User: eve\r\nX-User: bob\r\n";
+    assert_eq!(ask(&front, "GET /", fields, "").status, 200);
+    let head = &front.service.heads()[0];
+    assert!(!head.contains('_') && head.contains("\r\nx-user: bob\r\n"), "{head}");
+}

@@ -149,3 +149,36 @@ descriptors: []
     drop(held);
     wait_until("the permits are back", TIMEOUT, || get(front.address(), "/", "").status == 200);
 }
+
+/// The service gets the class that the policy decided, whatever the client sent.
+#[test]
+fn the_class_header_tells_what_the_policy_decided() {
+    let policy = "
+domain: site
+classes: [{name: critical}, {name: read, default: true}, {name: test}]
+class_header: {name: x-class, trusted: [10.0.0.0/8]}
+protect: [{name: api, estimator: fixed, limit: 8}]
+requests:
+  rules:
+    - {path: /free, descriptors: [{entries: [{key: path, value: free}]}]}
+    - {protect: api, descriptors: []}
+descriptors:
+  - {key: path, rate: 100/s}
+";
+    let front = Front::open(policy);
+    for (path, sent, expected) in [
+        ("/", "x-class: critical\r\n", Some("read")),
+        ("/", "x-class: test\r\n", Some("test")),
+        ("/", "", Some("read")),
+        ("/", "x-class: odd\r\nX-Class: critical\r\n", Some("read")),
+        // No concurrency limiter asks for its class.
+        ("/free", "x-class: critical\r\n", None),
+    ] {
+        assert_eq!(get(front.address(), path, sent).status, 200);
+        let heads = front.service.heads();
+        let head = heads.last().expect("a request");
+        let found: Vec<_> =
+            head.lines().filter_map(|line| line.strip_prefix("x-class: ")).collect();
+        assert_eq!(found, Vec::from_iter(expected), "{path} {sent}");
+    }
+}

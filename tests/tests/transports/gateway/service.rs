@@ -121,6 +121,11 @@ impl Shared {
                 "/health" if self.is_unhealthy.load(Ordering::Acquire) => {
                     "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n".into()
                 }
+                "/closing" => {
+                    let _ = socket
+                        .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                    return;
+                }
                 "/login" if head.contains("x-password: wrong") => {
                     "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".into()
                 }

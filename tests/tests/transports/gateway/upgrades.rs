@@ -2,10 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
 
-use tidegate_tests::http::connect;
+use tidegate_tests::http::{connect, get};
+use tidegate_tests::servers::wait_until;
 
-use super::{FIVE, Front};
+use super::{FIVE, Front, PATIENCE};
 
 const ASK: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
 
@@ -59,4 +62,59 @@ fn other_protocols_are_not_asked_for() {
     socket.write_all(request.as_bytes()).expect("sent");
     assert!(head(&mut socket).starts_with("http/1.1 200 "));
     assert!(!front.service.heads()[0].contains("upgrade"));
+}
+
+fn open(front: &Front, user: &str) -> TcpStream {
+    let mut socket = connect(front.address());
+    let request = format!("GET /websocket HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n{ASK}\r\n");
+    socket.write_all(request.as_bytes()).expect("sent");
+    assert!(head(&mut socket).starts_with("http/1.1 101 "));
+    socket
+}
+
+fn echoes(socket: &mut TcpStream) -> bool {
+    let mut echo = [0; 5];
+    socket.write_all(b"hello").is_ok() && socket.read_exact(&mut echo).is_ok() && &echo == b"hello"
+}
+
+#[test]
+fn ov_13_a_place_in_flight_is_held_until_the_tunnel_closes() {
+    let policy = FIVE.replace("rate: 5/min", "in_flight: 1, ttl: 60s");
+    let front = Front::open(&policy);
+    let mut socket = open(&front, "u");
+    assert_eq!(get(front.address(), "/", "x-user: u\r\n").status, 429);
+    assert_eq!(get(front.address(), "/", "x-user: other\r\n").status, 200);
+    assert!(echoes(&mut socket));
+    drop(socket);
+    wait_until("the place is free", PATIENCE, || {
+        get(front.address(), "/", "x-user: u\r\n").status == 200
+    });
+}
+
+#[test]
+fn a_tunnel_without_a_byte_ends() {
+    let idle = Duration::from_millis(300);
+    let front = Front::set("", |_| {}, |settings| settings.idle_after = idle);
+    let mut socket = open(&front, "u");
+    assert!(echoes(&mut socket));
+    assert!(matches!(socket.read(&mut [0]), Ok(0) | Err(_)), "it ends");
+    wait_until("its connection is counted no more", PATIENCE, || {
+        front.metric("tidegate_connections{listener=\"gateway\"}") == 0
+    });
+}
+
+/// A tunnel goes on while the server stops, for as long as it drains.
+#[test]
+fn a_tunnel_may_end_by_itself_when_the_server_stops() {
+    let front = Front::open("");
+    let mut socket = open(&front, "u");
+    let address = front.address();
+    let Front { server, service, .. } = front;
+    let stopping = thread::spawn(move || server.stop());
+    wait_until("it accepts no more", PATIENCE, || TcpStream::connect(address).is_err());
+    assert!(echoes(&mut socket));
+    assert!(!stopping.is_finished());
+    drop(socket);
+    stopping.join().expect("no panic");
+    drop(service);
 }

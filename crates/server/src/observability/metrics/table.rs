@@ -115,7 +115,7 @@ pub(crate) static METRICS: &[Metric] = &[
     counter(
         "tidegate_upstream_requests_total",
         "upstream, address, outcome",
-        "Requests that the gateway sent or tried to send to an address, by outcome: answered (its head arrived), busy (all connections in use), connect_failed, no_response, timed_out, malformed, and cut (the response ended early; counted as answered before).",
+        "Requests that the gateway sent or tried to send to an address, by outcome: answered (its head arrived), busy (all connections in use), connect_failed, no_response, timed_out, malformed, cut (the response ended early; counted as answered before), and client_gone (the client did not send all of its request).",
     ),
     counter(
         "tidegate_upstream_retries_total",

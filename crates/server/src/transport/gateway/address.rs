@@ -4,6 +4,8 @@
 //! An address is not used for a while after [`MAX_FAILURES`] failures in a row. After it, its share of the requests
 //! grows in ten steps, and a single failure ejects it again. If no address of an upstream is left, all are used.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
+use super::names::Names;
 use crate::settings::UpstreamAddress;
 
 /// So many failures in a row eject an address.
@@ -37,10 +40,12 @@ pub(crate) enum Outcome {
     Malformed,
     /// The response ended before its end, after its head.
     Cut,
+    /// The client did not send all of its request.
+    ClientGone,
 }
 
 impl Outcome {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Answered,
         Self::Busy,
         Self::ConnectFailed,
@@ -48,6 +53,7 @@ impl Outcome {
         Self::TimedOut,
         Self::Malformed,
         Self::Cut,
+        Self::ClientGone,
     ];
 
     /// The name in metrics.
@@ -60,6 +66,7 @@ impl Outcome {
             Self::TimedOut => "timed_out",
             Self::Malformed => "malformed",
             Self::Cut => "cut",
+            Self::ClientGone => "client_gone",
         }
     }
 }
@@ -82,6 +89,7 @@ pub(crate) struct Address {
     /// Percentage of the times that it may be chosen; 0 while it is ejected.
     share: AtomicU8,
     is_healthy: AtomicBool,
+    names: Names,
 }
 
 /// A request in progress, until dropped.
@@ -111,7 +119,17 @@ impl Address {
             ejections: AtomicU64::new(0),
             share: AtomicU8::new(WHOLE),
             is_healthy: AtomicBool::new(true),
+            names: Names::default(),
         })
+    }
+
+    /// The sockets behind it; of a host name, those that the resolver of the system names now.
+    pub(super) async fn resolved(&self) -> io::Result<Arc<[SocketAddr]>> {
+        let UpstreamAddress { host, port } = &self.settings;
+        match host.parse::<IpAddr>() {
+            Ok(address) => Ok([SocketAddr::new(address, *port)].into()),
+            Err(_) => self.names.look_up(host, *port).await,
+        }
     }
 
     /// Whether it may be chosen this time.
@@ -173,8 +191,8 @@ impl Address {
                     self.failures_in_a_row.store(0, Ordering::Relaxed);
                 }
             }
-            // That of the gateway, not of the address.
-            Outcome::Busy => {}
+            // Not the failure of the address: clients could otherwise eject it.
+            Outcome::Busy | Outcome::ClientGone => {}
             Outcome::ConnectFailed
             | Outcome::NoResponse
             | Outcome::TimedOut

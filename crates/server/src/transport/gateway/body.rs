@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
 use super::address::Outcome;
+use super::head;
 use super::http2::StreamBody;
 use super::send::Leased;
 
@@ -70,8 +71,17 @@ pub(super) struct RequestBody {
     pace: Option<Pin<Box<Sleep>>>,
     /// Set only while the client keeps the body waiting.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Dropped with the body, once all of it was sent.
-    _unsent: Option<oneshot::Sender<()>>,
+    /// Dropped with the body, once all of it was sent; or told why the client did not send all of it.
+    unsent: Option<oneshot::Sender<ClientFailure>>,
+}
+
+/// Why a request does not arrive whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClientFailure {
+    /// The client pauses for too long, or sends too little.
+    TooSlow,
+    /// The client has closed its side, or sends what is no body.
+    Cut,
 }
 
 impl fmt::Debug for RequestBody {
@@ -109,9 +119,12 @@ impl std::error::Error for Cut {}
 impl RequestBody {
     /// The body, and what ends once it was sent or given up. The messages of a call (gRPC) may pause for `pause`,
     /// and have no pace.
-    pub(super) fn new(body: WireBody, pause: Option<Duration>) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(
+        body: WireBody,
+        pause: Option<Duration>,
+    ) -> (Self, oneshot::Receiver<ClientFailure>) {
         let (unsent, sent) = oneshot::channel();
-        let body = Self { body: Some(body), pause, _unsent: Some(unsent), ..Self::empty() };
+        let body = Self { body: Some(body), pause, unsent: Some(unsent), ..Self::empty() };
         (body, sent)
     }
 
@@ -122,7 +135,14 @@ impl RequestBody {
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self { body: None, bytes: 0, pause: None, pace: None, waiting: None, _unsent: None }
+        Self { body: None, bytes: 0, pause: None, pace: None, waiting: None, unsent: None }
+    }
+
+    fn tell(&mut self, failure: ClientFailure) {
+        if let Some(unsent) = self.unsent.take() {
+            // Fails if there is a response already.
+            let _ = unsent.send(failure);
+        }
     }
 
     /// Ready once the client has sent nothing, or too little, for too long.
@@ -158,15 +178,25 @@ impl Body for RequestBody {
         let this = self.get_mut();
         let Some(body) = &mut this.body else { return Poll::Ready(None) };
         match Pin::new(body).poll_frame(context) {
-            Poll::Ready(frame) => {
-                if let Some(Ok(frame)) = &frame {
-                    let length = frame.data_ref().map_or(0, Bytes::len);
-                    this.bytes = this.bytes.saturating_add(length as u64);
+            Poll::Ready(mut frame) => {
+                match &mut frame {
+                    Some(Ok(frame)) => {
+                        if let Some(trailers) = frame.trailers_mut() {
+                            head::clean_request_trailers(trailers);
+                        }
+                        let length = frame.data_ref().map_or(0, Bytes::len);
+                        this.bytes = this.bytes.saturating_add(length as u64);
+                    }
+                    Some(Err(_)) => this.tell(ClientFailure::Cut),
+                    None => {}
                 }
                 this.waiting = None;
                 Poll::Ready(frame)
             }
-            Poll::Pending => this.poll_too_slow(context).map(|()| Some(Err(Cut::TooSlow))),
+            Poll::Pending => this.poll_too_slow(context).map(|()| {
+                this.tell(ClientFailure::TooSlow);
+                Some(Err(Cut::TooSlow))
+            }),
         }
     }
 
@@ -229,10 +259,15 @@ impl Body for ForwardBody {
             }
         };
         match Pin::new(&mut *body).poll_frame(context) {
-            Poll::Ready(frame) => {
+            Poll::Ready(mut frame) => {
                 *waiting = None;
-                let is_over = match &frame {
-                    Some(Ok(_)) => body.is_end_stream(),
+                let is_over = match &mut frame {
+                    Some(Ok(frame)) => {
+                        if let Some(trailers) = frame.trailers_mut() {
+                            head::clean_trailers(trailers);
+                        }
+                        body.is_end_stream()
+                    }
                     Some(Err(_)) => {
                         cut(connection);
                         false

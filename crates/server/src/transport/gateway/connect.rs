@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,15 +20,19 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsConnector, TlsStream};
 
+use super::address::Address;
 use super::body::RequestBody;
 use super::framing::{MAX_FIELDS, MAX_HEAD};
-use crate::settings::{Scheme, Upstream, UpstreamAddress};
+use crate::settings::{Scheme, Upstream};
 use crate::transport::Stream;
 use crate::transport::http::WriteTimeout;
 use crate::transport::http2::{KEEP_ALIVE, Pings};
 
 /// The most requests in progress on one connection of HTTP/2, also if the upstream allows more.
 pub(super) const MAX_STREAMS: u16 = 100;
+
+/// The most addresses of a name that a connection is tried at.
+const MAX_TRIES: usize = 3;
 
 /// The flow-control window of a stream. Every stream has its own part of the window of the connection, so that
 /// a client that does not read delays no other.
@@ -102,19 +107,37 @@ impl Connector {
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self, address: &UpstreamAddress) -> io::Result<Connected> {
+    pub(super) async fn connect(&self, address: &Address) -> io::Result<Connected> {
         let connected = timeout(self.connect_timeout, self.connect_slowly(address)).await;
         connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    async fn connect_slowly(&self, address: &UpstreamAddress) -> io::Result<Connected> {
-        let socket = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    /// A connection to one of these sockets. Each has its part of the time, so that one that does not answer
+    /// leaves some to the next.
+    async fn open(&self, sockets: &[SocketAddr]) -> io::Result<TcpStream> {
+        let tries = sockets.len().clamp(1, MAX_TRIES);
+        let part = self.connect_timeout / u32::try_from(tries).unwrap_or(1);
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for socket in order(sockets).into_iter().take(tries) {
+            match timeout(part, TcpStream::connect(socket)).await {
+                Ok(Ok(socket)) => return Ok(socket),
+                Ok(Err(error)) => failed = error,
+                Err(_) => failed = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(failed)
+    }
+
+    async fn connect_slowly(&self, address: &Address) -> io::Result<Connected> {
+        let socket = self.open(&address.resolved().await?).await?;
         socket.set_nodelay(true)?;
         let mut stream = Stream::Tcp(socket);
         if let Some(tls) = &self.tls {
             let name = match &self.server_name {
                 Some(name) => name.clone(),
-                None => ServerName::try_from(address.host.clone()).map_err(io::Error::other)?,
+                None => {
+                    ServerName::try_from(address.settings.host.clone()).map_err(io::Error::other)?
+                }
             };
             let encrypted = tls.connect(name, stream).await?;
             stream = Stream::Tls(Box::new(TlsStream::Client(encrypted)));
@@ -137,6 +160,20 @@ impl Connector {
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
         Ok(Connected::Http1(sender, Box::new(connection)))
     }
+}
+
+/// The sockets of a name in the order in which they are tried: those of the first one's kind (IPv4 or IPv6) from a
+/// random one on, so that connections are spread over all, and then the others.
+fn order(sockets: &[SocketAddr]) -> Vec<SocketAddr> {
+    let is_first =
+        |socket: &&SocketAddr| sockets.first().map(SocketAddr::is_ipv4) == Some(socket.is_ipv4());
+    let mut order: Vec<_> = sockets.iter().filter(is_first).copied().collect();
+    if let 2.. = order.len() {
+        let start = fastrand::usize(..order.len());
+        order.rotate_left(start);
+    }
+    order.extend(sockets.iter().filter(|socket| !is_first(socket)));
+    order
 }
 
 /// Runs a connection until it ends, or the upstream answers no PING.

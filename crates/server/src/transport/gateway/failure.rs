@@ -6,7 +6,7 @@ use hyper::{Response, StatusCode};
 
 use super::access;
 use super::address::Outcome;
-use super::body::ForwardBody;
+use super::body::{ClientFailure, ForwardBody};
 use super::forward::Answer;
 use super::head::Refused;
 use super::upstream::NoRoute;
@@ -20,6 +20,8 @@ pub(super) enum Failure {
     Unreachable,
     Late,
     Malformed,
+    /// The request did not arrive whole.
+    Client(ClientFailure),
 }
 
 impl From<NoRoute> for Failure {
@@ -37,6 +39,7 @@ impl Failure {
             Outcome::Busy => Self::Busy,
             Outcome::TimedOut => Self::Late,
             Outcome::Malformed => Self::Malformed,
+            Outcome::ClientGone => Self::Client(ClientFailure::Cut),
             Outcome::Answered | Outcome::ConnectFailed | Outcome::NoResponse | Outcome::Cut => {
                 Self::Unreachable
             }
@@ -52,6 +55,8 @@ impl Failure {
             Self::Unreachable => "the service gives no response",
             Self::Late => "the service does not answer in time",
             Self::Malformed => "the response of the service is malformed",
+            Self::Client(ClientFailure::TooSlow) => "the body of the request arrives too slowly",
+            Self::Client(ClientFailure::Cut) => "the body of the request is cut",
         }
     }
 
@@ -64,6 +69,8 @@ impl Failure {
             Self::Unreachable => "upstream_unreachable",
             Self::Late => "upstream_late",
             Self::Malformed => "upstream_malformed",
+            Self::Client(ClientFailure::TooSlow) => "too_slow",
+            Self::Client(ClientFailure::Cut) => "body_cut",
         }
     }
 
@@ -81,9 +88,14 @@ impl Failure {
                 Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
                 Self::Unreachable | Self::Malformed => StatusCode::BAD_GATEWAY,
                 Self::Late => StatusCode::GATEWAY_TIMEOUT,
+                Self::Client(ClientFailure::TooSlow) => StatusCode::REQUEST_TIMEOUT,
+                Self::Client(ClientFailure::Cut) => StatusCode::BAD_REQUEST,
             },
             self.why(),
         );
+        if matches!(self, Self::Client(_)) {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         if matches!(self, Self::Busy) {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
@@ -93,7 +105,8 @@ impl Failure {
     /// The response to a call of gRPC: no message, and a status among the fields of the head.
     pub(super) fn grpc_answer(self) -> Answer {
         let code = match self {
-            // INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE and DEADLINE_EXCEEDED.
+            // CANCELLED, INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE and DEADLINE_EXCEEDED.
+            Self::Client(_) => "1",
             Self::Ambiguous(_) => "3",
             Self::NoRoute => "12",
             Self::Busy | Self::Unreachable | Self::Malformed => "14",

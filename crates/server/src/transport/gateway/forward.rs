@@ -2,10 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,8 +11,7 @@ use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
-use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional;
+use tidegate_tower::Lease;
 use tokio::time::timeout;
 use tower_service::Service;
 use tracing::warn;
@@ -22,14 +19,16 @@ use tracing::warn;
 use super::access;
 use super::address::{Address, Outcome};
 use super::body::{ForwardBody, RequestBody, WireBody};
+use super::class;
 use super::failure::Failure;
-use super::head;
+use super::head::{self, Description};
 use super::pool::NoConnection;
 use super::send::{Leased, Unanswered};
+use super::tunnel::Tunnel;
 use super::upstream::{Pools, Tried, UpstreamPool};
 use crate::observability::log::Log;
 use crate::observability::throttle::{Admitted, Frequent};
-use crate::runtime::worker::ConnectionSlot;
+use crate::settings::Scheme;
 
 /// Forwards the requests of one connection.
 #[derive(Clone, Debug)]
@@ -39,25 +38,30 @@ pub(super) struct Forward(Arc<Client>);
 #[derive(Debug)]
 struct Client {
     pools: Pools,
-    peer: Option<IpAddr>,
-    scheme: &'static str,
-    /// Set once the connection is a tunnel.
-    is_tunnel: Arc<AtomicBool>,
-    /// Held by a tunnel until it ends.
-    slot: Option<Arc<ConnectionSlot>>,
+    description: Description,
+    tunnel: Arc<Tunnel>,
     log: Log,
 }
 
 pub(super) type Answer = Response<ForwardBody>;
 
+/// What a request needs if it becomes a tunnel.
+struct Asked {
+    /// The protocol that it asks to switch to.
+    protocol: Option<HeaderValue>,
+    client: Option<OnUpgrade>,
+    /// Its places in the in-flight limits of its key.
+    places: Option<Lease>,
+}
+
 impl Forward {
     pub(super) fn new(
         pools: Pools,
-        (peer, scheme): (Option<IpAddr>, &'static str),
-        (is_tunnel, slot): (Arc<AtomicBool>, Option<Arc<ConnectionSlot>>),
+        description: Description,
+        tunnel: Arc<Tunnel>,
         log: Log,
     ) -> Self {
-        Self(Arc::new(Client { pools, peer, scheme, is_tunnel, slot, log }))
+        Self(Arc::new(Client { pools, description, tunnel, log }))
     }
 }
 
@@ -92,13 +96,19 @@ impl Client {
         mut request: Request<WireBody>,
         is_call: bool,
     ) -> Result<Answer, Failure> {
-        let client_upgrade = request.extensions_mut().remove::<OnUpgrade>();
+        let asked = Asked {
+            protocol: None,
+            client: request.extensions_mut().remove::<OnUpgrade>(),
+            places: request.extensions_mut().remove::<Lease>(),
+        };
         let (mut head, body) = request.into_parts();
         let to = self.pools.route(&head)?;
         let settings = &to.upstream.settings;
         let upgrade = head::upgrade(&head);
         head::drop_hop_by_hop(&mut head.headers);
-        head::describe_client(&mut head, self.peer, self.scheme);
+        head::drop_aliases(&mut head.headers, is_call && settings.scheme != Scheme::Http);
+        class::replace_in(&mut head.headers);
+        self.description.add_to(&mut head.headers);
         access::note(|notes| {
             notes.upstream = Some(settings.name.as_str().into());
             notes.request_id = head.headers.get(head::X_REQUEST_ID).cloned();
@@ -111,25 +121,36 @@ impl Client {
         head.uri = head.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
         head.version = Version::HTTP_11;
         head.extensions.clear();
-        let (body, sent) = RequestBody::new(body, is_call.then_some(settings.idle_timeout));
+        let (body, mut sent) = RequestBody::new(body, is_call.then_some(settings.idle_timeout));
         let mut exchange = Exchange { to, log: &self.log, address: None };
+        let (mut cut, mut is_late) = (None, false);
         let answered = {
             let mut answer = pin!(exchange.send(head, body));
             tokio::select! {
                 biased;
                 answered = answer.as_mut() => answered,
                 // The service has its time from when it has the whole request.
-                _ = sent => match timeout(settings.head_timeout, answer).await {
-                    Ok(answered) => answered,
-                    Err(_) => Err(Failure::Late),
-                },
+                told = &mut sent => {
+                    cut = told.ok();
+                    timeout(settings.head_timeout, answer).await.unwrap_or_else(|_| {
+                        is_late = true;
+                        Err(Failure::Late)
+                    })
+                }
             }
         };
-        if let (Err(Failure::Late), Some(address)) = (&answered, &exchange.address) {
+        let answered = answered.map_err(|failure| match failure {
+            Failure::Client(why) => {
+                Failure::Client(cut.or_else(|| sent.try_recv().ok()).unwrap_or(why))
+            }
+            failure => failure,
+        });
+        if let (true, Some(address)) = (is_late, &exchange.address) {
             address.record(Outcome::TimedOut);
         }
         let (response, connection) = answered?;
-        self.answer(response, connection, settings.idle_timeout, (upgrade, client_upgrade))
+        let asked = Asked { protocol: upgrade, ..asked };
+        self.answer(response, connection, settings.idle_timeout, asked)
     }
 
     /// The response as the client gets it.
@@ -138,7 +159,7 @@ impl Client {
         mut response: Response<WireBody>,
         connection: Leased,
         pause: Duration,
-        (asked, client_upgrade): (Option<HeaderValue>, Option<OnUpgrade>),
+        asked: Asked,
     ) -> Result<Answer, Failure> {
         let malformed = |connection: &Leased| {
             connection.record(Outcome::Malformed);
@@ -146,13 +167,14 @@ impl Client {
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let granted = response.headers().get(UPGRADE).map(HeaderValue::as_bytes);
-            return match (asked, client_upgrade) {
-                (Some(asked), Some(client))
+            return match asked {
+                Asked { protocol: Some(protocol), client: Some(client), places }
                     if connection.can_upgrade()
-                        && granted.is_some_and(|it| it.eq_ignore_ascii_case(asked.as_bytes())) =>
+                        && granted
+                            .is_some_and(|it| it.eq_ignore_ascii_case(protocol.as_bytes())) =>
                 {
                     connection.record(Outcome::Answered);
-                    Ok(self.tunnel(response, connection, client))
+                    Ok(self.tunnel.open(response, client, (connection, places)))
                 }
                 _ => malformed(&connection),
             };
@@ -167,28 +189,6 @@ impl Client {
         head.version = Version::HTTP_11;
         head.extensions.clear();
         Ok(Response::from_parts(head, ForwardBody::upstream(body, connection, pause)))
-    }
-
-    /// Copies bytes both ways once the client has been told.
-    fn tunnel(
-        &self,
-        mut response: Response<WireBody>,
-        connection: Leased,
-        client: OnUpgrade,
-    ) -> Answer {
-        let upstream = hyper::upgrade::on(&mut response);
-        let (is_tunnel, slot) = (Arc::clone(&self.is_tunnel), self.slot.clone());
-        tokio::spawn(async move {
-            let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else { return };
-            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-            // An end on either side ends the other.
-            let _ = copy_bidirectional(&mut client, &mut upstream).await;
-            drop((connection, slot));
-        });
-        is_tunnel.store(true, Ordering::Release);
-        let (mut head, _) = response.into_parts();
-        head.extensions.clear();
-        Response::from_parts(head, ForwardBody::Text(None))
     }
 }
 

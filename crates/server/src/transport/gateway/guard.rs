@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,6 +14,14 @@ use super::framing::{Ambiguous, Framing};
 
 /// How long a head may take from its first byte to its last.
 const HEAD_TIME: Duration = Duration::from_secs(10);
+
+/// How long the client may take to read the last response while it still sends. If bytes arrived at a closed
+/// socket, the system would reset the connection, and the client could lose a response that it has not read: that
+/// a large upload is denied, for example.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Pieces that are discarded at once.
+const READS: usize = 16;
 
 /// What hyper reads in place of the rest of a refused request: a NUL byte, which no request may have, and an end
 /// of a head, without which hyper would not look at a head that has begun.
@@ -31,11 +39,35 @@ pub(super) struct Guard<S> {
     refusal: Option<&'static [u8]>,
     /// Set while a head has begun and its end has not arrived.
     waiting: Option<Pin<Box<Sleep>>>,
+    /// Runs once this side is closed within a message of the client.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Guard<S> {
     pub(super) fn new(stream: S, is_tunnel: Arc<AtomicBool>) -> Self {
-        Self { stream, framing: Framing::default(), is_tunnel, refusal: None, waiting: None }
+        let framing = Framing::default();
+        Self { stream, framing, is_tunnel, refusal: None, waiting: None, linger: None }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Guard<S> {
+    /// Reads and discards what the client still sends, until it closes its side too.
+    fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        let mut bytes = [0; 4_096];
+        for _ in 0..READS {
+            if linger.as_mut().poll(context).is_ready() {
+                return Poll::Ready(());
+            }
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(());
+            }
+        }
+        // Other connections get their turn.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -86,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -112,6 +144,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+        let this = self.get_mut();
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(context))?;
+        }
+        if this.framing.is_between() || this.is_tunnel.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
+        this.poll_linger(context).map(Ok)
     }
 }

@@ -1,7 +1,9 @@
 //! Heads of requests and responses: what is refused, and what is handed on.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
+use hyper::body::Bytes;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE,
@@ -18,42 +20,42 @@ const MAX_TARGET: usize = 8 << 10;
 /// The most bytes of a request id that is taken over.
 const MAX_REQUEST_ID: usize = 128;
 
+/// The most fields that are added to a request, those of an upgrade included.
+const ADDED: usize = 8;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Fields that describe the client's request to the next server. Only trusted peers may send them.
-const FORWARDING: [HeaderName; 15] = [
-    X_FORWARDED_FOR,
-    X_FORWARDED_HOST,
-    X_FORWARDED_PROTO,
-    FORWARDED,
-    X_REQUEST_ID,
-    HeaderName::from_static("x-forwarded-port"),
-    HeaderName::from_static("x-forwarded-prefix"),
-    HeaderName::from_static("x-forwarded-uri"),
-    HeaderName::from_static("x-forwarded-method"),
-    HeaderName::from_static("x-forwarded-server"),
-    HeaderName::from_static("x-original-uri"),
-    HeaderName::from_static("x-original-url"),
-    HeaderName::from_static("x-original-method"),
-    HeaderName::from_static("x-original-host"),
-    HeaderName::from_static("x-real-ip"),
-];
+/// Whether a field describes the client's request to the next server. Only trusted peers may send it.
+fn is_claim(name: &str) -> bool {
+    match name.as_bytes().first() {
+        Some(b'x') => {
+            name.starts_with("x-forwarded")
+                || name.starts_with("x-original-")
+                || matches!(name, "x-real-ip" | "x-request-id" | "x-rewrite-url")
+        }
+        Some(b'f') => name == "forwarded",
+        _ => false,
+    }
+}
 
-/// Fields of one connection, besides those that `Connection` names.
-const HOP_BY_HOP: [HeaderName; 8] = [
-    CONNECTION,
-    TRANSFER_ENCODING,
-    TE,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    HeaderName::from_static("proxy-authorization"),
-    HeaderName::from_static("http2-settings"),
-];
+/// Whether a field is of one connection; those that `Connection` names are so too.
+fn is_hop_by_hop(name: &str) -> bool {
+    matches!(
+        name,
+        "connection"
+            | "transfer-encoding"
+            | "te"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authorization"
+            | "http2-settings"
+    )
+}
 
 /// Why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -101,7 +103,7 @@ pub(super) fn check(head: &Parts) -> Result<(), Refused> {
         let Some(name) = name else {
             return refused(StatusCode::BAD_REQUEST, "Connection names no field");
         };
-        if FORWARDING.contains(&name) || name == HOST || name == CONTENT_LENGTH {
+        if is_claim(name.as_str()) || name == HOST || name == CONTENT_LENGTH {
             return refused(
                 StatusCode::BAD_REQUEST,
                 "Connection names a field that the next server needs",
@@ -169,10 +171,42 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
+/// Removes some fields. Most heads have none of them.
+fn drop_where(headers: &mut HeaderMap, is_meant: impl Fn(&str) -> bool) {
+    if headers.keys().any(|name| is_meant(name.as_str())) {
+        let names = headers.keys().filter(|name| is_meant(name.as_str()));
+        for name in names.cloned().collect::<Vec<_>>() {
+            headers.remove(name);
+        }
+    }
+}
+
 /// Removes the fields by which a client could pass for a proxy.
 pub(super) fn drop_claims(headers: &mut HeaderMap) {
-    for name in &FORWARDING {
-        headers.remove(name);
+    drop_where(headers, is_claim);
+}
+
+/// Removes fields whose names have an underscore: servers that hand fields on as variables (CGI, WSGI) read
+/// `X_Forwarded_For` as `X-Forwarded-For`, and the policy does not. gRPC calls keep theirs, unless they pass for
+/// fields of a proxy.
+pub(super) fn drop_aliases(headers: &mut HeaderMap, is_call: bool) {
+    drop_where(headers, |name| {
+        name.contains('_') && !(is_call && !is_claim(&name.replace('_', "-")))
+    });
+}
+
+/// Removes fields that have no place behind the body of a request: those of a response, and those of proxies.
+pub(super) fn clean_request_trailers(trailers: &mut HeaderMap) {
+    clean_trailers(trailers);
+    drop_claims(trailers);
+    drop_aliases(trailers, true);
+}
+
+/// Removes fields that have no place behind a body: those of the connection and of the framing.
+pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
+    drop_hop_by_hop(trailers);
+    for name in [TE, HOST, CONTENT_LENGTH] {
+        trailers.remove(name);
     }
 }
 
@@ -189,52 +223,97 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    for name in &HOP_BY_HOP {
-        headers.remove(name);
-    }
+    drop_where(headers, is_hop_by_hop);
     if wants_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
 }
 
-/// Adds the fields that tell the next server about the client.
-pub(super) fn describe_client(head: &mut Parts, peer: Option<IpAddr>, scheme: &'static str) {
-    let host = head.headers.get(HOST).cloned();
-    if let Some(peer) = peer {
-        append(&mut head.headers, X_FORWARDED_FOR, &peer.to_string());
-    }
-    let for_peer = match peer {
-        Some(IpAddr::V6(peer)) => format!("\"[{peer}]\""),
-        Some(IpAddr::V4(peer)) => peer.to_string(),
-        None => "unknown".into(),
-    };
-    let named = host.as_ref().and_then(|host| host.to_str().ok());
-    let forwarded = match named {
-        Some(host) => format!("for={for_peer};host=\"{host}\";proto={scheme}"),
-        None => format!("for={for_peer};proto={scheme}"),
-    };
-    append(&mut head.headers, FORWARDED, &forwarded);
-    if let (false, Some(host)) = (head.headers.contains_key(&X_FORWARDED_HOST), host) {
-        head.headers.insert(X_FORWARDED_HOST, host);
-    }
-    if !head.headers.contains_key(&X_FORWARDED_PROTO) {
-        head.headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
-    }
-    let known = head.headers.get(&X_REQUEST_ID);
-    if !known.is_some_and(|id| (1..=MAX_REQUEST_ID).contains(&id.len())) {
-        let id = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        if let Ok(id) = HeaderValue::from_str(&id) {
-            head.headers.insert(X_REQUEST_ID, id);
+/// Adds the fields that tell the next server about a client.
+#[derive(Debug)]
+pub(super) struct Description {
+    scheme: HeaderValue,
+    peer: Option<HeaderValue>,
+    /// The start of `Forwarded`.
+    for_peer: String,
+    /// The last host, and `Forwarded` for it.
+    last: Mutex<Option<(HeaderValue, HeaderValue)>>,
+}
+
+impl Description {
+    pub(super) fn new(peer: Option<IpAddr>, scheme: &'static str) -> Self {
+        let for_peer = match peer {
+            Some(IpAddr::V6(peer)) => format!("for=\"[{peer}]\""),
+            Some(IpAddr::V4(peer)) => format!("for={peer}"),
+            None => "for=unknown".into(),
+        };
+        Self {
+            scheme: HeaderValue::from_static(scheme),
+            peer: peer.and_then(|peer| HeaderValue::from_str(&peer.to_string()).ok()),
+            for_peer,
+            last: Mutex::default(),
         }
+    }
+
+    /// Adds them to a request, behind those of trusted proxies.
+    pub(super) fn add_to(&self, headers: &mut HeaderMap) {
+        // At once, instead of growing twice.
+        headers.reserve(ADDED);
+        if let Some(peer) = &self.peer {
+            append(headers, X_FORWARDED_FOR, peer.clone());
+        }
+        let host = headers.get(HOST).cloned();
+        if let Some(forwarded) = self.forwarded(host.as_ref()) {
+            append(headers, FORWARDED, forwarded);
+        }
+        if let (false, Some(host)) = (headers.contains_key(&X_FORWARDED_HOST), host) {
+            headers.insert(X_FORWARDED_HOST, host);
+        }
+        if !headers.contains_key(&X_FORWARDED_PROTO) {
+            headers.insert(X_FORWARDED_PROTO, self.scheme.clone());
+        }
+        let known = headers.get(&X_REQUEST_ID);
+        if !known.is_some_and(|id| (1..=MAX_REQUEST_ID).contains(&id.len())) {
+            let id = format!("{:032x}", fastrand::u128(..));
+            if let Ok(id) = HeaderValue::from_maybe_shared(Bytes::from(id)) {
+                headers.insert(X_REQUEST_ID, id);
+            }
+        }
+    }
+
+    /// `Forwarded` for this host. Most requests of a connection have the same one.
+    fn forwarded(&self, host: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let scheme = self.scheme.to_str().unwrap_or_default();
+        let Some(host) = host else {
+            return HeaderValue::from_str(&format!("{};proto={scheme}", self.for_peer)).ok();
+        };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, forwarded)) = &*last
+            && known == host
+        {
+            return Some(forwarded.clone());
+        }
+        let name = host.to_str().ok()?;
+        let text = format!("{};host=\"{name}\";proto={scheme}", self.for_peer);
+        let forwarded = HeaderValue::from_maybe_shared(Bytes::from(text)).ok()?;
+        *last = Some((host.clone(), forwarded.clone()));
+        Some(forwarded)
     }
 }
 
 /// Adds a member to a list; several lines become one.
-fn append(headers: &mut HeaderMap, name: HeaderName, member: &str) {
-    let lines = headers.get_all(&name).iter().map(HeaderValue::as_bytes);
-    let list = lines.chain([member.as_bytes()]).collect::<Vec<_>>().join(&b", "[..]);
-    if let Ok(value) = HeaderValue::from_bytes(&list) {
-        headers.insert(name, value);
+fn append(headers: &mut HeaderMap, name: HeaderName, member: HeaderValue) {
+    let mut list = Vec::new();
+    for line in headers.get_all(&name) {
+        list.extend_from_slice(line.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    let member = match list.is_empty() {
+        true => Ok(member),
+        false => HeaderValue::from_bytes(&[&list, member.as_bytes()].concat()),
+    };
+    if let Ok(member) = member {
+        headers.insert(name, member);
     }
 }
 

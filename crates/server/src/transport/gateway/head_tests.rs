@@ -69,9 +69,11 @@ fn fields_of_the_connection_are_not_forwarded() {
 #[test]
 fn claims_of_clients_are_dropped_and_proxies_are_appended() {
     let claims = [("host", "a"), ("x-forwarded-for", "1.1.1.1"), ("x-request-id", "own")];
-    let mut client = head("GET /", &claims);
+    let others = [("x-forwarded-ssl", "on"), ("x-original-url", "/"), ("x-rewrite-url", "/")];
+    let mut client = head("GET /", &[&claims[..], &others].concat());
     drop_claims(&mut client.headers);
-    describe_client(&mut client, Some([192, 0, 2, 1].into()), "http");
+    assert_eq!(client.headers.len(), 1, "{client:?}");
+    Description::new(Some([192, 0, 2, 1].into()), "http").add_to(&mut client.headers);
     assert_eq!(client.headers["x-forwarded-for"], "192.0.2.1");
     assert_eq!(client.headers["x-forwarded-host"], "a");
     assert_eq!(client.headers["x-forwarded-proto"], "http");
@@ -80,10 +82,19 @@ fn claims_of_clients_are_dropped_and_proxies_are_appended() {
 
     let mut proxied =
         head("GET /", &[claims[0], claims[1], ("x-forwarded-for", "2.2.2.2"), claims[2]]);
-    describe_client(&mut proxied, Some("2001:db8::1".parse().expect("an address")), "https");
+    let peer = Some("2001:db8::1".parse().expect("an address"));
+    let description = Description::new(peer, "https");
+    description.add_to(&mut proxied.headers);
     assert_eq!(proxied.headers["x-forwarded-for"], "1.1.1.1, 2.2.2.2, 2001:db8::1");
     assert_eq!(proxied.headers["forwarded"], "for=\"[2001:db8::1]\";host=\"a\";proto=https");
     assert_eq!(proxied.headers["x-request-id"], "own");
+    // The host of the last request is that of no other one.
+    for host in ["b", "b", "a"] {
+        let mut next = head("GET /", &[("host", host)]);
+        description.add_to(&mut next.headers);
+        let expected = format!("for=\"[2001:db8::1]\";host=\"{host}\";proto=https");
+        assert_eq!(next.headers["forwarded"], expected);
+    }
 }
 
 #[test]
@@ -97,4 +108,45 @@ fn only_websockets_are_upgraded() {
     assert!(!asks("GET", "close", "websocket"));
     assert!(!asks("GET", "upgrade", "h2c"));
     assert!(!asks("GET", "upgrade", "websocket, h2c"));
+}
+
+#[test]
+fn names_with_an_underscore_pass_for_no_other_field() {
+    let fields = [
+        ("host", "a"),
+        ("x_forwarded_for", "6.6.6.6"),
+        ("x-forwarded_proto", "https"),
+        ("x_user", "eve"),
+        ("x-user", "bob"),
+    ];
+    let names = |is_call: bool| {
+        let mut head = head("GET /", &fields);
+        drop_aliases(&mut head.headers, is_call);
+        let names: Vec<_> = head.headers.keys().map(|name| name.as_str().to_owned()).collect();
+        names
+    };
+    assert_eq!(names(false), ["host", "x-user"]);
+    assert_eq!(names(true), ["host", "x_user", "x-user"]);
+}
+
+#[test]
+fn trailers_of_requests_tell_nothing_of_the_connection_and_the_client() {
+    let fields = [
+        ("x-sum", "7"),
+        ("grpc_own", "1"),
+        ("x-forwarded-for", "6.6.6.6"),
+        ("x_real_ip", "6.6.6.6"),
+        ("forwarded", "for=6.6.6.6"),
+        ("content-length", "5"),
+        ("transfer-encoding", "chunked"),
+        ("connection", "x-named"),
+        ("x-named", "1"),
+        ("host", "b"),
+        ("te", "trailers"),
+    ];
+    let mut trailers = head("GET /", &fields).headers;
+    clean_request_trailers(&mut trailers);
+    let mut names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["grpc_own", "x-sum"]);
 }

@@ -1,9 +1,11 @@
 //! Active health checks.
 
+use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use hyper::header::{HOST, USER_AGENT};
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -53,7 +55,7 @@ async fn check_often(upstream: Arc<Upstream>, address: Arc<Address>, check: Heal
 
 /// One request over a connection of its own.
 async fn ask(connector: &Connector, address: &Address, check: &HealthCheck) -> Result<(), String> {
-    let connected = connector.connect(&address.settings).await;
+    let connected = connector.connect(address).await;
     let status = match connected.map_err(|error| error.to_string())? {
         Connected::Http1(mut sender, connection) => {
             let request = Request::get(&check.path)
@@ -61,11 +63,8 @@ async fn ask(connector: &Connector, address: &Address, check: &HealthCheck) -> R
                 .header(USER_AGENT, AGENT)
                 .body(RequestBody::empty())
                 .map_err(|error| error.to_string())?;
-            let answered = sender.send_request(request);
-            tokio::select! {
-                answered = answered => answered.map_err(|error| error.to_string())?.status(),
-                ended = connection => return Err(format!("the connection ended: {ended:?}")),
-            }
+            let answered = pin!(sender.send_request(request));
+            status_of(answered, connection).await?
         }
         Connected::Http2(sender, connection) => {
             let mut sender = sender.ready().await.map_err(|error| error.to_string())?;
@@ -74,13 +73,23 @@ async fn ask(connector: &Connector, address: &Address, check: &HealthCheck) -> R
             let request = request.map_err(|error| error.to_string())?;
             let answered = sender.send_request(request, true);
             let (answered, _) = answered.map_err(|error| error.to_string())?;
-            tokio::select! {
-                answered = answered => answered.map_err(|error| error.to_string())?.status(),
-                ended = connection => return Err(format!("the connection ended: {ended:?}")),
-            }
+            status_of(pin!(answered), connection).await?
         }
     };
     if is_healthy(status) { Ok(()) } else { Err(format!("it answers {status}")) }
+}
+
+/// The status of a response. The connection may end as soon as it has the response.
+async fn status_of<B, E: fmt::Display>(
+    mut answered: Pin<&mut impl Future<Output = Result<Response<B>, E>>>,
+    connection: impl Future,
+) -> Result<StatusCode, String> {
+    let answered = tokio::select! {
+        biased;
+        answered = answered.as_mut() => answered,
+        _ = connection => answered.await,
+    };
+    answered.map(|response| response.status()).map_err(|error| error.to_string())
 }
 
 const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));

@@ -13,6 +13,10 @@ use tokio::time::timeout;
 use super::body::Cut;
 use super::framing::MAX_TRAILERS;
 
+/// Why this side resets a stream: the body that it sends ends before its end, or the peer has no room for it.
+pub(super) const BODY_CUT: Reason = Reason::INTERNAL_ERROR;
+pub(super) const NO_ROOM: Reason = Reason::CANCEL;
+
 /// A body that arrives on a stream. The peer may send more once the bytes before were taken.
 #[derive(Debug)]
 pub(super) struct StreamBody {
@@ -88,7 +92,7 @@ pub(super) async fn send(
         let frame = match frame {
             Some(Ok(frame)) => frame,
             Some(Err(_)) => {
-                stream.send_reset(Reason::INTERNAL_ERROR);
+                stream.send_reset(BODY_CUT);
                 return false;
             }
             None => return stream.send_data(Bytes::new(), true).is_ok(),
@@ -102,7 +106,7 @@ pub(super) async fn send(
         };
         while !data.is_empty() {
             let Some(room) = room(&mut stream, data.len(), longest).await else {
-                stream.send_reset(Reason::CANCEL);
+                stream.send_reset(NO_ROOM);
                 return false;
             };
             let piece = data.split_to(room.min(data.len()));

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use h2::client::SendRequest as Http2Sender;
 use hyper::body::Bytes;
 use hyper::client::conn::http1::SendRequest as Http1Sender;
+use rustix::io::Errno;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
@@ -112,6 +113,18 @@ pub(super) enum NoConnection {
     Failed(io::Error),
 }
 
+impl NoConnection {
+    /// Why a connection could not be made. What the gateway lacks is no failure of the upstream.
+    fn of(error: io::Error) -> Self {
+        let lacking =
+            [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
+        match error.raw_os_error() {
+            Some(code) if lacking.iter().any(|it| it.raw_os_error() == code) => Self::Busy,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
 impl Pool {
     /// A pool of at most so many connections.
     pub(super) fn new(
@@ -151,7 +164,7 @@ impl Pool {
 
     fn reuse(&self) -> Option<Lease> {
         let mut kept = self.kept();
-        kept.http1.retain(|connection| !connection.sender.is_closed());
+        // One that has ended is not ready. Sweeps remove those.
         if let Some(place) = kept.http1.iter().rposition(|it| it.sender.is_ready()) {
             let Idle { sender, slot, .. } = kept.http1.remove(place);
             return Some(Lease::Http1 { sender, slot, pool: self.clone() });
@@ -189,14 +202,12 @@ impl Pool {
         let permit = match Arc::clone(&slots).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                let first = self.kept().http2.first().map(Multiplexed::handle);
-                if let Some((sender, streams)) = first {
+                if let Some((sender, streams)) = self.shared() {
                     let stream = timeout(MAX_WAIT, streams.acquire_owned()).await;
                     let stream = stream.ok().and_then(Result::ok).ok_or(NoConnection::Busy)?;
                     return Ok(Lease::Http2 { sender, _stream: stream });
                 }
-                // An idle connection that cannot be used makes room.
-                drop(self.kept().http1.pop());
+                self.make_room();
                 match timeout(MAX_WAIT, self.wait()).await {
                     Ok(Some(Freed::Slot(permit))) => permit,
                     Ok(Some(Freed::Lease(lease))) => return Ok(lease),
@@ -206,8 +217,8 @@ impl Pool {
         };
         let Shared { address, connector, .. } = &*self.0;
         let slot = Slot { _permit: permit, _open: address.open() };
-        let connected = connector.connect(&address.settings).await;
-        match connected.map_err(NoConnection::Failed)? {
+        let connected = connector.connect(address).await;
+        match connected.map_err(NoConnection::of)? {
             Connected::Http1(sender, connection) => {
                 self.0.is_http2.store(false, Ordering::Relaxed);
                 // Its errors reach the request that it carries.
@@ -230,6 +241,23 @@ impl Pool {
                 let stream = stream.map_err(|_| NoConnection::Busy)?;
                 Ok(Lease::Http2 { sender, _stream: stream })
             }
+        }
+    }
+
+    /// A connection of HTTP/2 that takes requests.
+    fn shared(&self) -> Option<(Http2Sender<Bytes>, Arc<Semaphore>)> {
+        let mut kept = self.kept();
+        kept.http2.retain(Multiplexed::is_open);
+        kept.http2.first().map(Multiplexed::handle)
+    }
+
+    /// Closes an idle connection that cannot be used: those that have ended, else any other.
+    fn make_room(&self) {
+        let mut kept = self.kept();
+        let before = kept.http1.len();
+        kept.http1.retain(|connection| !connection.sender.is_closed());
+        if kept.http1.len() == before {
+            kept.http1.pop();
         }
     }
 
@@ -264,7 +292,7 @@ impl Pool {
             sleep(SWEEP).await;
             let mut kept = self.kept();
             kept.http1.iter_mut().for_each(|connection| connection.age += 1);
-            kept.http1.retain(|connection| connection.age < MAX_AGE);
+            kept.http1.retain(|it| it.age < MAX_AGE && !it.sender.is_closed());
             kept.http2.retain_mut(Multiplexed::is_kept);
             if kept.http1.is_empty() && kept.http2.is_empty() {
                 kept.is_swept = false;

@@ -116,7 +116,12 @@ impl Leased {
 
 impl Unanswered {
     fn of_http1(error: &hyper::Error, unsent: Option<(Parts, RequestBody)>) -> Self {
-        let outcome = if error.is_parse() { Outcome::Malformed } else { Outcome::NoResponse };
+        let outcome = match error {
+            _ if error.is_parse() => Outcome::Malformed,
+            // Of the request's body.
+            _ if error.is_user() => Outcome::ClientGone,
+            _ => Outcome::NoResponse,
+        };
         let is_gone = error.is_incomplete_message() || error.is_canceled() || is_reset(error);
         Self { outcome, unsent, is_gone }
     }
@@ -125,8 +130,12 @@ impl Unanswered {
     fn of_http2(error: &h2::Error, again: Option<Parts>) -> Self {
         let is_unprocessed = error.is_remote()
             && (error.is_go_away() || error.reason() == Some(Reason::REFUSED_STREAM));
+        let is_own_reset = error.is_reset() && !error.is_remote() && !error.is_library();
         let outcome = match error.reason() {
             Some(Reason::PROTOCOL_ERROR) if error.is_library() => Outcome::Malformed,
+            // This side has reset the stream, see `http2::send`.
+            Some(http2::BODY_CUT) if is_own_reset => Outcome::ClientGone,
+            Some(http2::NO_ROOM) if is_own_reset => Outcome::TimedOut,
             _ => Outcome::NoResponse,
         };
         let unsent = again.filter(|_| is_unprocessed).map(|head| (head, RequestBody::empty()));

@@ -59,6 +59,15 @@ impl Upstreams {
     pub(crate) fn all(&self) -> &[Arc<Upstream>] {
         &self.all
     }
+
+    /// The most connections that so many workers have together.
+    pub(crate) fn max_connections(&self, workers: usize) -> usize {
+        let of_one = |upstream: &Arc<Upstream>| {
+            let connections = upstream.settings.connections_of_worker(workers);
+            connections.saturating_mul(workers).saturating_mul(upstream.addresses.len())
+        };
+        self.all.iter().map(of_one).fold(0, usize::saturating_add)
+    }
 }
 
 /// The connections of one worker to all upstreams.
@@ -92,7 +101,7 @@ impl Pools {
     /// The pools of one of so many workers.
     pub(crate) fn new(upstreams: Arc<Upstreams>, workers: usize) -> Self {
         let pools = upstreams.all.iter().map(|upstream| {
-            let connections = upstream.settings.max_connections.div_ceil(workers);
+            let connections = upstream.settings.connections_of_worker(workers);
             let pool = |address: &Arc<Address>| {
                 Pool::new(Arc::clone(address), Arc::clone(&upstream.connector), connections)
             };

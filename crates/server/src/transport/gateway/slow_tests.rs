@@ -1,0 +1,147 @@
+//! Slow clients, in simulated time.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use super::body::{ClientFailure, RequestBody, WireBody};
+use super::guard::Guard;
+
+/// What became of a body: why it failed, and after how long.
+type Told = (Option<ClientFailure>, Duration);
+
+/// A client and what the gateway says of its request's body, whose messages may pause for so long if it is a call.
+fn client(pause: Option<Duration>) -> (DuplexStream, mpsc::Receiver<Told>) {
+    let (client, server) = duplex(1 << 20);
+    let (tell, told) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let answer = service_fn(|request: Request<Incoming>| {
+            let (tell, body) = (tell.clone(), WireBody::Http1(request.into_body()));
+            async move {
+                let began = Instant::now();
+                let (body, mut sent) = RequestBody::new(body, pause);
+                let _ = body.collect().await;
+                let told = (sent.try_recv().ok(), began.elapsed());
+                tell.send(told).await.expect("the test waits");
+                Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+            }
+        });
+        let guard = Guard::new(server, Default::default());
+        let _ = http1::Builder::new().serve_connection(TokioIo::new(guard), answer).await;
+    });
+    (client, told)
+}
+
+const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nhello";
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_takes_longer_than_ten_seconds_ends_the_connection() {
+    let (client, server) = duplex(1 << 20);
+    let mut guard = Guard::new(server, Default::default());
+    let (mut client, began) = (client, Instant::now());
+    tokio::spawn(async move {
+        // A byte each second is no progress.
+        for byte in b"GET / HTTP/1.1\r\nHost: a.example\r\n" {
+            if client.write_all(&[*byte]).await.is_err() {
+                return;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let error = loop {
+        let mut byte = [0];
+        match guard.read(&mut byte).await {
+            Ok(1) => {}
+            Ok(_) => panic!("the client has not closed the connection"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed().as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_pauses_for_ten_seconds_after_little_is_too_slow() {
+    let (mut client, mut told) = client(None);
+    client.write_all(POST).await.expect("sent");
+    let (why, after) = told.recv().await.expect("it ends");
+    assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_pauses_for_half_a_minute_is_too_slow_whatever_came_before() {
+    let (mut client, mut told) = client(None);
+    client.write_all(POST).await.expect("sent");
+    client.write_all(&[b'a'; 50_000]).await.expect("sent");
+    let (why, after) = told.recv().await.expect("it ends");
+    assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 30));
+}
+
+/// 200 bytes each second are too few, 280 are enough.
+#[tokio::test(start_paused = true)]
+async fn a_body_below_240_bytes_per_second_is_too_slow() {
+    for (rate, is_enough) in [(200, false), (280, true)] {
+        let (mut client, mut told) = client(None);
+        client.write_all(POST).await.expect("sent");
+        tokio::spawn(async move {
+            for _ in 0..120 {
+                if client.write_all(&vec![b'a'; rate]).await.is_err() {
+                    return;
+                }
+                sleep(Duration::from_secs(1)).await;
+            }
+            // Ends before its end.
+        });
+        let (why, after) = told.recv().await.expect("it ends");
+        let expected = if is_enough { ClientFailure::Cut } else { ClientFailure::TooSlow };
+        assert_eq!(why, Some(expected), "{rate} bytes per second, after {after:?}");
+        assert!(after > Duration::from_secs(30), "{after:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_a_call_may_pause_for_as_long_as_set() {
+    let (mut client, mut told) = client(Some(Duration::from_secs(90)));
+    client.write_all(POST).await.expect("sent");
+    let (why, after) = told.recv().await.expect("it ends");
+    assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 90));
+}
+
+/// Bytes behind a response within a request are read for a while, so that the response is not lost.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_closed_within_a_request_lingers_for_two_seconds() {
+    let (mut client, server) = duplex(1 << 20);
+    let mut guard = Guard::new(server, Default::default());
+    client.write_all(POST).await.expect("sent");
+    guard.read(&mut [0; 1_024]).await.expect("read");
+    let began = Instant::now();
+    let closing = tokio::spawn(async move { guard.shutdown().await });
+    let mut sent = 0;
+    while client.write_all(&[0; 1 << 16]).await.is_ok() {
+        sent += 1 << 16;
+        sleep(Duration::from_millis(1)).await;
+    }
+    closing.await.expect("no panic").expect("closed");
+    assert_eq!(began.elapsed().as_secs(), 2);
+    assert!(sent > 8 << 20, "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_closed_between_requests_is_closed_at_once() {
+    let (mut client, server) = duplex(1 << 20);
+    let mut guard = Guard::new(server, Default::default());
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
+    guard.read(&mut [0; 1_024]).await.expect("read");
+    let began = Instant::now();
+    guard.shutdown().await.expect("closed");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
