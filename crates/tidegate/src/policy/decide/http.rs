@@ -235,7 +235,6 @@ impl<S: Store + 'static> PolicyLimiter<S> {
 /// The answer to [`PolicyLimiter::admit_http`].
 #[derive(Debug)]
 #[doc(hidden)]
-#[expect(clippy::large_enum_variant, reason = "a decision in memory must not allocate")]
 pub enum AdmittedHttp {
     /// The rate and in-flight limits have decided.
     Decided {

@@ -127,9 +127,9 @@ pub(in crate::policy) const PRIORITY: &str = "priority";
 /// `u` of a `priority` such as `u=5, i`, from 0 to 7; the last one, if it is repeated.
 fn urgency(value: &str) -> Option<usize> {
     let members = value.split(',').filter_map(|member| member.trim().strip_prefix("u="));
-    let digits =
+    let mut digits =
         members.map(|member| member.split_once(';').map_or(member, |(item, _)| item).trim());
-    match digits.last()?.as_bytes() {
+    match digits.next_back()?.as_bytes() {
         [digit @ b'0'..=b'7'] => Some(usize::from(digit - b'0')),
         _ => None,
     }
