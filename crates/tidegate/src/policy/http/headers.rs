@@ -59,7 +59,7 @@ mod tests {
         let texts = HeaderTexts::new(&headers);
         let expected = ["plain", "\u{fffd}1", "\u{fffd}2"];
         assert_eq!(texts.values("X-User").collect::<Vec<_>>(), expected);
-        assert_eq!(texts.values("x-user").rev().next(), Some("\u{fffd}2"));
+        assert_eq!(texts.values("x-user").next_back(), Some("\u{fffd}2"));
         assert_eq!(texts.values("not a name").count(), 0);
         assert_eq!(texts.pairs(), expected.map(|text| ("x-user", text)));
     }
