@@ -252,7 +252,7 @@ impl<S: Store + 'static> Layers<S> {
             step.unwrap_or((Step::Ask, 0))
         };
         let answer = match step(now, false) {
-            (Step::Fill(order), _) => return self.fill(charge, cost, print, order).await,
+            (Step::Fill(order), _) => return Box::pin(self.fill(charge, cost, print, order)).await,
             (Step::Wait, filling) => {
                 self.leases.filled(print, filling).await?;
                 // The request is decided at the present time, not when it arrived.
@@ -299,17 +299,28 @@ impl<S: Store + 'static> Layers<S> {
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
+        match batch.charges {
+            [charge] if is_leased(charge) => {
+                if let Some((decision, _)) = self.spend(now, charge).await? {
+                    decisions.push(decision);
+                    return Ok(DecisionSource::Store);
+                }
+            }
+            charges if charges.iter().any(is_leased) => {
+                return Box::pin(self.decide_leased_each(now, batch, decisions)).await;
+            }
+            _ => {}
+        }
+        self.decide_sharded(now, batch, decisions).await
+    }
+
+    async fn decide_leased_each(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
-        if !charges.iter().any(is_leased) {
-            return self.decide_sharded(now, batch, decisions).await;
-        }
-        if let [charge] = charges {
-            let Some((decision, _)) = self.spend(now, charge).await? else {
-                return self.decide_sharded(now, batch, decisions).await;
-            };
-            decisions.push(decision);
-            return Ok(DecisionSource::Store);
-        }
         let is_group = batch.is_all_or_nothing();
         let mut spent = Spent { leases: &self.leases, clock: &self.clock, units: Vec::new() };
         let (mut own, mut at, mut is_denied) = (Vec::with_capacity(charges.len()), now, false);

@@ -195,8 +195,18 @@ impl<S: Store + 'static> Layers<S> {
         }
         let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
         if batch.is_all_or_nothing() || takes {
-            return self.ask_shards(now, batch, decisions).await;
+            return Box::pin(self.ask_shards(now, batch, decisions)).await;
         }
+        Box::pin(self.decide_shards_each(now, batch, decisions)).await
+    }
+
+    async fn decide_shards_each(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let charges = batch.charges;
         let (mut told, mut source) = (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for charge in charges {
             let one = batch.of(slice::from_ref(charge));

@@ -1,17 +1,7 @@
 //! The production stack: a shared store, and every layer in front of it, in one call.
 //!
-//! # Layer order
-//! A batch passes the layers from top to bottom. Each decides the charges that it can and passes the others on;
-//! `partition.rs` divides the batch and merges the decisions. ADR 17 gives the reasons for the order.
-//!
-//! | layer | decides without the store |
-//! |---|---|
-//! | [`local`](super::local) | local limits (`local:`) and local overrides |
-//! | [`fallback`](super::fallback) | everything, while the store is unavailable |
-//! | [`lease`](super::lease) | hot keys of `tier: leased`, from units taken in advance |
-//! | [`shards`](super::shards) | nothing; divides a key of `shards: n` |
-//! | [`deny_cache`](super::deny_cache) | denials that the store would repeat |
-//! | [`circuits`](super::circuits) | nothing; sends no request to a server that does not answer |
+//! A batch passes the layers in the order of the fields of [`Layers`]. Each decides the charges that it can and
+//! passes the others on. ADR 17 gives the reasons for the order.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -400,11 +390,12 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         if layers.seen.is_news(batch.revision) {
             layers.drop_old_numbers();
         }
-        if batch.charges.iter().any(is_local) {
-            return layers.decide_local(now, batch, decisions).await;
-        }
-        let [charge] = batch.charges else {
-            return layers.decide_or_fall_back(now, batch, decisions).await;
+        let charge = match batch.charges {
+            [charge] if !is_local(charge) => charge,
+            charges if charges.iter().any(is_local) => {
+                return Box::pin(layers.decide_local(now, batch, decisions)).await;
+            }
+            _ => return layers.decide_or_fall_back(now, batch, decisions).await,
         };
         let print = layers.fallback.shares.print(charge.key);
         if let Some(decision) = layers.decide_at_once(now, charge, print) {
