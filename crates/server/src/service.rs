@@ -16,7 +16,6 @@ use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::redis::RedisConfig;
-use tidegate::store::shards::ShardStats;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{DecisionSource, Misconfigured, Nodes, Store, StoreError};
 use tidegate::{
@@ -436,11 +435,6 @@ impl RateLimitService {
     /// Number of nodes that share the limits; `None` if all state is in this process.
     pub(crate) fn nodes(&self) -> Option<&Nodes> {
         self.shared_store().map(SharedStore::nodes)
-    }
-
-    /// What second shards of hot keys were good for; `None` if the state is in this process.
-    pub(crate) fn shards(&self) -> Option<ShardStats> {
-        self.shared_store().map(|store| store.stats().shards)
     }
 
     /// What the store in this process holds; `None` if the state is elsewhere.
