@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::{Decision, Op, Span, Timestamp};
 
-use self::alone::is_own_lease;
+pub(super) use self::alone::is_own_lease;
 use self::pending_debits::{Debit, PendingDebits};
 use super::background::Background;
 use super::circuits::USUAL_WAIT;
@@ -157,7 +157,7 @@ impl<S: Store + 'static> Layers<S> {
     /// The present, for a request that arrived at `now` and has waited for the store since. Other requests may
     /// have been decided meanwhile: by an old time, a share that they emptied would look impossible, and a
     /// repair would refill it.
-    fn later(&self, now: Timestamp) -> Timestamp {
+    pub(super) fn later(&self, now: Timestamp) -> Timestamp {
         self.clock.now().max(now)
     }
 
@@ -210,46 +210,27 @@ impl<S: Store + 'static> Layers<S> {
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        // One charge cannot be divided: if its server is unavailable, sending fails.
-        if !matches!(batch.charges, [charge] if !is_own_lease(charge)) {
-            // What few requests need is boxed, so that the future of a single charge is small.
-            return Box::pin(self.decide_divided(now, batch, decisions)).await;
-        }
-        match self.ask(now, batch, decisions).await {
-            Err(error) => self.decide_alone(self.later(now), batch, &error, decisions),
-            answered => answered,
-        }
-    }
-
-    async fn decide_divided(
-        &self,
-        now: Timestamp,
-        batch: Batch<'_>,
-        decisions: &mut Vec<Decision>,
-    ) -> Result<DecisionSource, StoreError> {
         let of = |charge| self.unavailable(now, charge);
         let unavailable: Vec<Option<StoreError>> = batch.charges.iter().map(of).collect();
-        let Some(error) = unavailable.iter().flatten().next() else {
-            return match self.ask(now, batch, decisions).await {
-                Err(error) => self.decide_alone(self.later(now), batch, &error, decisions),
-                answered => answered,
-            };
-        };
-        if unavailable.iter().all(Option::is_some) {
-            return self.decide_alone(now, batch, error, decisions);
-        }
         let partition = Partition::new(batch.charges, |i| unavailable[i].is_some());
-        if batch.is_all_or_nothing() {
-            return self.decide_divided_together(now, batch, (&partition, error), decisions).await;
+        let errors: Vec<StoreError> = unavailable.into_iter().flatten().collect();
+        let there = batch.of(&partition.there);
+        if let (true, Some(error)) = (batch.is_all_or_nothing(), errors.first()) {
+            return match there.charges {
+                [] => self.decide_alone(now, batch, error, decisions),
+                _ => self.decide_divided(now, batch, (&partition, error), decisions).await,
+            };
         }
-        let (mut others, there) = (Vec::new(), batch.of(&partition.there));
-        let mut source = match self.ask(now, there, &mut others).await {
-            Err(error) => self.decide_alone(self.later(now), there, &error, &mut others)?,
-            Ok(source) => source,
-        };
+        let (mut own, mut others, mut source) = (Vec::new(), Vec::new(), DecisionSource::Store);
+        if !there.charges.is_empty() {
+            source = match self.ask(now, there, &mut others).await {
+                Err(error) => self.decide_alone(self.later(now), there, &error, &mut others)?,
+                Ok(source) => source,
+            };
+        }
         // Shares are decided at the present time, however long the store took.
-        let (now, mut own) = (self.later(now), Vec::with_capacity(partition.here.len()));
-        for (charge, error) in partition.here.iter().zip(unavailable.iter().flatten()) {
+        let now = self.later(now);
+        for (charge, error) in partition.here.iter().zip(&errors) {
             source = source.max(self.decide_alone(now, Batch::one(charge), error, &mut own)?);
         }
         partition.merge(own, others, decisions);
@@ -257,7 +238,7 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     /// Decides charges all or nothing, some by their shares and some in the store.
-    async fn decide_divided_together(
+    async fn decide_divided(
         &self,
         now: Timestamp,
         batch: Batch<'_>,

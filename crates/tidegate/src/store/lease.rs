@@ -213,7 +213,7 @@ impl<S: Store + 'static> Layers<S> {
                 .collect();
             let mut decisions = Vec::with_capacity(charges.len());
             // Units that cannot be returned are lost, as if the node had crashed.
-            if self.decide_sharded(now, Batch::each(&charges), &mut decisions).await.is_err() {
+            if self.decide_cached(now, Batch::each(&charges), &mut decisions).await.is_err() {
                 return;
             }
         }
@@ -277,7 +277,7 @@ impl<S: Store + 'static> Layers<S> {
         let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
         let times = usize::try_from(order.times).unwrap_or(1);
         let (pieces, mut decisions) = (vec![piece; times], Vec::with_capacity(times));
-        let asked = self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await;
+        let asked = self.decide_cached(sent, Batch::each(&pieces), &mut decisions).await;
         asked.inspect_err(|error| filling.failed = Some(error.clone()))?;
         let number = self.leases.grants.fetch_add(1, Ordering::Relaxed) + 1;
         let grant = Grant::of(&decisions, order.units, (number, sent));

@@ -13,11 +13,11 @@ use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 use super::background::Background;
 use super::circuits::{CircuitReport, Circuits, Drill, Endpoints};
 use super::deny_cache::{DenyCache, REFUND_STALENESS};
-use super::fallback::{Fallback, FallbackStats, LOCAL_BYTES, keep_debiting};
+use super::fallback::{Fallback, FallbackStats, LOCAL_BYTES, is_own_lease, keep_debiting};
 use super::lease::{LeaseStats, Leases};
 use super::local::{BYTES, LocalLimits, LocalStats, is_local};
 use super::memory::MemoryStore;
-use super::shards::{ShardStats, ShardTurns};
+use super::shards::ShardTurns;
 use super::{
     Batch, Charge, DecisionSource, Nodes, OnStoreFailure, SeenRevision, Store, StoreError,
 };
@@ -313,7 +313,6 @@ impl<S: Store + 'static> SharedStore<S> {
             local: layers.local.stats(),
             fallback: layers.fallback.stats(),
             leases: layers.leases.stats(layers.clock.now()),
-            shards: layers.shards.stats(),
             deny_cache_hits: layers.denials.hits(),
             deny_cache_entries: layers.denials.entries(),
         }
@@ -331,8 +330,6 @@ pub struct SharedStats {
     pub fallback: FallbackStats,
     /// From leased units.
     pub leases: LeaseStats,
-    /// By a second shard.
-    pub shards: ShardStats,
     /// Denials that were repeated.
     pub deny_cache_hits: u64,
     /// Denials that are remembered, those included that have ended and were not replaced yet.
@@ -391,11 +388,12 @@ impl<S: Store + 'static> Store for SharedStore<S> {
             layers.drop_old_numbers();
         }
         let charge = match batch.charges {
-            [charge] if !is_local(charge) => charge,
+            [charge] if !is_local(charge) && !is_own_lease(charge) => charge,
+            // What few requests need is boxed, so that the future of a single charge is small.
             charges if charges.iter().any(is_local) => {
                 return Box::pin(layers.decide_local(now, batch, decisions)).await;
             }
-            _ => return layers.decide_or_fall_back(now, batch, decisions).await,
+            _ => return Box::pin(layers.decide_or_fall_back(now, batch, decisions)).await,
         };
         let print = layers.fallback.shares.print(charge.key);
         if let Some(decision) = layers.decide_at_once(now, charge, print) {
@@ -403,7 +401,12 @@ impl<S: Store + 'static> Store for SharedStore<S> {
             return Ok(DecisionSource::Store);
         }
         let charge = Charge { print: Some(print), ..*charge };
-        layers.decide_or_fall_back(now, batch.of(slice::from_ref(&charge)), decisions).await
+        let batch = batch.of(slice::from_ref(&charge));
+        // One charge cannot be divided: if its server is unavailable, sending fails.
+        match layers.ask(now, batch, decisions).await {
+            Err(error) => layers.decide_alone(layers.later(now), batch, &error, decisions),
+            answered => answered,
+        }
     }
 
     async fn explain(

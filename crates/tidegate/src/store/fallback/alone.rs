@@ -16,7 +16,7 @@ const OWN_LEASE: u64 = 1 << 63;
 const REFUSED: Span = Span::from_secs(1);
 
 /// Whether a charge is about a lease that was granted here.
-pub(super) fn is_own_lease(charge: &Charge<'_>) -> bool {
+pub(in crate::store) fn is_own_lease(charge: &Charge<'_>) -> bool {
     matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= OWN_LEASE)
 }
 
@@ -30,7 +30,7 @@ enum FallbackAction {
 
 impl<S: Store + 'static> Layers<S> {
     /// Decides a batch as the policies say for a store that failed with `error`. Fails if only the store can do it.
-    pub(super) fn decide_alone(
+    pub(in crate::store) fn decide_alone(
         &self,
         now: Timestamp,
         batch: Batch<'_>,
