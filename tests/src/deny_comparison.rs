@@ -4,6 +4,7 @@ use tidegate::store::background::{Background, Runtime, Work};
 use tidegate::store::shared::{SharedOptions, SharedStore};
 use tidegate::store::{Batch, Charge, LimitOptions, Store};
 use tidegate::{Key, Limit, ManualClock, Op, Scope, Span, Timestamp};
+use tidegate_core::algorithm::bucket::{BucketState, Moment};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Algorithm, State};
 
@@ -11,6 +12,8 @@ use crate::subject::Subject;
 use crate::trace::{Step, Trace};
 
 const TRACE_LENGTH: u64 = 256;
+/// The largest denominator of a bucket's state that the memory store keeps in one word.
+const SMALL: u64 = 1_024;
 /// The largest instant that the scripts can represent exactly.
 const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
 /// Longer than any limit denies, so that every denial is repeated as long as it is valid.
@@ -97,13 +100,11 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
             (op, uncounted) = (Op::Reset, false);
         }
         renumbered = false;
-        // A return of no units writes nothing. A state in memory that moves to the table of another
-        // denominator is then rounded, by less than a tick.
-        if let Op::ReturnOwed { units, .. } = op {
-            op = Op::Return(units);
-        }
         let key = Key::new(Scope::new("deny", limit), text.as_bytes());
         let mut expected = limit.decide(&mut state, now, op);
+        if cache.store().is_local() {
+            round_up(limit, &mut state);
+        }
         let mut found = Vec::new();
         let charge = Charge::new(key, limit, op).on(options);
         let answered = cache.decide(now, Batch::one(&charge).revision(revision), &mut found).await;
@@ -120,6 +121,17 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
         decided += 1;
     }
     decided
+}
+
+/// What the memory store does to a state that moves to the table of small denominators, even if the operation
+/// writes nothing. The state gets later by less than a tick, which admits no more.
+fn round_up(limit: &Limit, state: &mut State) {
+    let (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) = (limit, state) else {
+        return;
+    };
+    if bucket.denominator() <= SMALL && full_at.part >= SMALL {
+        *full_at = Moment { ticks: full_at.ticks + 1, part: 0 };
+    }
 }
 
 fn counts_denied(limit: &Limit) -> bool {

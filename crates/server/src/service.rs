@@ -17,7 +17,6 @@ use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
 use tidegate::store::memory::{MemoryStats, MemoryStore};
 use tidegate::store::redis::RedisConfig;
-use tidegate::store::shards::ShardStats;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{DecisionSource, Misconfigured, Nodes, Store, StoreError};
 use tidegate::{AlgorithmName, Clock, Hashing, Limit, Op, Rate, Span, Timestamp, Verdict};
@@ -437,11 +436,6 @@ impl RateLimitService {
     /// Number of nodes that share the limits; `None` if all state is in this process.
     pub(crate) fn nodes(&self) -> Option<&Nodes> {
         self.shared_store().map(SharedStore::nodes)
-    }
-
-    /// Statistics of the second shards of hot keys; `None` if the state is in this process.
-    pub(crate) fn shards(&self) -> Option<ShardStats> {
-        self.shared_store().map(|store| store.stats().shards)
     }
 
     /// Statistics of the memory store; `None` if the state is in a shared store.

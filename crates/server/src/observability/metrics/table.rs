@@ -220,11 +220,6 @@ pub(crate) static METRICS: &[Metric] = &[
     gauge("tidegate_store_drill", "", "1 during an outage drill, else 0."),
     gauge("tidegate_local_overrides", "", "Keys with a local override, at most 1,000."),
     counter(
-        "tidegate_second_shards_total",
-        "outcome",
-        "Charges that one shard of a hot key denied, by the decision of a second shard: allowed or denied.",
-    ),
-    counter(
         "tidegate_store_errors_total",
         "kind",
         "Requests without a decision from Redis: unavailable, slow (later than the deadline), overloaded (too many requests in flight), refused (Redis rejects the commands).",
