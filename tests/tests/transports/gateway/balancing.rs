@@ -152,13 +152,13 @@ fn a_health_check_whose_connection_ends_with_the_response_succeeds() {
         upstream.health = Some(HealthCheck {
             path: "/closing".into(),
             interval: Duration::from_millis(5),
-            timeout: PATIENCE,
+            timeout: TIMEOUT,
             unhealthy_after: 1,
             // Never again.
             healthy_after: u32::MAX,
         });
     });
-    wait_until("it was asked often", PATIENCE, || {
+    wait_until("it was asked often", TIMEOUT, || {
         services.iter().all(|service| service.heads().len() > 40)
     });
     for url in &urls {
