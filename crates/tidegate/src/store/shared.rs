@@ -15,7 +15,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A batch passes the layers in the order of the fields of [`Layers`]. Each decides the charges that it can and
+//! A batch passes the layers in the order of the fields of `Layers`. Each decides the charges that it can and
 //! passes the others on. ADR 17 gives the reasons for the order.
 
 use std::hash::{BuildHasher, RandomState};
