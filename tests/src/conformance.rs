@@ -2,7 +2,7 @@
 //!
 //! A case is a policy and a list of steps; each step moves the clock, sends a request, and has the
 //! expected answer. Cases do not depend on the transport: a new transport needs one function from a
-//! [`Question`] to a [`Reply`], for [`run_case`].
+//! [`CaseRequest`] to a [`Reply`], for [`run_case`].
 //!
 //! # The format
 //! `tests/conformance/README.md` shows it. Fields that a case omits are not compared, except that
