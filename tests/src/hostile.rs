@@ -16,7 +16,7 @@ use crate::servers::{Certificates, Daemon, DaemonSetup, our_program};
 
 pub use self::attack::{Kind, attack};
 pub use self::normal::{Told, ask};
-pub use self::share::Bound;
+pub use self::share::{Bound, has_priorities};
 
 /// Patterns in the policy that long values are matched against.
 const PATTERNS: usize = 10_000;

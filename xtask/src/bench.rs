@@ -3,7 +3,7 @@
 use crate::step::{Failure, Step, Tally, built};
 use crate::{peers, test};
 
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "memory",
     "growth",
     "attack",
@@ -15,6 +15,7 @@ const SUITES: [&str; 11] = [
     "tiers",
     "tower",
     "hostile",
+    "overload",
 ];
 
 pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
@@ -26,16 +27,19 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
     if suite == "hostile" {
         return hostile(tally, &options[1..]);
     }
-    let mut step = Step::cargo(
-        "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
-    )
-    .with(options);
+    let build = "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build";
+    // The crates that other suites measure are not needed, and take minutes to build.
+    let features = if suite == "overload" { "--no-default-features --features tower" } else { "" };
+    let mut step = Step::cargo(&format!("{build} {features} --")).with(options);
     let quick = options.iter().any(|option| option == "--quick");
     if suite == "server" {
         step = with_servers(step, quick)?;
     }
     if suite == "gateway" {
         step = with_proxies(step, quick)?;
+    }
+    if suite == "overload" {
+        step = with_limiters(step, quick)?;
     }
     step.run()?;
     tally.passed(format!("{suite}, with its JSON under target/bench/"));
@@ -48,6 +52,26 @@ fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
     Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
     tally.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())
+}
+
+/// Builds the gateway, and what protects a service in its place.
+fn with_limiters(step: Step, quick: bool) -> Result<Step, Failure> {
+    Step::cargo("build --release --package tidegate-cli").run()?;
+    let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
+    if quick {
+        return Ok(step);
+    }
+    for (variable, program) in [
+        ("TIDEGATE_ENVOY", test::envoy()),
+        ("TIDEGATE_OVERLOAD_NETFLIX", peers::netflix()),
+        ("TIDEGATE_OVERLOAD_FAILSAFE", peers::failsafe()),
+    ] {
+        match program {
+            Ok(program) => step = step.env(variable, &program.display().to_string()),
+            Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
+        }
+    }
+    Ok(step)
 }
 
 /// Builds the gateway, and installs the proxies beside it.

@@ -127,7 +127,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
 
     // Built as the tests are and beside them, so that it takes most dependencies from there.
     let target = built("").display().to_string();
-    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower"] {
+    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower", "overload"] {
         Step::cargo("run --manifest-path bench/Cargo.toml --no-default-features --features tower --target-dir")
             .with(&[&target, "--", suite, "--quick"].map(Into::into))
             .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())
