@@ -17,7 +17,7 @@ use crate::servers::{Certificates, Daemon, DaemonSetup, our_program};
 
 pub use self::attack::{Kind, attack};
 pub use self::normal::{NormalStats, ask};
-pub use self::share::Bound;
+pub use self::share::{Bound, has_priorities};
 
 /// Number of patterns in the policy that long values are matched against.
 const PATTERNS: usize = 10_000;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::step::{Failure, Step, Summary, built, root};
 use crate::{peers, test};
 
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "memory",
     "growth",
     "attack",
@@ -17,6 +17,7 @@ const SUITES: [&str; 11] = [
     "tiers",
     "tower",
     "hostile",
+    "overload",
 ];
 
 pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
@@ -28,16 +29,19 @@ pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failu
     if suite == "hostile" {
         return hostile(summary, &options[1..]);
     }
-    let mut step = Step::cargo(
-        "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
-    )
-    .with(options);
+    let build = "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build";
+    // The crates that other suites measure are not needed, and take minutes to build.
+    let features = if suite == "overload" { "--no-default-features --features tower" } else { "" };
+    let mut step = Step::cargo(&format!("{build} {features} --")).with(options);
     let quick = options.iter().any(|option| option == "--quick");
     if suite == "server" {
         step = with_servers(step, quick)?;
     }
     if suite == "gateway" {
         step = with_proxies(step, quick)?;
+    }
+    if suite == "overload" {
+        step = with_limiters(step, quick)?;
     }
     step.run()?;
     summary.passed(format!("{suite}, with its JSON under target/bench/"));
@@ -50,6 +54,26 @@ fn hostile(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
     summary.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())
+}
+
+/// Builds the gateway, and what protects a service in its place.
+fn with_limiters(step: Step, quick: bool) -> Result<Step, Failure> {
+    Step::cargo("build --release --package tidegate-cli").run()?;
+    let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
+    if quick {
+        return Ok(step);
+    }
+    for (variable, program) in [
+        ("TIDEGATE_ENVOY", test::envoy()),
+        ("TIDEGATE_OVERLOAD_NETFLIX", peers::netflix()),
+        ("TIDEGATE_OVERLOAD_FAILSAFE", peers::failsafe()),
+    ] {
+        match program {
+            Ok(program) => step = step.env(variable, &program.display().to_string()),
+            Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
+        }
+    }
+    Ok(step)
 }
 
 /// Builds the gateway, and installs the proxies beside it.

@@ -129,7 +129,7 @@ pub(crate) fn run(summary: &mut Summary) -> Result<(), Failure> {
 
     // Built in the tests' target directory, to share most dependencies.
     let target = built("").display().to_string();
-    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower"] {
+    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower", "overload"] {
         Step::cargo("run --manifest-path bench/Cargo.toml --no-default-features --features tower --target-dir")
             .with(&[&target, "--", suite, "--quick"].map(Into::into))
             .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())

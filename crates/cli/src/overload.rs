@@ -1,13 +1,13 @@
 //! `tidegate simulate overload`: concurrency limiters in front of an overloaded server.
 
-mod svg;
-
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::{fs, thread};
 
-use tidegate_sim::overload::{CLASSES, Contender, OverloadReport, Scenario, simulate};
+use tidegate_sim::overload::{
+    CLASSES, Chart, Contender, OverloadReport, Panel, Scenario, simulate,
+};
 
 use crate::args::Overload;
 use crate::chart::blocks;
@@ -43,7 +43,7 @@ pub(crate) fn overload(args: &Overload, terminal: Terminal) -> Result<ExitCode, 
     // A closed pipe (`| head`) is not a failure.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     if let Some(path) = &args.svg
-        && let Err(error) = fs::write(path, svg::draw(&scenario, &played))
+        && let Err(error) = fs::write(path, drawn(&scenario, &played).svg())
     {
         let _ = writeln!(io::stderr(), "error: cannot write {}: {error}", path.display());
         return Ok(ExitCode::FAILURE);
@@ -122,6 +122,22 @@ impl Metric {
             Self::Limit if last == 0 => "none".to_owned(),
             Self::Limit => last.to_string(),
         }
+    }
+}
+
+/// Goodput, latency and limit over time, one line per limiter.
+fn drawn(scenario: &Scenario, played: &[Played]) -> Chart {
+    let panel = |metric: Metric| {
+        let values: Vec<_> = played.iter().map(|one| metric.values(&one.report)).collect();
+        let highest = values.iter().flatten().copied().max().unwrap_or(0);
+        let title = metric.title().split(" (").next().unwrap_or_default().to_owned();
+        Panel { title, scale: metric.scale(scenario, highest), values }
+    };
+    let line = |one: &Played| (one.contender.as_str().to_owned(), one.contender as usize);
+    Chart {
+        lines: played.iter().map(line).collect(),
+        panels: [Metric::Goodput, Metric::P99, Metric::Limit].map(panel).into(),
+        end: format!("{} s", played.first().map_or(0, |one| one.report.seconds.len())),
     }
 }
 

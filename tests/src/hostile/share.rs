@@ -69,7 +69,7 @@ pub(super) const DAEMON: &str = "1";
 pub(super) const NORMAL: &str = "2";
 
 /// Whether processes may run at real-time priority here.
-pub(super) fn has_priorities() -> bool {
+pub fn has_priorities() -> bool {
     let tried = Command::new("chrt").args(["--rr", NORMAL, "true"]).stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
