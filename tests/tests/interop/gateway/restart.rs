@@ -13,7 +13,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate_tests::http::Connection;
 use tidegate_tests::servers::{Daemon, DaemonSetup, free_port, our_program, wait_until};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
 
 use super::TIMEOUT;
 use super::backend::Backend;
@@ -79,7 +78,8 @@ async fn http2(load: &Load, client: usize) {
     let mut number = 0;
     while load.goes_on() {
         let Some(mut sender) = http2_connection(load.gateway).await else {
-            sleep(PAUSE).await;
+            // All clients of this thread wait for a daemon now.
+            thread::park_timeout(PAUSE);
             continue;
         };
         while load.goes_on() && sender.ready().await.is_ok() {
