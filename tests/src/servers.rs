@@ -30,8 +30,8 @@ pub use folder::Folder;
 pub use ports::free as free_port;
 pub use process::Process;
 pub use programs::{
-    by_debian, by_variable, earlier_program, envoy_program, old_redis_program, our_program,
-    valkey_program,
+    by_debian, by_variable, chromium_program, earlier_program, envoy_program, old_redis_program,
+    our_program, valkey_program,
 };
 pub use proxy::Proxy;
 pub use sentinels::Sentinels;
